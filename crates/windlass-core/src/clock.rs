@@ -1,0 +1,57 @@
+//! Time as a parameter.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::time::{Millis, Timestamp};
+
+/// Tells the time to a store that lives in this process.
+pub trait Clock: Send + Sync + fmt::Debug + 'static {
+    /// The present time.
+    fn now(&self) -> Timestamp;
+}
+
+/// This machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A clock that stands still until it is turned. For tests.
+#[derive(Debug)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that shows this time.
+    #[must_use]
+    pub const fn new(now: Timestamp) -> Self {
+        Self(AtomicI64::new(now.as_millis()))
+    }
+
+    /// Turns it forward.
+    pub fn advance(&self, by: Millis) {
+        self.set(self.now() + by);
+    }
+
+    /// Sets it.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.as_millis(), Ordering::SeqCst);
+    }
+}
+
+impl Default for ManualClock {
+    /// Some time in 2026.
+    fn default() -> Self {
+        Self(AtomicI64::new(1_800_000_000_000))
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.load(Ordering::SeqCst)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,184 @@
+//! The commands of the store contract as plain data: what is asked, and what comes back.
+//!
+//! Every command takes many items and answers for each in the order given. What a command promises is said on the
+//! method of [`Store`](crate::Store) that carries it out.
+
+mod create;
+mod manage;
+mod outside;
+mod query;
+mod registry;
+mod work;
+
+pub use create::{
+    Create, CreateReply, Created, Durability, Existing, NewBlocker, NewChain, NewJob, NewKey, Placed,
+    Schedule,
+};
+pub use manage::{
+    Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Expire,
+    ExpireReply, Expired, Pause, PauseReply, RetentionSet, Retried, Retry, RetryReply, RetryTarget,
+    SetRetention, SetRetentionReply, Target, Trigger, TriggerReply, Triggered, Untriggerable,
+};
+pub use outside::{CompleteFromOutside, CompleteFromOutsideReply, OutsideApplied, Step};
+pub use query::{
+    ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFilter,
+    ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
+    ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
+};
+pub use registry::{
+    Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,
+    Retire, RetireReply, WorkerInfo,
+};
+pub use work::{
+    Acquire, AcquireReply, Acquired, Applied, BlockerOutput, ClosedChain, Exchange, ExchangeReply, Lost,
+    NextJob, Outcome, Quota, Reap, ReapReply, Reaped, Renew, RenewLease, RenewReply, Renewed, Ripple, Settle,
+    SettleReply, Settled, Settlement, Unblocked,
+};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS};
+
+/// Calls `$with!` with one line for each command: its name as a method, its request and its reply.
+#[macro_export]
+macro_rules! for_each_command {
+    ($with:ident) => {
+        $with! {
+            create: Create => CreateReply,
+            acquire: Acquire => AcquireReply,
+            renew: Renew => RenewReply,
+            settle: Settle => SettleReply,
+            exchange: Exchange => ExchangeReply,
+            reap: Reap => ReapReply,
+            next_due: NextDue => NextDueReply,
+            expire: Expire => ExpireReply,
+            complete_from_outside: CompleteFromOutside => CompleteFromOutsideReply,
+            cancel: Cancel => CancelReply,
+            trigger: Trigger => TriggerReply,
+            retry: Retry => RetryReply,
+            delete: Delete => DeleteReply,
+            set_retention: SetRetention => SetRetentionReply,
+            pause: Pause => PauseReply,
+            get_chains: GetChains => GetChainsReply,
+            get_jobs: GetJobs => GetJobsReply,
+            list_chains: ListChains => ListChainsReply,
+            list_jobs: ListJobs => ListJobsReply,
+            list_dependents: ListDependents => ListDependentsReply,
+            list_attempts: ListAttempts => ListAttemptsReply,
+            count: Count => CountReply,
+            beat: Beat => BeatReply,
+            retire: Retire => RetireReply,
+            list_workers: ListWorkers => ListWorkersReply,
+            leader_lock: LeaderLock => LeaderLockReply,
+        }
+    };
+}
+
+macro_rules! command_enums {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        /// Any command.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each variant is named after its request")]
+        pub enum Command { $($request($request),)* }
+
+        /// The reply to any command.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each variant is named after its request")]
+        pub enum Reply { $($request($reply),)* }
+
+        impl Command {
+            /// The command's name: that of the method of [`Store`](crate::Store).
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $(Self::$request(_) => stringify!($method),)* }
+            }
+        }
+
+        $(
+            impl Request for $request {
+                type Reply = $reply;
+            }
+
+            impl From<$request> for Command {
+                fn from(request: $request) -> Self {
+                    Self::$request(request)
+                }
+            }
+
+            impl TryFrom<Reply> for $reply {
+                type Error = Error;
+
+                fn try_from(reply: Reply) -> Result<Self> {
+                    match reply {
+                        Reply::$request(reply) => Ok(reply),
+                        _ => Err(Error::new(
+                            ErrorKind::Corrupt,
+                            concat!("the reply to `", stringify!($method), "` is that of another command"),
+                        )),
+                    }
+                }
+            }
+        )*
+    };
+}
+for_each_command!(command_enums);
+
+/// A command with its typed reply.
+pub trait Request: Into<Command> {
+    /// What comes back.
+    type Reply: TryFrom<Reply, Error = Error>;
+}
+
+impl Command {
+    /// Whether it only looks.
+    #[must_use]
+    pub const fn is_query(&self) -> bool {
+        matches!(
+            self,
+            Self::NextDue(_)
+                | Self::GetChains(_)
+                | Self::GetJobs(_)
+                | Self::ListChains(_)
+                | Self::ListJobs(_)
+                | Self::ListDependents(_)
+                | Self::ListAttempts(_)
+                | Self::Count(_)
+                | Self::ListWorkers(_)
+        )
+    }
+
+    /// Whether an application may give it inside a transaction of its own. The others belong to workers, whose
+    /// effect must be seen at once.
+    #[must_use]
+    pub const fn is_transactional(&self) -> bool {
+        !matches!(
+            self,
+            Self::Acquire(_)
+                | Self::Renew(_)
+                | Self::Exchange(_)
+                | Self::Reap(_)
+                | Self::Expire(_)
+                | Self::Beat(_)
+                | Self::Retire(_)
+                | Self::LeaderLock(_)
+        )
+    }
+}
+
+/// Refuses a batch over its limits.
+pub(crate) fn check_batch(what: &str, items: usize, bytes: usize) -> Result<()> {
+    if items > BATCH_MAX_ITEMS {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{items} {what} in one command: split them into batches of at most {BATCH_MAX_ITEMS}"),
+        ));
+    }
+    if bytes > BATCH_MAX_BYTES {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "{bytes} bytes of payload in one command: split it into batches of at most {BATCH_MAX_BYTES}"
+            ),
+        ));
+    }
+    Ok(())
+}

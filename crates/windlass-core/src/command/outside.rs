@@ -1,0 +1,107 @@
+use crate::command::create::{Created, NewChain, Placed};
+use crate::command::work::{NextJob, Ripple};
+use crate::id::{JobId, RequestId, Version, WorkerId};
+use crate::job::Status;
+use crate::limit::{CARRIED_MAX, STEPS_MAX};
+use crate::name::ErrorText;
+use crate::payload::Payload;
+use crate::refusal::Refusal;
+use crate::time::Millis;
+
+/// Ends a job without a worker. See [`Store::complete_from_outside`](crate::Store::complete_from_outside).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompleteFromOutside {
+    /// This call, so that a repeated one is recognized.
+    pub request: RequestId,
+    /// The job the caller looked at.
+    pub job: JobId,
+    /// Its version then.
+    pub version: Version,
+    /// What to do, one after the other: each continues the job that the step before it created.
+    pub steps: Vec<Step>,
+}
+
+/// One step from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The job and its chain are done.
+    Complete {
+        /// What the chain gives.
+        output: Payload,
+        /// How long the completed chain stays, if other than it was created with.
+        retention: Option<Millis>,
+        /// Chains to start in the same write.
+        create: Vec<NewChain>,
+    },
+    /// The job is done and the chain goes on.
+    Continue {
+        /// The next job.
+        next: NextJob,
+        /// Chains to start in the same write, before the next job, which may wait for them.
+        create: Vec<NewChain>,
+    },
+    /// The job failed for good, and its chain with it.
+    Fail {
+        /// Why.
+        error: ErrorText,
+        /// How long the failed chain stays, if other than it was created with.
+        retention: Option<Millis>,
+    },
+}
+
+impl CompleteFromOutside {
+    /// Checks what can be checked without the store. Every store does so before it writes.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let ends_early = self.steps.iter().rev().skip(1).any(|step| !matches!(step, Step::Continue { .. }));
+        if self.steps.is_empty() || self.steps.len() > STEPS_MAX || ends_early {
+            return Err(Refusal::StepsInvalid);
+        }
+        self.steps.iter().try_for_each(|step| {
+            let (next, create) = match step {
+                Step::Complete { create, .. } => (None, create.as_slice()),
+                Step::Continue { next, create } => (Some(next), create.as_slice()),
+                Step::Fail { .. } => (None, [].as_slice()),
+            };
+            if create.len() > CARRIED_MAX {
+                return Err(Refusal::TooManyCarried);
+            }
+            create.iter().try_for_each(NewChain::check)?;
+            next.map_or(Ok(()), |next| next.job.check())
+        })
+    }
+}
+
+/// The reply to [`CompleteFromOutside`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CompleteFromOutsideReply {
+    /// All steps are written.
+    Applied(OutsideApplied),
+    /// An earlier call had written them.
+    AlreadyApplied,
+    /// The job has changed since the caller looked. Nothing was written.
+    Changed {
+        /// Where it stands now.
+        status: Status,
+        /// Its version now.
+        version: Version,
+    },
+    /// There is no such job.
+    NotFound,
+    /// Somebody's open transaction has the row: try again.
+    Busy,
+    /// A step was refused. Nothing was written.
+    Refused(Refusal),
+}
+
+/// What a completion from outside did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideApplied {
+    /// The chain's latest job as it stands now.
+    pub latest: Placed,
+    /// The worker that was running the job; it is to be told.
+    pub displaced: Option<WorkerId>,
+    /// The carried chains of all steps.
+    pub created: Vec<Created>,
+    /// What followed.
+    pub ripple: Ripple,
+}

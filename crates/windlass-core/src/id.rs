@@ -1,0 +1,105 @@
+//! Ids and the numbers that guard writes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A fresh id (UUIDv7: later ids sort after earlier ones).
+            #[must_use]
+            #[allow(clippy::new_without_default, reason = "each call gives another value")]
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+
+            /// The id with this value.
+            #[must_use]
+            pub const fn from_uuid(value: Uuid) -> Self {
+                Self(value)
+            }
+
+            /// The id's value.
+            #[must_use]
+            pub const fn as_uuid(&self) -> &Uuid {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
+            }
+        }
+    };
+}
+
+id! {
+    /// One stored unit of work. Always fresh; a caller's own id is its chain's [`Key`](crate::Key).
+    JobId
+}
+id! {
+    /// A chain: the id of its first job.
+    ChainId
+}
+id! {
+    /// One worker, for as long as it lives. A worker that starts again has another id.
+    WorkerId
+}
+id! {
+    /// One call of a command, so that a repeated call is recognized.
+    RequestId
+}
+
+impl ChainId {
+    /// The id of the chain's first job.
+    #[must_use]
+    pub const fn first_job(self) -> JobId {
+        JobId(self.0)
+    }
+}
+
+/// A number that only grows, given to a job at each acquisition. Every write for an attempt carries it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(pub u64);
+
+/// Counts the changes of a job since its creation, from 0: each change of its status, each trigger and each request to
+/// cancel. Renewals and resolved blockers do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+impl Fence {
+    /// The fence of the next acquisition.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl Version {
+    /// The version after one more change.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}

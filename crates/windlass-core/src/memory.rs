@@ -1,0 +1,309 @@
+//! The memory store: the model behind a lock.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::clock::{Clock, SystemClock};
+use crate::command::*;
+use crate::error::{Error, ErrorKind, Result};
+use crate::for_each_command;
+use crate::model::{Effect, Model};
+use crate::store::{BoxFuture, Capabilities, Counters, Store, Transactional};
+use crate::time::{Millis, Timestamp};
+
+/// A store in this process's memory: for tests, for development, and for work that may be lost with the process.
+///
+/// It is the reference: what it does is what every store does. Clones share their jobs. One writer works at a time; an open
+/// transaction is a writer, so that other writes wait for its end, at most for the busy timeout. Readers never wait, and do not see
+/// what a transaction has written before it commits.
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    writer: Arc<Semaphore>,
+    clock: Arc<dyn Clock>,
+    busy_timeout: Duration,
+    commands: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    model: Model,
+    /// What the open transaction has written so far.
+    uncommitted: Vec<Effect>,
+    /// The latest transaction that kept all other writers waiting for long.
+    stall: Option<Stall>,
+    closed: bool,
+}
+
+/// A time in which nobody could renew a lease.
+#[derive(Clone, Copy)]
+struct Stall {
+    lasted: Duration,
+    ended_at: Timestamp,
+}
+
+/// How long a write waits for an open transaction.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl MemoryStore {
+    /// An empty store on this machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    /// An empty store on another clock.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self::with_clock_and_busy_timeout(clock, BUSY_TIMEOUT)
+    }
+
+    /// An empty store on another clock, whose writes wait for an open transaction only for so long.
+    #[must_use]
+    pub fn with_clock_and_busy_timeout(clock: Arc<dyn Clock>, busy_timeout: Duration) -> Self {
+        let writer = Arc::new(Semaphore::new(1));
+        let (state, commands) = (Mutex::default(), AtomicU64::new(0));
+        Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands }) }
+    }
+
+    async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
+        self.execute(request.into()).await?.try_into()
+    }
+
+    async fn execute(&self, command: Command) -> Result<Reply> {
+        self.shared.commands.fetch_add(1, Ordering::Relaxed);
+        if command.is_query() {
+            return self.shared.open_state()?.committed(self.shared.clock.now(), &command);
+        }
+        let _writer = self.shared.writer().await?;
+        let mut state = self.shared.open_state()?;
+        let now = self.shared.clock.now();
+        if let (Command::Reap(reap), Some(stall)) = (&command, state.stall)
+            && stall.forbids_reaping(now, reap.renewal_interval)
+        {
+            return Ok(Reply::Reap(ReapReply { reaped: Vec::new(), ripple: Ripple::default() }));
+        }
+        state.model.apply(now, &command).map(|(reply, _)| reply)
+    }
+}
+
+impl Stall {
+    /// Whether owners have not yet had the time to renew what they could not renew in between.
+    fn forbids_reaping(self, now: Timestamp, renewal_interval: Millis) -> bool {
+        self.lasted * 2 >= Duration::from(renewal_interval) && now < self.ended_at + renewal_interval
+    }
+}
+
+impl State {
+    /// What a query finds without the open transaction's writes.
+    fn committed(&mut self, now: Timestamp, query: &Command) -> Result<Reply> {
+        self.model.undo(&self.uncommitted);
+        let reply = self.model.apply(now, query);
+        self.model.replay(&self.uncommitted);
+        reply.map(|(reply, _)| reply)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock can only come from a broken rule of the model; what is stored is what it was.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        if state.closed {
+            Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"))
+        } else {
+            Ok(state)
+        }
+    }
+
+    async fn writer(&self) -> Result<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.writer).acquire_owned();
+        match tokio::time::timeout(self.busy_timeout, permit).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(Error::new(ErrorKind::Closed, "the store was closed: open it again")),
+            Err(_) => Err(Error::new(
+                ErrorKind::Busy,
+                format!(
+                    "a transaction has been open for more than {:?} and keeps every other write waiting: end it; \
+                     a task that holds it must give its commands through it",
+                    self.busy_timeout
+                ),
+            )),
+        }
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("jobs", &self.shared.state().model.jobs()).finish_non_exhaustive()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl Store for MemoryStore {
+            fn capabilities(&self) -> Capabilities {
+                Capabilities::all()
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                Box::pin(self.run(request))
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                Box::pin(async {
+                    let _writer = self.shared.writer().await?;
+                    self.shared.open_state()?.model = Model::new();
+                    Ok(())
+                })
+            }
+
+            fn counters(&self) -> Counters {
+                let commands = self.shared.commands.load(Ordering::Relaxed);
+                Counters { round_trips: commands, commits: 0 }
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                self.shared.state().closed = true;
+                Box::pin(async { Ok(()) })
+            }
+        }
+    };
+}
+for_each_command!(store);
+
+/// A transaction of the memory store. Dropped before its commit, it is rolled back.
+pub struct MemoryTx {
+    shared: Arc<Shared>,
+    savepoints: Vec<usize>,
+    began_at: Timestamp,
+    ended: bool,
+    _writer: OwnedSemaphorePermit,
+}
+
+impl MemoryTx {
+    fn execute(&mut self, command: &Command) -> Result<Reply> {
+        if !command.is_transactional() {
+            let name = command.name();
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "`{name}` belongs to workers and takes effect at once: give it outside the transaction"
+                ),
+            ));
+        }
+        self.shared.commands.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.shared.open_state()?;
+        let (reply, effects) = state.model.apply(self.shared.clock.now(), command)?;
+        state.uncommitted.extend(effects);
+        Ok(reply)
+    }
+
+    /// Takes back what was written behind the first `kept` effects.
+    fn undo_to(&self, kept: usize) {
+        let mut state = self.shared.state();
+        let kept = kept.min(state.uncommitted.len());
+        let undone = state.uncommitted.split_off(kept);
+        state.model.undo(&undone);
+    }
+
+    fn end(&mut self, commit: bool) -> Result<()> {
+        if commit {
+            let mut state = self.shared.open_state()?;
+            state.uncommitted.clear();
+        } else {
+            self.undo_to(0);
+        }
+        let ended_at = self.shared.clock.now();
+        let lasted = ended_at.since(self.began_at);
+        let mut state = self.shared.state();
+        if !lasted.is_zero() {
+            state.stall = Some(Stall { lasted, ended_at });
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    fn pop_savepoint(&mut self) -> Result<usize> {
+        self.savepoints.pop().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Invalid,
+                "the transaction has no savepoint: make one before you return to it",
+            )
+        })
+    }
+}
+
+impl Drop for MemoryTx {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = self.end(false);
+        }
+    }
+}
+
+impl fmt::Debug for MemoryTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTx").field("savepoints", &self.savepoints.len()).finish_non_exhaustive()
+    }
+}
+
+impl Transactional for MemoryStore {
+    type Tx = MemoryTx;
+
+    fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
+        Box::pin(async {
+            let writer = self.shared.writer().await?;
+            drop(self.shared.open_state()?);
+            let (shared, began_at) = (Arc::clone(&self.shared), self.shared.clock.now());
+            Ok(MemoryTx { shared, savepoints: Vec::new(), began_at, ended: false, _writer: writer })
+        })
+    }
+
+    fn commit(&self, mut tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { tx.end(true) })
+    }
+
+    fn rollback(&self, mut tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { tx.end(false) })
+    }
+
+    fn savepoint<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
+        let mark = tx.shared.state().uncommitted.len();
+        tx.savepoints.push(mark);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn release<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { tx.pop_savepoint().map(drop) })
+    }
+
+    fn rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            let mark = tx.pop_savepoint()?;
+            tx.undo_to(mark);
+            Ok(())
+        })
+    }
+
+    fn execute_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+        Box::pin(async move { tx.execute(&command) })
+    }
+}

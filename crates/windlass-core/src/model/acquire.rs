@@ -1,0 +1,139 @@
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use super::Turn;
+use super::row::JobRow;
+use super::table::ByTime;
+use crate::command::{
+    Acquire, AcquireReply, Acquired, BlockerOutput, Lost, Quota, Renew, RenewReply, Renewed, Ripple,
+};
+use crate::error::Result;
+use crate::id::{Fence, JobId};
+use crate::job::{Lease, Status};
+use crate::limit::RIPPLE_MAX;
+
+impl Turn<'_> {
+    pub(super) fn acquire(&mut self, request: &Acquire) -> Result<AcquireReply> {
+        request.check()?;
+        let mut ripple = Ripple::default();
+        self.ripple(RIPPLE_MAX, &mut ripple);
+        let mut jobs = self.taken_before(request);
+        if jobs.is_empty() {
+            jobs = self.due_jobs(request);
+            for (job, quota) in &jobs {
+                self.lease(*job, request, quota);
+            }
+        }
+        let jobs = jobs.into_iter().filter_map(|(job, _)| self.acquired(job)).collect();
+        Ok(AcquireReply { jobs, ripple, now: self.now })
+    }
+
+    /// The jobs that this very request took and that are still held under it, in the order of an acquire.
+    fn taken_before<'q>(&self, request: &'q Acquire) -> Vec<(JobId, Option<&'q Quota>)> {
+        let Some(jobs) = self.tables.requests.get(&request.request) else { return Vec::new() };
+        let mut rows: Vec<_> = jobs.iter().filter_map(|job| self.tables.job(*job)).collect();
+        rows.sort_by_key(|row| (Reverse(row.job.priority), row.job.due_at, row.seq));
+        rows.into_iter().map(|row| (row.job.id, None)).collect()
+    }
+
+    /// The first due jobs across all types: a merge of the heads of each type's priority levels.
+    fn due_jobs<'q>(&self, request: &'q Acquire) -> Vec<(JobId, Option<&'q Quota>)> {
+        let now = self.now;
+        let mut lanes = Vec::new();
+        let mut heads = BinaryHeap::new();
+        for quota in request.types.iter().filter(|quota| !self.tables.is_paused(&quota.job_type)) {
+            let Some(levels) = self.tables.pending.get(&quota.job_type) else { continue };
+            for (priority, jobs) in levels {
+                let mut lane = jobs.iter().take_while(move |(due_at, ..)| *due_at <= now);
+                if let Some(head) = lane.next() {
+                    heads.push(Reverse((*priority, *head, lanes.len())));
+                }
+                lanes.push((lane, quota));
+            }
+        }
+        let mut left: HashMap<_, _> =
+            request.types.iter().map(|quota| (&quota.job_type, quota.max)).collect();
+        let mut taken = Vec::new();
+        while taken.len() < request.max as usize {
+            let Some(Reverse((priority, (.., job), index))) = heads.pop() else { break };
+            let Some((lane, quota)) = lanes.get_mut(index) else { break };
+            let Some(left) = left.get_mut(&quota.job_type).filter(|left| **left > 0) else { continue };
+            *left -= 1;
+            taken.push((job, Some(*quota)));
+            if let Some(head) = lane.next() {
+                heads.push(Reverse::<(Reverse<i8>, ByTime, usize)>((priority, *head, index)));
+            }
+        }
+        taken
+    }
+
+    fn lease(&mut self, job: JobId, request: &Acquire, quota: &Option<&Quota>) {
+        let (Some(row), Some(quota)) = (self.tables.job(job), quota) else { return };
+        let mut row = JobRow::clone(row);
+        row.job.status = Status::Running;
+        row.job.attempt += 1;
+        row.job.fence = row.job.fence.next();
+        row.job.version = row.job.version.next();
+        row.job.started_at = Some(self.now);
+        row.job.lease =
+            Some(Lease { worker: request.worker, request: request.request, until: self.now + quota.lease });
+        row.worker = Some(request.worker);
+        row.end = None;
+        self.tables.put_job(row);
+    }
+
+    fn acquired(&self, job: JobId) -> Option<Acquired> {
+        let row = self.tables.job(job)?;
+        let chain = self.tables.chain_of(row);
+        let blockers = row.job.blockers.iter().filter_map(|blocker| {
+            let chain = self.tables.chain(blocker.chain)?;
+            let latest = &self.tables.latest(chain).job;
+            Some(BlockerOutput {
+                chain: chain.id,
+                chain_type: chain.chain_type.clone(),
+                job_type: latest.job_type.clone(),
+                status: latest.status,
+                output: latest.output.clone(),
+                error: latest.error.clone(),
+            })
+        });
+        Some(Acquired {
+            job: row.job.clone(),
+            key: chain.key.as_ref().map(|key| key.key.clone()),
+            chain_trace: chain.trace.clone(),
+            blockers: blockers.collect(),
+        })
+    }
+
+    pub(super) fn renew(&mut self, request: &Renew) -> Result<RenewReply> {
+        request.check()?;
+        let mut leases = Vec::with_capacity(request.leases.len());
+        for renew in &request.leases {
+            leases.push(match self.held(renew.job, renew.fence) {
+                Err(lost) => Renewed::Lost(lost),
+                Ok(row) => {
+                    let until = self.now + renew.lease;
+                    let mut row = JobRow::clone(row);
+                    let cancel_requested = row.job.cancel_requested;
+                    if let Some(lease) = &mut row.job.lease {
+                        lease.until = until;
+                    }
+                    self.tables.put_job(row);
+                    Renewed::Held { until, cancel_requested }
+                }
+            });
+        }
+        Ok(RenewReply { leases, now: self.now })
+    }
+
+    /// The job, if it runs under this fence; else why the attempt no longer holds it.
+    pub(super) fn held(&self, job: JobId, fence: Fence) -> Result<&JobRow, Lost> {
+        let Some(row) = self.tables.job(job) else { return Err(Lost::NotFound) };
+        match row.job.status {
+            Status::Running if row.job.fence == fence => Ok(row),
+            Status::Running => Err(Lost::TakenOver),
+            Status::Pending | Status::Blocked => Err(Lost::Requeued),
+            closed => Err(closed.closed_as().map_or(Lost::Requeued, Lost::Closed)),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Turn;
+use super::row::{ChainRow, JobRow};
+use crate::BLOCKER_FAILED;
+use crate::command::{Create, CreateReply, Created, Durability, Existing, NewBlocker, NewChain, NewJob};
+use crate::error::Result;
+use crate::id::{ChainId, Fence, JobId, Version};
+use crate::job::{Blocker, ChainKey, ClosedAs, Job, OnBlockerFailure, Status};
+use crate::name::{ErrorText, TypeName};
+use crate::refusal::Refusal;
+
+/// The chains that stand for chains of the same command which turned out to exist under their key.
+pub(super) type Aliases = HashMap<ChainId, ChainId>;
+
+/// Where a new job belongs.
+pub(super) struct Place {
+    pub(super) id: JobId,
+    pub(super) chain: ChainId,
+    pub(super) chain_type: TypeName,
+    pub(super) index: u32,
+}
+
+impl Turn<'_> {
+    pub(super) fn create(&mut self, request: &Create) -> Result<CreateReply> {
+        request.check()?;
+        let mut aliases = Aliases::new();
+        let chains = request.chains.iter().map(|new| self.create_chain(new, &mut aliases)).collect();
+        Ok(CreateReply { chains, durability: Durability::Volatile })
+    }
+
+    pub(super) fn create_chain(&mut self, new: &NewChain, aliases: &mut Aliases) -> Created {
+        if let Err(refusal) = new.check() {
+            return Created::Refused(refusal);
+        }
+        if let Some(stored) = self.tables.chain(new.id) {
+            if stored.chain_type != new.job.job_type {
+                return Created::Refused(Refusal::IdTaken);
+            }
+            return Created::New { job: self.tables.latest(stored).placed(), repeated: true };
+        }
+        if self.tables.job(new.id.first_job()).is_some() {
+            return Created::Refused(Refusal::IdTaken);
+        }
+        if let Some(existing) = self.existing(new) {
+            aliases.insert(new.id, existing.chain);
+            return Created::Existing(existing);
+        }
+        match self.resolve_blockers(&new.job.blockers, aliases) {
+            Ok(blockers) => self.insert_chain(new, blockers),
+            Err(refusal) => Created::Refused(refusal),
+        }
+    }
+
+    /// The chain that holds the new one's key and is not to be replaced.
+    fn existing(&self, new: &NewChain) -> Option<Existing> {
+        let key = new.key.as_ref()?;
+        let holder = self.holder(&new.job.job_type, &key.key)?;
+        if key.replaces == Some(holder) {
+            return None;
+        }
+        let latest = &self.tables.latest(self.tables.chain(holder)?).job;
+        Some(Existing {
+            chain: holder,
+            status: latest.status,
+            job_type: latest.job_type.clone(),
+            output: latest.output.clone(),
+            error: latest.error.clone(),
+        })
+    }
+
+    /// The blockers with the stored chains that they mean.
+    pub(super) fn resolve_blockers(
+        &self,
+        blockers: &[NewBlocker],
+        aliases: &Aliases,
+    ) -> Result<Vec<NewBlocker>, Refusal> {
+        let resolve = |blocker: &NewBlocker| {
+            let chain = aliases.get(&blocker.chain).copied().unwrap_or(blocker.chain);
+            match self.tables.chain(chain) {
+                Some(_) => Ok(NewBlocker { chain, trace: blocker.trace.clone() }),
+                None => Err(Refusal::BlockerNotFound(blocker.chain)),
+            }
+        };
+        blockers.iter().map(resolve).collect()
+    }
+
+    fn insert_chain(&mut self, new: &NewChain, blockers: Vec<NewBlocker>) -> Created {
+        let chain_type = new.job.job_type.clone();
+        if let Some(key) = &new.key {
+            self.free_key(&chain_type, key.key.clone());
+        }
+        let place = Place { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
+        let job = self.insert_job(place, &new.job, blockers);
+        let chain = ChainRow {
+            id: new.id,
+            chain_type,
+            seq: job.seq,
+            key: new.key.as_ref().map(|key| ChainKey {
+                key: key.key.clone(),
+                hold: key.hold,
+                window: key.window,
+                held: true,
+            }),
+            retention: new.retention,
+            created_at: self.now,
+            closed: None,
+            trace: new.trace.clone(),
+            latest: job.job.id,
+            latest_index: 0,
+            rippling: false,
+        };
+        self.tables.put_chain(chain);
+        if job.job.status == Status::Failed {
+            self.close_chain(new.id, ClosedAs::Failed, None);
+        }
+        Created::New { job: job.placed(), repeated: false }
+    }
+
+    /// Takes a key away from the chain that it points at.
+    pub(super) fn free_key(&mut self, chain_type: &TypeName, key: crate::name::Key) {
+        let Some(former) = self.tables.keys.get(&(chain_type.clone(), key)).copied() else { return };
+        let Some(row) = self.tables.chain(former) else { return };
+        let mut row = ChainRow::clone(row);
+        if let Some(key) = &mut row.key {
+            key.held = false;
+        }
+        self.tables.put_chain(row);
+    }
+
+    pub(super) fn insert_job(
+        &mut self,
+        place: Place,
+        new: &NewJob,
+        blockers: Vec<NewBlocker>,
+    ) -> Arc<JobRow> {
+        let (blockers, failed) = self.attach(blockers, new.on_blocker_failure);
+        let status = match failed {
+            Some(_) => Status::Failed,
+            None if blockers.iter().any(|blocker| !blocker.resolved) => Status::Blocked,
+            None => Status::Pending,
+        };
+        let job = Job {
+            id: place.id,
+            chain: place.chain,
+            index: place.index,
+            job_type: new.job_type.clone(),
+            chain_type: place.chain_type,
+            status,
+            input: new.input.clone(),
+            output: None,
+            error: failed.map(blocker_failed),
+            priority: new.priority,
+            due_at: new.schedule.due(self.now),
+            attempt: 0,
+            max_attempts: new.max_attempts,
+            fence: Fence::default(),
+            version: Version::default(),
+            lease: None,
+            cancel_requested: false,
+            blockers: blockers.into(),
+            on_blocker_failure: new.on_blocker_failure,
+            created_at: self.now,
+            started_at: None,
+            closed_at: failed.map(|_| self.now),
+            closed_by: None,
+            trace: new.trace.clone(),
+        };
+        let seq = self.tables.next_seq();
+        self.tables.put_job(JobRow {
+            job,
+            seq,
+            end: None,
+            worker: None,
+            history: Arc::new([]),
+            outside: None,
+        })
+    }
+
+    /// The blockers as they stand, and the first that makes the job fail at once.
+    fn attach(&self, blockers: Vec<NewBlocker>, policy: OnBlockerFailure) -> (Vec<Blocker>, Option<ChainId>) {
+        let mut failed = None;
+        let attach = |NewBlocker { chain, trace }| {
+            let closed = self.tables.chain(chain).and_then(|row| row.closed).map(|closed| closed.closed_as);
+            let resolved = match (closed, policy) {
+                (None, _) => false,
+                (Some(ClosedAs::Completed), _) | (Some(_), OnBlockerFailure::Receive) => true,
+                (Some(_), OnBlockerFailure::Wait) => false,
+                (Some(_), OnBlockerFailure::Fail) => {
+                    failed = failed.or(Some(chain));
+                    false
+                }
+            };
+            Blocker { chain, resolved, trace }
+        };
+        (blockers.into_iter().map(attach).collect(), failed)
+    }
+}
+
+/// The error of a job that fails with a blocker.
+pub(super) fn blocker_failed(chain: ChainId) -> ErrorText {
+    ErrorText::new(format!("{BLOCKER_FAILED}{chain}"))
+}

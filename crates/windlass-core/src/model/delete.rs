@@ -1,0 +1,76 @@
+use std::collections::HashSet;
+
+use super::Turn;
+use crate::command::{Delete, DeleteReply, Deleted, DeletedChain, check_batch};
+use crate::error::Result;
+use crate::id::ChainId;
+use crate::job::Status;
+use crate::limit::DELETE_MAX_CHAINS;
+use crate::refusal::Refusal;
+
+/// How many references a refused delete names.
+const REFERENCES_MAX: usize = 100;
+
+impl Turn<'_> {
+    pub(super) fn delete(&mut self, request: &Delete) -> Result<DeleteReply> {
+        check_batch("chains", request.chains.len(), 0)?;
+        let Some(chains) = self.doomed(request) else {
+            return Ok(DeleteReply::Refused(vec![Refusal::TooManyChains]));
+        };
+        let references = self.references(&chains);
+        if !references.is_empty() {
+            return Ok(DeleteReply::Refused(references));
+        }
+        let mut deleted = Deleted::default();
+        for chain in chains {
+            let Some(row) = self.tables.chain(chain) else { continue };
+            let latest = &self.tables.latest(row).job;
+            deleted.chains.push(DeletedChain {
+                chain,
+                chain_type: row.chain_type.clone(),
+                status: latest.status,
+                running: (latest.status == Status::Running).then_some(latest.id),
+            });
+            self.remove_chain(chain);
+        }
+        Ok(DeleteReply::Deleted(deleted))
+    }
+
+    /// The chains that would go, each once; none if they are too many.
+    fn doomed(&self, request: &Delete) -> Option<Vec<ChainId>> {
+        let mut seen = HashSet::new();
+        let mut chains: Vec<_> = request.chains.iter().filter_map(|target| self.find(target)).collect();
+        chains.retain(|chain| seen.insert(*chain));
+        let mut next = 0;
+        while let Some(chain) = chains.get(next).copied().filter(|_| request.cascade) {
+            next += 1;
+            for job in self.jobs_of(chain, usize::MAX) {
+                let blockers = self.tables.job(job).map(|row| row.job.blockers.clone()).unwrap_or_default();
+                let stored = blockers.iter().filter(|blocker| self.tables.chain(blocker.chain).is_some());
+                chains.extend(stored.map(|blocker| blocker.chain).filter(|chain| seen.insert(*chain)));
+            }
+            if chains.len() > DELETE_MAX_CHAINS {
+                return None;
+            }
+        }
+        Some(chains)
+    }
+
+    /// The open jobs outside the set that depend on a chain in it.
+    fn references(&self, chains: &[ChainId]) -> Vec<Refusal> {
+        let doomed: HashSet<_> = chains.iter().collect();
+        let mut references = Vec::new();
+        for chain in chains {
+            for (_, by) in self.tables.dependents.get(chain).into_iter().flatten() {
+                let outside = self
+                    .tables
+                    .job(*by)
+                    .is_some_and(|row| row.job.status.is_open() && !doomed.contains(&row.job.chain));
+                if outside && references.len() < REFERENCES_MAX {
+                    references.push(Refusal::Needed { chain: *chain, by: *by });
+                }
+            }
+        }
+        references
+    }
+}

@@ -1,0 +1,202 @@
+use std::collections::HashSet;
+
+use super::Turn;
+use super::row::{ChainRow, JobRow, Row, RowKey};
+use super::settle::{Closing, keep};
+use crate::command::{
+    Cancel, CancelMode, CancelReply, Cancelled, Pause, PauseReply, RetentionSet, Retried, Retry, RetryReply,
+    RetryTarget, Ripple, SetRetention, SetRetentionReply, Target, Trigger, TriggerReply, Triggered,
+    Untriggerable, check_batch,
+};
+use crate::error::Result;
+use crate::id::JobId;
+use crate::job::{ClosedAs, OnBlockerFailure, Status};
+use crate::limit::RIPPLE_MAX;
+use crate::refusal::Refusal;
+use crate::time::Millis;
+
+impl Turn<'_> {
+    pub(super) fn cancel(&mut self, request: &Cancel) -> Result<CancelReply> {
+        check_batch("chains", request.chains.len(), 0)?;
+        let mut ripple = Ripple::default();
+        let chains =
+            request.chains.iter().map(|target| self.cancel_one(target, request.mode, &mut ripple)).collect();
+        self.ripple(RIPPLE_MAX, &mut ripple);
+        Ok(CancelReply { chains, ripple })
+    }
+
+    fn cancel_one(&mut self, target: &Target, mode: CancelMode, ripple: &mut Ripple) -> Cancelled {
+        let Some(row) = self.find(target).and_then(|chain| self.tables.chain(chain)) else {
+            return Cancelled::NotFound;
+        };
+        let chain = row.id;
+        if let Some(closed) = row.closed {
+            return Cancelled::Closed { chain, closed_as: closed.closed_as };
+        }
+        let mut latest = JobRow::clone(self.tables.latest(row));
+        let job = latest.job.id;
+        match (latest.job.lease, mode) {
+            (None, _) => {
+                let error = latest.job.error.clone();
+                let closing =
+                    Closing { closed_as: ClosedAs::Cancelled, output: None, error, by: None, end: None };
+                self.close_job(latest, closing);
+                ripple.closed.extend(self.close_chain(chain, ClosedAs::Cancelled, None));
+                Cancelled::Cancelled { chain, job }
+            }
+            (Some(_), CancelMode::UnlessRunning) => Cancelled::Running { chain },
+            (Some(lease), CancelMode::Ask) => {
+                if !latest.job.cancel_requested {
+                    latest.job.cancel_requested = true;
+                    latest.job.version = latest.job.version.next();
+                    self.tables.put_job(latest);
+                }
+                Cancelled::Asked { chain, job, worker: lease.worker }
+            }
+        }
+    }
+
+    pub(super) fn trigger(&mut self, request: &Trigger) -> Result<TriggerReply> {
+        check_batch("jobs", request.jobs.len(), 0)?;
+        let found: Vec<_> = request.jobs.iter().map(|target| self.triggerable(target)).collect();
+        if found.iter().any(Result::is_err) {
+            return Ok(TriggerReply::Refused(found.into_iter().map(Result::err).collect()));
+        }
+        let mut seen = HashSet::new();
+        let mut triggered = Vec::with_capacity(found.len());
+        for job in found.into_iter().flatten() {
+            let Some(row) = self.tables.job(job) else { continue };
+            let mut row = row.clone();
+            if seen.insert(job) {
+                let mut changed = JobRow::clone(&row);
+                changed.job.due_at = self.now;
+                changed.job.version = changed.job.version.next();
+                row = self.tables.put_job(changed);
+            }
+            triggered.push(Triggered { job: row.placed(), job_type: row.job.job_type.clone() });
+        }
+        Ok(TriggerReply::Triggered(triggered))
+    }
+
+    /// The pending job that a target means.
+    fn triggerable(&self, target: &Target) -> Result<JobId, Untriggerable> {
+        let row = match target {
+            Target::Job(job) => self.tables.job(*job),
+            _ => self
+                .find(target)
+                .and_then(|chain| self.tables.chain(chain))
+                .map(|row| self.tables.latest(row)),
+        };
+        match row {
+            None => Err(Untriggerable::NotFound),
+            Some(row) if row.job.status == Status::Pending => Ok(row.job.id),
+            Some(row) => Err(Untriggerable::NotPending(row.job.status)),
+        }
+    }
+
+    pub(super) fn retry(&mut self, request: &Retry) -> Result<RetryReply> {
+        check_batch("chains", request.chains.len(), 0)?;
+        Ok(RetryReply { chains: request.chains.iter().map(|target| self.retry_one(*target)).collect() })
+    }
+
+    fn retry_one(&mut self, target: RetryTarget) -> Retried {
+        let Some(row) = self.tables.job(target.job) else { return Retried::NotFound };
+        if row.job.version > target.version {
+            return Retried::AlreadyRetried;
+        }
+        if row.job.status != Status::Failed || row.job.version != target.version {
+            return Retried::NotFailed(row.job.status);
+        }
+        let row = JobRow::clone(row);
+        let chain = ChainRow::clone(self.tables.chain_of(&row));
+        if let Some(refusal) = self.retry_refusal(&row, &chain) {
+            return Retried::Refused(refusal);
+        }
+        let job = self.reopen(row, chain);
+        Retried::Retried { job: job.placed(), job_type: job.job.job_type.clone() }
+    }
+
+    fn retry_refusal(&self, row: &JobRow, chain: &ChainRow) -> Option<Refusal> {
+        let taken = chain.key.as_ref().and_then(|key| self.holder(&chain.chain_type, &key.key));
+        if let Some(holder) = taken.filter(|holder| *holder != chain.id) {
+            return Some(Refusal::KeyTaken(holder));
+        }
+        row.job.blockers.iter().find_map(|blocker| match self.tables.chain(blocker.chain) {
+            None => Some(Refusal::BlockerNotFound(blocker.chain)),
+            Some(chain) => {
+                let failed = chain.closed.is_some_and(|closed| closed.closed_as != ClosedAs::Completed);
+                let fails = failed && row.job.on_blocker_failure == OnBlockerFailure::Fail;
+                fails.then_some(Refusal::BlockerFailed(blocker.chain))
+            }
+        })
+    }
+
+    fn reopen(&mut self, mut row: JobRow, mut chain: ChainRow) -> std::sync::Arc<JobRow> {
+        if let Some(record) = row.latest_attempt() {
+            keep(&mut row, record);
+        }
+        let receives = row.job.on_blocker_failure == OnBlockerFailure::Receive;
+        row.job.blockers = row
+            .job
+            .blockers
+            .iter()
+            .map(|blocker| {
+                let closed = self.tables.chain(blocker.chain).and_then(|chain| chain.closed);
+                let now_resolved =
+                    closed.is_some_and(|closed| receives || closed.closed_as == ClosedAs::Completed);
+                crate::job::Blocker { resolved: blocker.resolved || now_resolved, ..blocker.clone() }
+            })
+            .collect();
+        let waits = row.job.blockers.iter().any(|blocker| !blocker.resolved);
+        row.job.status = if waits { Status::Blocked } else { Status::Pending };
+        row.job.due_at = self.now;
+        row.job.attempt = 0;
+        row.job.version = row.job.version.next();
+        row.job.closed_at = None;
+        row.job.closed_by = None;
+        row.job.cancel_requested = false;
+        row.end = None;
+        row.outside = None;
+        chain.closed = None;
+        chain.rippling = false;
+        if let Some(key) = chain.key.as_ref().map(|key| key.key.clone()) {
+            self.free_key(&chain.chain_type, key);
+        }
+        if let Some(key) = &mut chain.key {
+            key.held = true;
+        }
+        self.tables.put_chain(chain);
+        self.tables.put_job(row)
+    }
+
+    pub(super) fn set_retention(&mut self, request: &SetRetention) -> Result<SetRetentionReply> {
+        check_batch("chains", request.chains.len(), 0)?;
+        let chains = request.chains.iter().map(|target| self.retain(target, request.retention)).collect();
+        Ok(SetRetentionReply { chains })
+    }
+
+    fn retain(&mut self, target: &Target, retention: Millis) -> RetentionSet {
+        let Some(row) = self.find(target).and_then(|chain| self.tables.chain(chain)) else {
+            return RetentionSet::NotFound;
+        };
+        let mut row = ChainRow::clone(row);
+        let Some(closed) = &mut row.closed else { return RetentionSet::NotClosed };
+        closed.retain_until = self.now + retention;
+        let until = closed.retain_until;
+        self.tables.put_chain(row);
+        RetentionSet::Until(until)
+    }
+
+    pub(super) fn pause(&mut self, request: &Pause) -> Result<PauseReply> {
+        check_batch("types", request.types.len(), 0)?;
+        let mut were_paused = Vec::with_capacity(request.types.len());
+        for job_type in &request.types {
+            let was_paused = self.tables.is_paused(job_type);
+            if was_paused != request.paused {
+                self.tables.set(RowKey::Paused(job_type.clone()), request.paused.then_some(Row::Paused));
+            }
+            were_paused.push(was_paused);
+        }
+        Ok(PauseReply { were_paused })
+    }
+}

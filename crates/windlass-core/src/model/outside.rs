@@ -1,0 +1,71 @@
+use super::Turn;
+use super::create::Aliases;
+use super::row::JobRow;
+use super::settle::Closing;
+use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, OutsideApplied, Ripple, Step};
+use crate::error::Result;
+use crate::job::{AttemptEnd, ClosedAs, Status};
+use crate::limit::RIPPLE_MAX;
+use crate::refusal::Refusal;
+
+impl Turn<'_> {
+    pub(super) fn complete_from_outside(
+        &mut self,
+        request: &CompleteFromOutside,
+    ) -> CompleteFromOutsideReply {
+        let Some(row) = self.tables.job(request.job).cloned() else {
+            return CompleteFromOutsideReply::NotFound;
+        };
+        if row.outside == Some(request.request) {
+            return CompleteFromOutsideReply::AlreadyApplied;
+        }
+        let (status, version) = (row.job.status, row.job.version);
+        if !status.is_open() || version != request.version {
+            return CompleteFromOutsideReply::Changed { status, version };
+        }
+        if let Err(refusal) = request.check() {
+            return CompleteFromOutsideReply::Refused(refusal);
+        }
+        let mark = self.tables.mark();
+        match self.apply_steps(&row, request) {
+            Ok(applied) => CompleteFromOutsideReply::Applied(applied),
+            Err(refusal) => {
+                self.tables.undo_to(mark);
+                CompleteFromOutsideReply::Refused(refusal)
+            }
+        }
+    }
+
+    fn apply_steps(
+        &mut self,
+        row: &JobRow,
+        request: &CompleteFromOutside,
+    ) -> Result<OutsideApplied, Refusal> {
+        let displaced = row.job.lease.map(|lease| lease.worker);
+        let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.placed());
+        for step in &request.steps {
+            let Some(row) = self.tables.job(latest.job) else { break };
+            let mut row = JobRow::clone(row);
+            row.outside = Some(request.request);
+            let end = (row.job.status == Status::Running).then_some(AttemptEnd::Displaced);
+            let (closed_as, output, error, retention) = match step {
+                Step::Continue { next, create } => {
+                    let applied = self.continue_chain(row, next, create, (None, end), &mut ripple)?;
+                    created.extend(applied.created);
+                    latest = applied.next.unwrap_or(applied.job);
+                    continue;
+                }
+                Step::Complete { output, retention, create } => {
+                    created.extend(self.create_carried(create, &mut Aliases::new())?);
+                    (ClosedAs::Completed, Some(output.clone()), None, *retention)
+                }
+                Step::Fail { error, retention } => (ClosedAs::Failed, None, Some(error.clone()), *retention),
+            };
+            let row = self.close_job(row, Closing { closed_as, output, error, by: None, end });
+            ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention));
+            latest = row.placed();
+        }
+        self.ripple(RIPPLE_MAX, &mut ripple);
+        Ok(OutsideApplied { latest, displaced, created, ripple })
+    }
+}

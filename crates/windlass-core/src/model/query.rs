@@ -1,0 +1,216 @@
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use uuid::Uuid;
+
+use super::Turn;
+use crate::command::{
+    ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFilter,
+    ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
+    ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types, check_batch,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::JobId;
+use crate::job::{Chain, Job, Status};
+use crate::limit::{PAGE_MAX, PAGE_SCAN_MAX};
+use crate::name::TypeName;
+use crate::time::Timestamp;
+
+impl Turn<'_> {
+    pub(super) fn next_due(&self, request: &NextDue) -> NextDueReply {
+        let pending = |name: &TypeName| {
+            let levels = self.tables.pending.get(name).filter(|_| !self.tables.is_paused(name));
+            let heads = levels.into_iter().flat_map(|levels| levels.values().filter_map(BTreeSet::first));
+            heads.map(|(due_at, ..)| *due_at).min()
+        };
+        let lease = |name: &TypeName| {
+            self.tables.running.get(name).and_then(BTreeSet::first).map(|(until, ..)| *until)
+        };
+        let (due_at, lease_until) = match &request.types {
+            Types::All => (
+                self.tables.pending.keys().filter_map(pending).min(),
+                self.tables.running.keys().filter_map(lease).min(),
+            ),
+            Types::Only(types) => {
+                (types.iter().filter_map(pending).min(), types.iter().filter_map(lease).min())
+            }
+        };
+        NextDueReply { now: self.now, due_at, lease_until }
+    }
+
+    pub(super) fn get_chains(&self, request: &GetChains) -> Result<GetChainsReply> {
+        check_batch("chains", request.chains.len(), 0)?;
+        let get =
+            |target| self.find(target).and_then(|chain| self.tables.chain(chain)).map(|row| self.view(row));
+        Ok(GetChainsReply { chains: request.chains.iter().map(get).collect() })
+    }
+
+    pub(super) fn get_jobs(&self, request: &GetJobs) -> Result<GetJobsReply> {
+        check_batch("jobs", request.jobs.len(), 0)?;
+        let get = |job| self.tables.job(job).map(|row| row.job.clone());
+        Ok(GetJobsReply { jobs: request.jobs.iter().copied().map(get).collect() })
+    }
+
+    pub(super) fn list_chains(&self, request: &ListChains) -> Result<ListChainsReply> {
+        let place = Place::of(&request.page)?;
+        let rows =
+            place.walk(self.tables.chains_by_seq.range(place.range()).map(|(seq, chain)| (*seq, *chain)));
+        let (chains, next) = place.page(rows, |chain| {
+            let row = self.tables.chain(chain)?;
+            let top_level = !request.filter.top_level || !self.tables.dependents.contains_key(&chain);
+            Some(self.view(row)).filter(|view| top_level && chain_passes(&request.filter, view))
+        });
+        Ok(ListChainsReply { chains, next })
+    }
+
+    pub(super) fn list_jobs(&self, request: &ListJobs) -> Result<ListJobsReply> {
+        let place = Place::of(&request.page)?;
+        let rows = match request.filter.chain {
+            None => place.walk(self.tables.jobs_by_seq.range(place.range()).map(|(seq, job)| (*seq, *job))),
+            Some(chain) => {
+                // A chain's jobs are in the order of their creation.
+                let jobs = self.tables.chain_jobs.range((chain, 0)..=(chain, u32::MAX));
+                let seqs = jobs.filter_map(|(_, job)| Some((self.tables.job(*job)?.seq, *job)));
+                place.walk(seqs.filter(|(seq, _)| place.range().contains(seq)))
+            }
+        };
+        let (jobs, next) = place.page(rows, |job| {
+            let job = &self.tables.job(job)?.job;
+            Some(job).filter(|job| job_passes(&request.filter, job)).cloned()
+        });
+        Ok(ListJobsReply { jobs, next })
+    }
+
+    pub(super) fn list_dependents(&self, request: &ListDependents) -> Result<ListDependentsReply> {
+        let place = Place::of(&request.page)?;
+        let none = BTreeSet::new();
+        let dependents = self.tables.dependents.get(&request.chain).unwrap_or(&none);
+        let (lowest, highest) = (JobId::from_uuid(Uuid::nil()), JobId::from_uuid(Uuid::max()));
+        let range = (*place.range().start(), lowest)..=(*place.range().end(), highest);
+        let rows = place.walk(dependents.range(range).copied());
+        let (jobs, next) = place.page(rows, |job| self.tables.job(job).map(|row| row.job.clone()));
+        Ok(ListDependentsReply { jobs, next })
+    }
+
+    pub(super) fn list_attempts(&self, request: ListAttempts) -> ListAttemptsReply {
+        let Some(row) = self.tables.job(request.job) else {
+            return ListAttemptsReply { attempts: Vec::new() };
+        };
+        ListAttemptsReply { attempts: row.history.iter().cloned().chain(row.latest_attempt()).collect() }
+    }
+
+    pub(super) fn count(&self, request: &Count) -> CountReply {
+        let names: BTreeSet<&TypeName> = match &request.types {
+            Types::All => self.tables.counts.keys().chain(self.tables.paused()).collect(),
+            Types::Only(types) => types.iter().collect(),
+        };
+        let known = |name: &&TypeName| self.tables.counts.contains_key(*name) || self.tables.is_paused(name);
+        CountReply {
+            types: names.into_iter().filter(known).map(|name| self.count_type(name)).collect(),
+            closed_estimated: false,
+        }
+    }
+
+    fn count_type(&self, name: &TypeName) -> TypeCount {
+        let counts = self.tables.counts.get(name).copied().unwrap_or_default();
+        let of = |status: Status| counts.get(status as usize).copied().unwrap_or(0);
+        let levels = self.tables.pending.get(name).into_iter().flatten();
+        let heads = levels.filter_map(|(_, jobs)| jobs.first()).map(|(due_at, ..)| *due_at);
+        let leases = self.tables.running.get(name).into_iter().flatten();
+        TypeCount {
+            job_type: name.clone(),
+            blocked: of(Status::Blocked),
+            pending: of(Status::Pending),
+            running: of(Status::Running),
+            completed: of(Status::Completed),
+            failed: of(Status::Failed),
+            cancelled: of(Status::Cancelled),
+            oldest_ready: heads.min().filter(|due_at| *due_at <= self.now),
+            expired_leases: leases.take_while(|(until, ..)| *until <= self.now).count() as u64,
+            paused: self.tables.is_paused(name),
+        }
+    }
+}
+
+/// Where a page begins and how it goes on. Rows are numbered from 1 in their order of creation.
+struct Place {
+    order: Order,
+    after: Option<u64>,
+    max: usize,
+}
+
+impl Place {
+    fn of(page: &Page) -> Result<Self> {
+        let not_ours = |_| {
+            Error::new(
+                ErrorKind::Invalid,
+                "the cursor is not one that this store gave: start from the first page",
+            )
+        };
+        let after =
+            page.after.as_ref().map(|Cursor(text)| text.parse::<u64>().map_err(not_ours)).transpose()?;
+        Ok(Self { order: page.order, after, max: (page.max as usize).min(PAGE_MAX) })
+    }
+
+    /// The rows behind the place.
+    fn range(&self) -> RangeInclusive<u64> {
+        match (self.order, self.after) {
+            (_, None) => 0..=u64::MAX,
+            (Order::Newest, Some(after)) => 0..=after.saturating_sub(1),
+            (Order::Oldest, Some(after)) => after.saturating_add(1)..=u64::MAX,
+        }
+    }
+
+    /// The rows in the order asked for.
+    fn walk<'a, I: 'a>(
+        &self,
+        rows: impl DoubleEndedIterator<Item = (u64, I)> + 'a,
+    ) -> Box<dyn Iterator<Item = (u64, I)> + 'a> {
+        match self.order {
+            Order::Newest => Box::new(rows.rev()),
+            Order::Oldest => Box::new(rows),
+        }
+    }
+
+    /// The first rows that `get` lets pass, and where to go on.
+    fn page<I, T>(
+        &self,
+        rows: impl Iterator<Item = (u64, I)>,
+        get: impl Fn(I) -> Option<T>,
+    ) -> (Vec<T>, Option<Cursor>) {
+        let (mut found, mut last) = (Vec::new(), None);
+        let mut rows = rows.peekable();
+        for _ in 0..PAGE_SCAN_MAX {
+            if found.len() == self.max {
+                break;
+            }
+            let Some((seq, id)) = rows.next() else { return (found, None) };
+            last = Some(seq);
+            found.extend(get(id));
+        }
+        let next = rows.peek().and(last).map(|seq| Cursor(seq.to_string()));
+        (found, next)
+    }
+}
+
+fn chain_passes(filter: &ChainFilter, chain: &Chain) -> bool {
+    any_or(&filter.types, &chain.chain_type)
+        && any_or(&filter.statuses, &chain.status())
+        && within(chain.created_at, filter.created_from, filter.created_to)
+}
+
+fn job_passes(filter: &JobFilter, job: &Job) -> bool {
+    any_or(&filter.types, &job.job_type)
+        && any_or(&filter.statuses, &job.status)
+        && any_or(&filter.chain_types, &job.chain_type)
+        && filter.chain.is_none_or(|chain| chain == job.chain)
+        && within(job.created_at, filter.created_from, filter.created_to)
+}
+
+fn any_or<T: PartialEq>(wanted: &[T], value: &T) -> bool {
+    wanted.is_empty() || wanted.contains(value)
+}
+
+fn within(at: Timestamp, from: Option<Timestamp>, to: Option<Timestamp>) -> bool {
+    from.is_none_or(|from| at >= from) && to.is_none_or(|to| at <= to)
+}

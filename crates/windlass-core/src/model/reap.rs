@@ -1,0 +1,74 @@
+use std::collections::HashSet;
+
+use super::Turn;
+use super::row::JobRow;
+use super::settle::Closing;
+use super::table::ByTime;
+use crate::LEASE_EXPIRED;
+use crate::command::{Reap, ReapReply, Reaped, Ripple, Types};
+use crate::error::Result;
+use crate::id::JobId;
+use crate::job::{AttemptEnd, ClosedAs};
+use crate::limit::RIPPLE_MAX;
+use crate::name::ErrorText;
+
+impl Turn<'_> {
+    pub(super) fn reap(&mut self, request: &Reap) -> Result<ReapReply> {
+        request.check()?;
+        let mut ripple = Ripple::default();
+        self.ripple(RIPPLE_MAX, &mut ripple);
+        let expired = self.expired(request);
+        let reaped = expired.into_iter().filter_map(|job| self.reap_one(job, &mut ripple)).collect();
+        self.ripple(RIPPLE_MAX, &mut ripple);
+        Ok(ReapReply { reaped, ripple })
+    }
+
+    /// The running jobs whose lease has expired, longest first.
+    fn expired(&self, request: &Reap) -> Vec<JobId> {
+        let except: HashSet<_> = request.except.iter().collect();
+        let now = self.now;
+        let max = request.max as usize;
+        let of_type = |jobs: &std::collections::BTreeSet<ByTime>| -> Vec<ByTime> {
+            let expired = jobs.iter().take_while(|(until, ..)| *until <= now);
+            expired.filter(|(.., job)| !except.contains(job)).take(max).copied().collect()
+        };
+        let mut jobs: Vec<ByTime> = match &request.types {
+            Types::All => self.tables.running.values().flat_map(of_type).collect(),
+            Types::Only(types) => {
+                let types: std::collections::BTreeSet<_> = types.iter().collect();
+                types.into_iter().filter_map(|name| self.tables.running.get(name)).flat_map(of_type).collect()
+            }
+        };
+        jobs.sort_unstable();
+        jobs.truncate(max);
+        jobs.into_iter().map(|(.., job)| job).collect()
+    }
+
+    fn reap_one(&mut self, job: JobId, ripple: &mut Ripple) -> Option<Reaped> {
+        let row = JobRow::clone(self.tables.job(job)?);
+        let lease = row.job.lease?;
+        let (attempt, job_type, chain_type) =
+            (row.job.attempt, row.job.job_type.clone(), row.job.chain_type.clone());
+        let error = ErrorText::new(LEASE_EXPIRED);
+        let exhausted = row.job.max_attempts.is_some_and(|max| attempt >= max);
+        let closed_as = match (row.job.cancel_requested, exhausted) {
+            (true, _) => Some(ClosedAs::Cancelled),
+            (false, true) => Some(ClosedAs::Failed),
+            (false, false) => None,
+        };
+        let job = match closed_as {
+            None => {
+                let due_at = self.now;
+                self.put_back(row, due_at, Some(error), AttemptEnd::Reaped).job
+            }
+            Some(closed_as) => {
+                let end = Some(AttemptEnd::Reaped);
+                let closing = Closing { closed_as, output: None, error: Some(error), by: None, end };
+                let row = self.close_job(row, closing);
+                ripple.closed.extend(self.close_chain(row.job.chain, closed_as, None));
+                row.placed()
+            }
+        };
+        Some(Reaped { job, job_type, chain_type, attempt, worker: lease.worker, lease_until: lease.until })
+    }
+}

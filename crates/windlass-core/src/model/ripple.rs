@@ -1,0 +1,96 @@
+//! What follows from the end of a chain.
+
+use std::sync::Arc;
+
+use super::Turn;
+use super::create::blocker_failed;
+use super::row::{ChainRow, JobRow};
+use crate::command::{ClosedChain, Ripple, Unblocked};
+use crate::id::{ChainId, JobId};
+use crate::job::{Blocker, Closed, ClosedAs, OnBlockerFailure, Status};
+use crate::time::Millis;
+
+impl Turn<'_> {
+    /// Closes a chain whose latest job has just been closed. Jobs that wait for it are left to [`ripple`](Self::ripple).
+    pub(super) fn close_chain(
+        &mut self,
+        chain: ChainId,
+        closed_as: ClosedAs,
+        retention: Option<Millis>,
+    ) -> Option<ClosedChain> {
+        let mut row = ChainRow::clone(self.tables.chain(chain)?);
+        let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
+        row.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
+        if let Some(key) = &mut row.key {
+            key.held = key.held && key.hold.holds(closed_as);
+        }
+        row.rippling = self.tables.waiting.get(&chain).is_some_and(|waiting| {
+            !waiting.eager.is_empty() || closed_as == ClosedAs::Completed && !waiting.patient.is_empty()
+        });
+        let closed = ClosedChain { chain, chain_type: row.chain_type.clone(), job: row.latest, closed_as };
+        self.tables.put_chain(row);
+        Some(closed)
+    }
+
+    /// Resolves waits for chains that have closed, for at most `budget` jobs. The marks of the chains let a later command go on
+    /// with the rest.
+    pub(super) fn ripple(&mut self, mut budget: usize, ripple: &mut Ripple) {
+        while let Some((.., chain)) = self.tables.rippling.first().copied() {
+            let Some(closed) = self.tables.chain(chain).and_then(|row| row.closed) else { return };
+            while let Some(job) = self.next_waiting(chain, closed.closed_as) {
+                if budget == 0 {
+                    return;
+                }
+                budget -= 1;
+                self.resolve(job, chain, closed.closed_as, ripple);
+            }
+            let Some(row) = self.tables.chain(chain) else { return };
+            let row = ChainRow { rippling: false, ..ChainRow::clone(row) };
+            self.tables.put_chain(row);
+        }
+    }
+
+    /// The first created of the jobs that wait for the chain and that its end concerns.
+    fn next_waiting(&self, chain: ChainId, closed_as: ClosedAs) -> Option<JobId> {
+        let waiting = self.tables.waiting.get(&chain)?;
+        let patient = waiting.patient.first().filter(|_| closed_as == ClosedAs::Completed);
+        waiting.eager.first().into_iter().chain(patient).min().map(|(_, job)| *job)
+    }
+
+    /// Resolves the job's wait for a chain that has closed.
+    fn resolve(&mut self, job: JobId, chain: ChainId, closed_as: ClosedAs, ripple: &mut Ripple) {
+        let Some(row) = self.tables.job(job) else { return };
+        let mut row = JobRow::clone(row);
+        if closed_as != ClosedAs::Completed && row.job.on_blocker_failure == OnBlockerFailure::Fail {
+            row.job.status = Status::Failed;
+            row.job.error = Some(blocker_failed(chain));
+            row.job.closed_at = Some(self.now);
+            row.job.version = row.job.version.next();
+            let chain = row.job.chain;
+            self.tables.put_job(row);
+            ripple.closed.extend(self.close_chain(chain, ClosedAs::Failed, None));
+            return;
+        }
+        row.job.blockers = mark_resolved(&row.job.blockers, chain);
+        if row.job.blockers.iter().all(|blocker| blocker.resolved) {
+            row.job.status = Status::Pending;
+            row.job.due_at = row.job.due_at.max(self.now);
+            row.job.version = row.job.version.next();
+            ripple.unblocked.push(Unblocked {
+                job: row.placed(),
+                job_type: row.job.job_type.clone(),
+                chain_type: row.job.chain_type.clone(),
+                traces: row.job.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect(),
+            });
+        }
+        self.tables.put_job(row);
+    }
+}
+
+fn mark_resolved(blockers: &[Blocker], chain: ChainId) -> Arc<[Blocker]> {
+    let mark = |blocker: &Blocker| Blocker {
+        resolved: blocker.resolved || blocker.chain == chain,
+        ..blocker.clone()
+    };
+    blockers.iter().map(mark).collect()
+}

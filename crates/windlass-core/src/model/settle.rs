@@ -1,0 +1,261 @@
+use std::sync::Arc;
+
+use super::Turn;
+use super::create::{Aliases, Place};
+use super::row::{ChainRow, JobRow};
+use crate::command::{
+    Applied, Created, NewChain, NextJob, Outcome, Ripple, Schedule, Settle, SettleReply, Settled, Settlement,
+};
+use crate::error::Result;
+use crate::id::{ChainId, WorkerId};
+use crate::job::{AttemptEnd, AttemptRecord, ClosedAs, Status};
+use crate::limit::{CYCLE_SEARCH_MAX, HISTORY_MAX, RIPPLE_MAX};
+use crate::name::ErrorText;
+use crate::payload::Payload;
+use crate::refusal::Refusal;
+use crate::time::{Millis, Timestamp};
+
+/// How a job is closed.
+pub(super) struct Closing {
+    pub(super) closed_as: ClosedAs,
+    pub(super) output: Option<Payload>,
+    pub(super) error: Option<ErrorText>,
+    pub(super) by: Option<WorkerId>,
+    pub(super) end: Option<AttemptEnd>,
+}
+
+impl Turn<'_> {
+    pub(super) fn settle(&mut self, request: &Settle) -> Result<SettleReply> {
+        request.check()?;
+        let mut ripple = Ripple::default();
+        let settled = request.settlements.iter().map(|item| self.settle_one(item, &mut ripple)).collect();
+        self.ripple(RIPPLE_MAX, &mut ripple);
+        Ok(SettleReply { settled, ripple })
+    }
+
+    fn settle_one(&mut self, item: &Settlement, ripple: &mut Ripple) -> Settled {
+        let row = match self.held(item.job, item.fence) {
+            Ok(row) => row.clone(),
+            Err(lost) => {
+                let end = self.tables.job(item.job).and_then(|row| row.end_of(item.fence));
+                let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
+                return if repeated { Settled::AlreadyApplied } else { Settled::Lost(lost) };
+            }
+        };
+        if let Err(refusal) = item.outcome.check() {
+            return Settled::Refused(refusal);
+        }
+        let mark = self.tables.mark();
+        match self.apply_outcome(row, &item.outcome, ripple) {
+            Ok(applied) => Settled::Applied(applied),
+            Err(refusal) => {
+                self.tables.undo_to(mark);
+                Settled::Refused(refusal)
+            }
+        }
+    }
+
+    fn apply_outcome(
+        &mut self,
+        row: JobRow,
+        outcome: &Outcome,
+        ripple: &mut Ripple,
+    ) -> Result<Applied, Refusal> {
+        let by = row.worker;
+        if row.job.cancel_requested && !matches!(outcome, Outcome::Complete { .. } | Outcome::Fail { .. }) {
+            let error = match outcome {
+                Outcome::Retry { error, .. } => Some(error.clone()),
+                Outcome::Reschedule { error, .. } => error.clone(),
+                _ => None,
+            };
+            let error = error.or_else(|| row.job.error.clone());
+            let (closed_as, end) = (ClosedAs::Cancelled, Some(AttemptEnd::Cancelled));
+            return Ok(self.end(row, Closing { closed_as, output: None, error, by, end }, None, ripple));
+        }
+        match outcome {
+            Outcome::Complete { output, retention, create } => {
+                let created = self.create_carried(create, &mut Aliases::new())?;
+                let (closed_as, end) = (ClosedAs::Completed, Some(AttemptEnd::Completed));
+                let closing = Closing { closed_as, output: Some(output.clone()), error: None, by, end };
+                Ok(Applied { created, ..self.end(row, closing, *retention, ripple) })
+            }
+            Outcome::Continue { next, create } => {
+                self.continue_chain(row, next, create, (by, Some(AttemptEnd::Continued)), ripple)
+            }
+            Outcome::Retry { schedule, error } => {
+                if row.job.max_attempts.is_some_and(|max| row.job.attempt >= max) {
+                    return Ok(self.fail(row, error.clone(), None, ripple));
+                }
+                let error = Some(error.clone());
+                Ok(self.put_back(row, schedule.due(self.now), error, AttemptEnd::Retried))
+            }
+            Outcome::Reschedule { schedule, error } => Ok(self.reschedule(row, *schedule, error.clone())),
+            Outcome::Fail { error, retention } => Ok(self.fail(row, error.clone(), *retention, ripple)),
+            Outcome::Release => {
+                let due_at = row.job.due_at;
+                Ok(self.put_back(row, due_at, None, AttemptEnd::Released))
+            }
+        }
+    }
+
+    fn reschedule(&mut self, row: JobRow, schedule: Schedule, error: Option<ErrorText>) -> Applied {
+        self.put_back(row, schedule.due(self.now), error, AttemptEnd::Rescheduled)
+    }
+
+    fn fail(
+        &mut self,
+        row: JobRow,
+        error: ErrorText,
+        retention: Option<Millis>,
+        ripple: &mut Ripple,
+    ) -> Applied {
+        let (by, closed_as, end) = (row.worker, ClosedAs::Failed, Some(AttemptEnd::Failed));
+        self.end(row, Closing { closed_as, output: None, error: Some(error), by, end }, retention, ripple)
+    }
+
+    /// Closes the job and its chain.
+    fn end(
+        &mut self,
+        row: JobRow,
+        closing: Closing,
+        retention: Option<Millis>,
+        ripple: &mut Ripple,
+    ) -> Applied {
+        let closed_as = closing.closed_as;
+        let row = self.close_job(row, closing);
+        ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention));
+        Applied { job: row.placed(), next: None, created: Vec::new() }
+    }
+
+    /// Closes the job.
+    pub(super) fn close_job(&mut self, mut row: JobRow, closing: Closing) -> Arc<JobRow> {
+        row.job.status = closing.closed_as.into();
+        row.job.output = closing.output;
+        row.job.error = closing.error;
+        row.job.closed_at = Some(self.now);
+        row.job.closed_by = closing.by;
+        row.job.version = row.job.version.next();
+        row.job.lease = None;
+        row.end = closing.end;
+        self.tables.put_job(row)
+    }
+
+    /// Puts the job back to be run again. Only retries and reaped leases count as attempts.
+    pub(super) fn put_back(
+        &mut self,
+        mut row: JobRow,
+        due_at: Timestamp,
+        error: Option<ErrorText>,
+        end: AttemptEnd,
+    ) -> Applied {
+        remember(&mut row, end, self.now, error.clone());
+        if matches!(end, AttemptEnd::Rescheduled | AttemptEnd::Released) {
+            row.job.attempt = row.job.attempt.saturating_sub(1);
+        }
+        row.job.status = Status::Pending;
+        row.job.due_at = due_at;
+        row.job.error = error.or(row.job.error);
+        row.job.version = row.job.version.next();
+        row.job.lease = None;
+        Applied { job: self.tables.put_job(row).placed(), next: None, created: Vec::new() }
+    }
+
+    /// Completes the job without an output and adds the next one to its chain.
+    pub(super) fn continue_chain(
+        &mut self,
+        row: JobRow,
+        next: &NextJob,
+        create: &[NewChain],
+        (by, end): (Option<WorkerId>, Option<AttemptEnd>),
+        ripple: &mut Ripple,
+    ) -> Result<Applied, Refusal> {
+        let mut aliases = Aliases::new();
+        let created = self.create_carried(create, &mut aliases)?;
+        if self.tables.job(next.id).is_some() {
+            return Err(Refusal::IdTaken);
+        }
+        let blockers = self.resolve_blockers(&next.job.blockers, &aliases)?;
+        let chain = ChainRow::clone(self.tables.chain_of(&row));
+        let blocking = |blocker: ChainId| self.reaches(blocker, chain.id);
+        if let Some(blocker) = blockers.iter().find(|blocker| blocking(blocker.chain)) {
+            return Err(Refusal::WaitsForItself(blocker.chain));
+        }
+        let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
+        let index = row.job.index + 1;
+        let job = self.close_job(row, closing).placed();
+        let place = Place { id: next.id, chain: chain.id, chain_type: chain.chain_type.clone(), index };
+        let next = self.insert_job(place, &next.job, blockers);
+        let chain_id = chain.id;
+        self.tables.put_chain(ChainRow { latest: next.job.id, latest_index: index, ..chain });
+        if next.job.status == Status::Failed {
+            ripple.closed.extend(self.close_chain(chain_id, ClosedAs::Failed, None));
+        }
+        Ok(Applied { job, next: Some(next.placed()), created })
+    }
+
+    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused.
+    pub(super) fn create_carried(
+        &mut self,
+        create: &[NewChain],
+        aliases: &mut Aliases,
+    ) -> Result<Vec<Created>, Refusal> {
+        create
+            .iter()
+            .map(|new| match self.create_chain(new, aliases) {
+                Created::Refused(refusal) => Err(refusal),
+                created => Ok(created),
+            })
+            .collect()
+    }
+
+    /// Whether a chain waits, directly or through others, for the one that is sought.
+    fn reaches(&self, from: ChainId, sought: ChainId) -> bool {
+        let mut queue = vec![from];
+        let mut seen = std::collections::HashSet::from([from]);
+        while let Some(chain) = queue.pop() {
+            if chain == sought {
+                return true;
+            }
+            let Some(row) = self.tables.chain(chain) else { continue };
+            let latest = &self.tables.latest(row).job;
+            if latest.status != Status::Blocked {
+                continue;
+            }
+            for blocker in latest.blockers.iter().filter(|blocker| !blocker.resolved) {
+                if seen.len() < CYCLE_SEARCH_MAX && seen.insert(blocker.chain) {
+                    queue.push(blocker.chain);
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Whether this outcome may have ended an attempt so. A retry after the last attempt fails the job, and what would go on
+/// after a request to cancel is cancelled.
+fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
+    match outcome {
+        Outcome::Complete { .. } => end == AttemptEnd::Completed,
+        Outcome::Continue { .. } => matches!(end, AttemptEnd::Continued | AttemptEnd::Cancelled),
+        Outcome::Retry { .. } => {
+            matches!(end, AttemptEnd::Retried | AttemptEnd::Failed | AttemptEnd::Cancelled)
+        }
+        Outcome::Reschedule { .. } => matches!(end, AttemptEnd::Rescheduled | AttemptEnd::Cancelled),
+        Outcome::Fail { .. } => end == AttemptEnd::Failed,
+        Outcome::Release => matches!(end, AttemptEnd::Released | AttemptEnd::Cancelled),
+    }
+}
+
+/// Adds the job's running attempt to its history, as ended now.
+pub(super) fn remember(row: &mut JobRow, end: AttemptEnd, now: Timestamp, error: Option<ErrorText>) {
+    let (Some(worker), Some(started_at)) = (row.worker, row.job.started_at) else { return };
+    let (attempt, fence) = (row.job.attempt, row.job.fence);
+    let record = AttemptRecord { attempt, fence, worker, started_at, ended_at: Some(now), end, error };
+    keep(row, record);
+}
+
+/// Adds a record to the job's history; the oldest leaves when there are too many.
+pub(super) fn keep(row: &mut JobRow, record: AttemptRecord) {
+    let skipped = (row.history.len() + 1).saturating_sub(HISTORY_MAX);
+    row.history = row.history.iter().skip(skipped).cloned().chain([record]).collect();
+}

@@ -1,0 +1,372 @@
+//! Rows with their indexes, and the log of what changed.
+//!
+//! Every index is derived from rows: setting a row takes its former self out and puts its new self in. Undoing and
+//! replaying are therefore nothing but setting rows.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::command::WorkerInfo;
+use crate::id::{ChainId, JobId, RequestId, WorkerId};
+use crate::job::{OnBlockerFailure, Status};
+use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
+use crate::name::{Key, LockName, TypeName};
+use crate::time::Timestamp;
+
+/// A job by a time, then by order of creation.
+pub(super) type ByTime = (Timestamp, u64, JobId);
+
+/// Rows with their indexes.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    jobs: HashMap<JobId, Arc<JobRow>>,
+    chains: HashMap<ChainId, Arc<ChainRow>>,
+    workers: BTreeMap<WorkerId, Arc<WorkerInfo>>,
+    locks: BTreeMap<LockName, LockRow>,
+    paused: BTreeSet<TypeName>,
+    log: Vec<Effect>,
+    next_seq: u64,
+
+    /// Pending jobs by type, priority (highest first) and due time.
+    pub(super) pending: BTreeMap<TypeName, BTreeMap<Reverse<i8>, BTreeSet<ByTime>>>,
+    /// Running jobs by type and end of lease.
+    pub(super) running: BTreeMap<TypeName, BTreeSet<ByTime>>,
+    /// Running jobs by the acquire that took them.
+    pub(super) requests: HashMap<RequestId, BTreeSet<JobId>>,
+    /// The chain that a key points at.
+    pub(super) keys: HashMap<(TypeName, Key), ChainId>,
+    /// The jobs of a chain in order.
+    pub(super) chain_jobs: BTreeMap<(ChainId, u32), JobId>,
+    /// The jobs that wait or waited for a chain.
+    pub(super) dependents: HashMap<ChainId, BTreeSet<(u64, JobId)>>,
+    /// The blocked jobs that still wait for a chain.
+    pub(super) waiting: HashMap<ChainId, Waiting>,
+    /// How many jobs need a chain's output, now or when they are retried.
+    needed: HashMap<ChainId, usize>,
+    /// Closed chains that nobody needs, by the time they may leave.
+    pub(super) leaving: BTreeSet<(Timestamp, u64, ChainId)>,
+    /// Open chains by the time their oldest inner job may leave.
+    pub(super) trimming: BTreeSet<(Timestamp, ChainId)>,
+    trim_at: HashMap<ChainId, Timestamp>,
+    /// Closed chains whose dependents are still to be resolved, in the order in which they closed.
+    pub(super) rippling: BTreeSet<(Timestamp, u64, ChainId)>,
+    /// Jobs in their order of creation.
+    pub(super) jobs_by_seq: BTreeMap<u64, JobId>,
+    /// Chains in their order of creation.
+    pub(super) chains_by_seq: BTreeMap<u64, ChainId>,
+    /// Jobs of each type and status.
+    pub(super) counts: BTreeMap<TypeName, [u64; Status::ALL.len()]>,
+    /// Workers by the time they count as gone.
+    pub(super) worker_ends: BTreeSet<(Timestamp, WorkerId)>,
+    /// Leader locks by the time they end.
+    pub(super) lock_ends: BTreeSet<(Timestamp, LockName)>,
+}
+
+/// Blocked jobs that wait for a chain: those that a failure leaves waiting, and those that it does not.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) patient: BTreeSet<(u64, JobId)>,
+    pub(super) eager: BTreeSet<(u64, JobId)>,
+}
+
+impl Tables {
+    pub(super) fn job(&self, id: JobId) -> Option<&Arc<JobRow>> {
+        self.jobs.get(&id)
+    }
+
+    pub(super) fn chain(&self, id: ChainId) -> Option<&Arc<ChainRow>> {
+        self.chains.get(&id)
+    }
+
+    /// The chain's latest job. A chain row never stands without it.
+    pub(super) fn latest(&self, chain: &ChainRow) -> &Arc<JobRow> {
+        self.jobs.get(&chain.latest).expect("a chain's latest job is stored as long as the chain is")
+    }
+
+    /// The job's chain. A job row never stands without it.
+    pub(super) fn chain_of(&self, job: &JobRow) -> &Arc<ChainRow> {
+        self.chains.get(&job.job.chain).expect("a job's chain is stored as long as the job is")
+    }
+
+    pub(super) fn workers(&self) -> impl Iterator<Item = &Arc<WorkerInfo>> {
+        self.workers.values()
+    }
+
+    pub(super) fn worker(&self, id: WorkerId) -> Option<&Arc<WorkerInfo>> {
+        self.workers.get(&id)
+    }
+
+    pub(super) fn lock(&self, name: &LockName) -> Option<LockRow> {
+        self.locks.get(name).copied()
+    }
+
+    pub(super) fn is_paused(&self, job_type: &TypeName) -> bool {
+        self.paused.contains(job_type)
+    }
+
+    pub(super) fn paused(&self) -> impl Iterator<Item = &TypeName> {
+        self.paused.iter()
+    }
+
+    /// A place in the order of creation behind all others.
+    pub(super) fn next_seq(&mut self) -> u64 {
+        self.next_seq += 1;
+        self.next_seq
+    }
+
+    pub(super) fn put_job(&mut self, row: JobRow) -> Arc<JobRow> {
+        let row = Arc::new(row);
+        self.set(RowKey::Job(row.job.id), Some(Row::Job(Arc::clone(&row))));
+        row
+    }
+
+    pub(super) fn put_chain(&mut self, row: ChainRow) {
+        self.set(RowKey::Chain(row.id), Some(Row::Chain(Arc::new(row))));
+    }
+
+    /// How far the log has come.
+    pub(super) fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Takes back everything since the mark.
+    pub(super) fn undo_to(&mut self, mark: usize) {
+        for effect in self.log.split_off(mark).into_iter().rev() {
+            self.install(&effect.key, effect.before);
+        }
+    }
+
+    /// The log, which starts anew.
+    pub(super) fn take_log(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.log)
+    }
+
+    /// Sets or deletes a row, and logs it.
+    pub(super) fn set(&mut self, key: RowKey, after: Option<Row>) {
+        let before = self.install(&key, after.clone());
+        self.log.push(Effect { key, before, after });
+    }
+
+    /// Sets or deletes a row with its indexes, and gives its former self.
+    pub(super) fn install(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
+        match (key, after) {
+            (RowKey::Job(id), Some(Row::Job(row))) => {
+                let before = self.remove_job(*id);
+                self.jobs.insert(*id, Arc::clone(&row));
+                self.index_job(&row);
+                before.map(Row::Job)
+            }
+            (RowKey::Job(id), _) => self.remove_job(*id).map(Row::Job),
+            (RowKey::Chain(id), Some(Row::Chain(row))) => {
+                let before = self.remove_chain(*id);
+                self.index_chain(&row);
+                self.chains.insert(*id, row);
+                self.reindex_trim(*id);
+                before.map(Row::Chain)
+            }
+            (RowKey::Chain(id), _) => {
+                let before = self.remove_chain(*id);
+                self.reindex_trim(*id);
+                before.map(Row::Chain)
+            }
+            (RowKey::Worker(id), after) => {
+                let before = self.workers.remove(id);
+                if let Some(row) = &before {
+                    self.worker_ends.remove(&(row.gone_at, *id));
+                }
+                if let Some(Row::Worker(row)) = after {
+                    self.worker_ends.insert((row.gone_at, *id));
+                    self.workers.insert(*id, row);
+                }
+                before.map(Row::Worker)
+            }
+            (RowKey::Lock(name), after) => {
+                let before = self.locks.remove(name);
+                if let Some(row) = &before {
+                    self.lock_ends.remove(&(row.until, name.clone()));
+                }
+                if let Some(Row::Lock(row)) = after {
+                    self.lock_ends.insert((row.until, name.clone()));
+                    self.locks.insert(name.clone(), row);
+                }
+                before.map(Row::Lock)
+            }
+            (RowKey::Paused(name), Some(_)) => (!self.paused.insert(name.clone())).then_some(Row::Paused),
+            (RowKey::Paused(name), None) => self.paused.remove(name).then_some(Row::Paused),
+        }
+    }
+
+    fn index_job(&mut self, row: &JobRow) {
+        let job = &row.job;
+        self.next_seq = self.next_seq.max(row.seq);
+        self.jobs_by_seq.insert(row.seq, job.id);
+        self.chain_jobs.insert((job.chain, job.index), job.id);
+        if let Some(count) = self.counts.entry(job.job_type.clone()).or_default().get_mut(job.status as usize)
+        {
+            *count += 1;
+        }
+        match (job.status, job.lease) {
+            (Status::Pending, _) => {
+                let levels = self.pending.entry(job.job_type.clone()).or_default();
+                levels.entry(Reverse(job.priority)).or_default().insert((job.due_at, row.seq, job.id));
+            }
+            (Status::Running, Some(lease)) => {
+                self.running.entry(job.job_type.clone()).or_default().insert((lease.until, row.seq, job.id));
+                self.requests.entry(lease.request).or_default().insert(job.id);
+            }
+            _ => {}
+        }
+        for blocker in job.blockers.iter() {
+            self.dependents.entry(blocker.chain).or_default().insert((row.seq, job.id));
+            if row.needs_blockers() {
+                self.change_needed(blocker.chain, true);
+            }
+            if job.status == Status::Blocked && !blocker.resolved {
+                let waiting = self.waiting.entry(blocker.chain).or_default();
+                let patient = job.on_blocker_failure == OnBlockerFailure::Wait;
+                let jobs = if patient { &mut waiting.patient } else { &mut waiting.eager };
+                jobs.insert((row.seq, job.id));
+            }
+        }
+        if job.index > 0 {
+            self.reindex_trim(job.chain);
+        }
+    }
+
+    fn remove_job(&mut self, id: JobId) -> Option<Arc<JobRow>> {
+        let row = self.jobs.remove(&id)?;
+        let job = &row.job;
+        self.jobs_by_seq.remove(&row.seq);
+        self.chain_jobs.remove(&(job.chain, job.index));
+        if let Some(counts) = self.counts.get_mut(&job.job_type) {
+            if let Some(count) = counts.get_mut(job.status as usize) {
+                *count -= 1;
+            }
+            if counts.iter().all(|count| *count == 0) {
+                self.counts.remove(&job.job_type);
+            }
+        }
+        match (job.status, job.lease) {
+            (Status::Pending, _) => self.remove_pending(&row),
+            (Status::Running, Some(lease)) => {
+                remove_member(&mut self.running, &job.job_type, &(lease.until, row.seq, job.id));
+                if let Some(jobs) = self.requests.get_mut(&lease.request) {
+                    jobs.remove(&job.id);
+                    if jobs.is_empty() {
+                        self.requests.remove(&lease.request);
+                    }
+                }
+            }
+            _ => {}
+        }
+        for blocker in job.blockers.iter() {
+            if let Some(jobs) = self.dependents.get_mut(&blocker.chain) {
+                jobs.remove(&(row.seq, job.id));
+                if jobs.is_empty() {
+                    self.dependents.remove(&blocker.chain);
+                }
+            }
+            if row.needs_blockers() {
+                self.change_needed(blocker.chain, false);
+            }
+            if let Some(waiting) = self.waiting.get_mut(&blocker.chain) {
+                waiting.patient.remove(&(row.seq, job.id));
+                waiting.eager.remove(&(row.seq, job.id));
+                if *waiting == Waiting::default() {
+                    self.waiting.remove(&blocker.chain);
+                }
+            }
+        }
+        if job.index > 0 {
+            self.reindex_trim(job.chain);
+        }
+        Some(row)
+    }
+
+    fn remove_pending(&mut self, row: &JobRow) {
+        let job = &row.job;
+        let Some(levels) = self.pending.get_mut(&job.job_type) else { return };
+        remove_member(levels, &Reverse(job.priority), &(job.due_at, row.seq, job.id));
+        if levels.is_empty() {
+            self.pending.remove(&job.job_type);
+        }
+    }
+
+    fn index_chain(&mut self, row: &ChainRow) {
+        self.chains_by_seq.insert(row.seq, row.id);
+        if let Some(key) = row.key.as_ref().filter(|key| key.held) {
+            self.keys.insert((row.chain_type.clone(), key.key.clone()), row.id);
+        }
+        if let Some(closed) = row.closed {
+            if row.rippling {
+                self.rippling.insert((closed.at, row.seq, row.id));
+            }
+            if let Some(at) = row.leaves_at().filter(|_| !self.needed.contains_key(&row.id)) {
+                self.leaving.insert((at, row.seq, row.id));
+            }
+        }
+    }
+
+    fn remove_chain(&mut self, id: ChainId) -> Option<Arc<ChainRow>> {
+        let row = self.chains.remove(&id)?;
+        self.chains_by_seq.remove(&row.seq);
+        if let Some(key) = row.key.as_ref().filter(|key| key.held) {
+            let entry = (row.chain_type.clone(), key.key.clone());
+            if self.keys.get(&entry) == Some(&id) {
+                self.keys.remove(&entry);
+            }
+        }
+        if let Some(closed) = row.closed {
+            self.rippling.remove(&(closed.at, row.seq, id));
+        }
+        if let Some(at) = row.leaves_at() {
+            self.leaving.remove(&(at, row.seq, id));
+        }
+        Some(row)
+    }
+
+    /// One more or one less job needs the chain; it leaves only when nobody does.
+    fn change_needed(&mut self, chain: ChainId, more: bool) {
+        let count = self.needed.entry(chain).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        let unneeded = *count == 0;
+        if unneeded {
+            self.needed.remove(&chain);
+        }
+        let Some(row) = self.chains.get(&chain) else { return };
+        let Some(at) = row.leaves_at() else { return };
+        if unneeded {
+            self.leaving.insert((at, row.seq, chain));
+        } else {
+            self.leaving.remove(&(at, row.seq, chain));
+        }
+    }
+
+    /// Notes when the oldest inner job of an open chain may leave.
+    fn reindex_trim(&mut self, chain: ChainId) {
+        if let Some(at) = self.trim_at.remove(&chain) {
+            self.trimming.remove(&(at, chain));
+        }
+        let Some(row) = self.chains.get(&chain).filter(|row| row.closed.is_none() && row.latest_index > 1)
+        else {
+            return;
+        };
+        let Some((_, inner)) = self.chain_jobs.range((chain, 1)..(chain, row.latest_index)).next() else {
+            return;
+        };
+        let Some(closed_at) = self.jobs.get(inner).and_then(|inner| inner.job.closed_at) else { return };
+        let at = closed_at + row.retention.completed.max(repeat_window());
+        self.trim_at.insert(chain, at);
+        self.trimming.insert((at, chain));
+    }
+}
+
+/// Takes a member out of one of several sets, and the set with it when it is empty.
+fn remove_member<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: &K, member: &T) {
+    let Some(set) = sets.get_mut(key) else { return };
+    set.remove(member);
+    if set.is_empty() {
+        sets.remove(key);
+    }
+}

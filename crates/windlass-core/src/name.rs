@@ -1,0 +1,189 @@
+//! Texts that users choose. Each type holds only what the contract allows, so that a store never meets a bad one.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::limit::{CODEC_MAX_BYTES, ERROR_MAX_BYTES, KEY_MAX_BYTES, NAME_MAX_BYTES, TRACE_MAX_BYTES};
+use crate::refusal::Refusal;
+
+macro_rules! text {
+    ($(#[$doc:meta])* $name:ident, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The text as this kind of name, or why it cannot be one.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, Refusal> {
+                let text = text.as_ref();
+                let check: fn(&str) -> Result<(), Refusal> = $check;
+                check(text)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<&str> for $name {
+            type Error = Refusal;
+
+            fn try_from(text: &str) -> Result<Self, Refusal> {
+                Self::new(text)
+            }
+        }
+    };
+}
+
+text! {
+    /// The name of a job type or of a queue: 1 to 200 bytes without control characters.
+    TypeName, check_name
+}
+text! {
+    /// A deduplication key: 1 to 1,000 bytes of any text without NUL. It is never read as anything but bytes.
+    Key, |text| match text.len() {
+        0 => Err(Refusal::KeyEmpty),
+        length if length > KEY_MAX_BYTES => Err(Refusal::KeyTooLong),
+        _ if text.contains('\0') => Err(Refusal::KeyWithNul),
+        _ => Ok(()),
+    }
+}
+text! {
+    /// The name of a leader lock: 1 to 200 bytes without control characters.
+    LockName, check_name
+}
+text! {
+    /// A W3C trace context as text: 1 to 512 bytes without control characters.
+    TraceContext, |text| {
+        if text.is_empty() || text.len() > TRACE_MAX_BYTES || text.contains(char::is_control) {
+            Err(Refusal::TraceInvalid)
+        } else {
+            Ok(())
+        }
+    }
+}
+text! {
+    /// The name of a payload's encoding: 1 to 32 bytes of lower-case letters, digits and `-`.
+    Codec, |text| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if text.is_empty() || text.len() > CODEC_MAX_BYTES || !text.bytes().all(plain) {
+            Err(Refusal::CodecInvalid)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn check_name(text: &str) -> Result<(), Refusal> {
+    match text.len() {
+        0 => Err(Refusal::NameEmpty),
+        length if length > NAME_MAX_BYTES => Err(Refusal::NameTooLong),
+        _ if text.contains(char::is_control) => Err(Refusal::NameWithControl),
+        _ => Ok(()),
+    }
+}
+
+impl Codec {
+    /// JSON, the default.
+    #[must_use]
+    pub fn json() -> Self {
+        Self("json".into())
+    }
+}
+
+/// The text of an error, shortened to 10,000 bytes, without NUL (which some stores cannot hold).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ErrorText(Arc<str>);
+
+const SHORTENED: &str = " … (shortened)";
+
+impl ErrorText {
+    /// The text, shortened where it is too long.
+    #[must_use]
+    pub fn new(text: impl AsRef<str>) -> Self {
+        let text = text.as_ref();
+        // Cut before copying, so that a huge text costs no more than what is kept of it.
+        let start = &text[..text.floor_char_boundary(ERROR_MAX_BYTES)];
+        let mut owned = start.replace('\0', "\u{fffd}");
+        if start.len() < text.len() || owned.len() > ERROR_MAX_BYTES {
+            owned.truncate(owned.floor_char_boundary(ERROR_MAX_BYTES - SHORTENED.len()));
+            owned.push_str(SHORTENED);
+        }
+        Self(owned.into())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ErrorText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ErrorText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_keys_are_bounded() {
+        assert_eq!(TypeName::new(""), Err(Refusal::NameEmpty));
+        assert_eq!(TypeName::new("x".repeat(201)), Err(Refusal::NameTooLong));
+        assert_eq!(TypeName::new("a\nb"), Err(Refusal::NameWithControl));
+        assert!(TypeName::new("a:b{c}/../d 'e' — f").is_ok());
+        assert_eq!(Key::new(""), Err(Refusal::KeyEmpty));
+        assert_eq!(Key::new("x".repeat(10_000)), Err(Refusal::KeyTooLong));
+        assert_eq!(Key::new("a\0b"), Err(Refusal::KeyWithNul));
+        assert!(Key::new("a:{b}\n/../c'").is_ok());
+        assert_eq!(Codec::new("JSON"), Err(Refusal::CodecInvalid));
+        assert_eq!(TraceContext::new("a\nb"), Err(Refusal::TraceInvalid));
+    }
+
+    #[test]
+    fn error_texts_are_shortened_with_a_mark() {
+        let long = ErrorText::new("ß".repeat(ERROR_MAX_BYTES));
+        assert!(long.as_str().len() <= ERROR_MAX_BYTES);
+        assert!(long.as_str().ends_with("(shortened)"));
+        assert_eq!(ErrorText::new("a\0b").as_str(), "a\u{fffd}b");
+        assert!(ErrorText::new("\0".repeat(ERROR_MAX_BYTES)).as_str().len() <= ERROR_MAX_BYTES);
+        assert_eq!(ErrorText::new("boom").as_str(), "boom");
+    }
+}

@@ -1,0 +1,91 @@
+//! The notifier: hints that something happened.
+
+mod in_process;
+mod subscription;
+
+use std::fmt;
+
+use bytes::Bytes;
+
+pub use in_process::InProcessNotifier;
+pub use subscription::{Publisher, Signal, Subscription};
+
+use crate::error::Result;
+use crate::id::{ChainId, JobId};
+use crate::name::TypeName;
+use crate::store::BoxFuture;
+use crate::time::Timestamp;
+
+/// Carries hints between those who change jobs and those who wait.
+///
+/// Hints are lossy: each may arrive once, more than once, or never. Nothing may depend on one; with all of them lost, polling still does
+/// the work. Publish only what has been committed.
+pub trait Notifier: Send + Sync + fmt::Debug + 'static {
+    /// Tells everyone who subscribed to the hint's topic. It is no error if there is nobody. It never waits for a reader: a slow one
+    /// misses hints and is told so by [`Signal::Gap`].
+    ///
+    /// A [`Hint::Scheduled`] first adds its count to the wake budget of its type, then is delivered.
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>>;
+
+    /// Receives the hints of these topics. The subscription is live when this returns; it ends when it is closed or dropped, and a later one is
+    /// independent of it. A subscription harms no other, whether it is read or not.
+    ///
+    /// The notifier connects again by itself when its connection is lost, subscribes again, and sends [`Signal::Gap`]: whoever gets that looks at the
+    /// store.
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>>;
+
+    /// Asks whether to look for jobs of this type after a hint: takes one from the type's wake budget. When `n` jobs are
+    /// scheduled, `n` waiting workers get `true`. Budgets of several hints add up. A type without a budget, or one that is a minute old, gives `true` to all.
+    fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>>;
+
+    /// Closes the notifier. Later calls give an error of kind `Closed`; subscriptions end. Closing again does nothing.
+    fn close(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// Jobs of a type were scheduled.
+    Scheduled {
+        /// The type.
+        job_type: TypeName,
+        /// How many.
+        count: u32,
+        /// When the earliest of them is due.
+        due_at: Timestamp,
+    },
+    /// A chain closed.
+    ChainClosed(ChainId),
+    /// An attempt lost its job, or is asked to stop.
+    OwnershipLost(JobId),
+    /// An event for those who watch, encoded by its sender.
+    Event(Bytes),
+}
+
+impl Hint {
+    /// The topic under which it is published.
+    #[must_use]
+    pub fn topic(&self) -> Topic {
+        match self {
+            Self::Scheduled { job_type, .. } => Topic::Scheduled(job_type.clone()),
+            Self::ChainClosed(chain) => Topic::ChainClosed(*chain),
+            Self::OwnershipLost(job) => Topic::OwnershipLost(*job),
+            Self::Event(_) => Topic::Events,
+        }
+    }
+}
+
+/// What a subscription is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Topic {
+    /// Jobs of this type are scheduled.
+    Scheduled(TypeName),
+    /// This chain closes.
+    ChainClosed(ChainId),
+    /// The attempt on this job is to stop.
+    OwnershipLost(JobId),
+    /// All events.
+    Events,
+}

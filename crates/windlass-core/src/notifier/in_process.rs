@@ -1,0 +1,139 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::TypeName;
+use crate::notifier::{Hint, Notifier, Publisher, Subscription, Topic};
+use crate::store::BoxFuture;
+
+/// How long a wake budget counts after the latest hint.
+const BUDGET_TTL: Duration = Duration::from_secs(60);
+
+/// Hints inside one process. Clones share their subscribers.
+#[derive(Clone, Debug, Default)]
+pub struct InProcessNotifier {
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    topics: HashMap<Topic, HashMap<u64, Publisher>>,
+    budgets: HashMap<TypeName, Budget>,
+    next_subscriber: u64,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Budget {
+    left: u64,
+    ends_at: Instant,
+}
+
+impl InProcessNotifier {
+    /// A notifier without subscribers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        lock(&self.shared)
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, Shared>> {
+        let shared = self.shared();
+        if shared.closed {
+            Err(Error::new(ErrorKind::Closed, "the notifier was closed: make a new one"))
+        } else {
+            Ok(shared)
+        }
+    }
+}
+
+impl Notifier for InProcessNotifier {
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let mut shared = self.open()?;
+            if let Hint::Scheduled { job_type, count, .. } = &hint {
+                shared.add_budget(job_type, *count);
+            }
+            for subscriber in shared.topics.get(&hint.topic()).into_iter().flat_map(HashMap::values) {
+                subscriber.send(hint.clone());
+            }
+            Ok(())
+        })
+    }
+
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        Box::pin(async move {
+            let mut shared = self.open()?;
+            shared.next_subscriber += 1;
+            let id = shared.next_subscriber;
+            let (weak, ended) = (Arc::downgrade(&self.shared), topics.clone());
+            let (publisher, subscription) = Subscription::new(move || {
+                let Some(shared) = weak.upgrade() else { return };
+                lock(&shared).remove(id, &ended);
+            });
+            for topic in topics {
+                shared.topics.entry(topic).or_default().insert(id, publisher.clone());
+            }
+            Ok(subscription)
+        })
+    }
+
+    fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            let mut shared = self.open()?;
+            let Some(budget) = shared.budgets.get_mut(&job_type) else { return Ok(true) };
+            if budget.ends_at <= Instant::now() {
+                shared.budgets.remove(&job_type);
+                return Ok(true);
+            }
+            let claimed = budget.left > 0;
+            budget.left = budget.left.saturating_sub(1);
+            Ok(claimed)
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        let topics = {
+            let mut shared = self.shared();
+            shared.closed = true;
+            shared.budgets.clear();
+            std::mem::take(&mut shared.topics)
+        };
+        drop(topics);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Shared {
+    fn add_budget(&mut self, job_type: &TypeName, count: u32) {
+        let now = Instant::now();
+        let budget = self.budgets.entry(job_type.clone()).or_insert(Budget { left: 0, ends_at: now });
+        if budget.ends_at <= now {
+            budget.left = 0;
+        }
+        budget.left += u64::from(count);
+        budget.ends_at = now + BUDGET_TTL;
+    }
+
+    fn remove(&mut self, id: u64, topics: &[Topic]) {
+        for topic in topics {
+            if let Some(subscribers) = self.topics.get_mut(topic) {
+                subscribers.remove(&id);
+                if subscribers.is_empty() {
+                    self.topics.remove(topic);
+                }
+            }
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    // Nothing under this lock can panic half-way through a change.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

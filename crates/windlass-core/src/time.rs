@@ -1,0 +1,116 @@
+//! Times and durations in whole milliseconds, bounded so that no sum of them overflows.
+
+use std::ops::Add;
+use std::time::{Duration, SystemTime};
+
+use crate::limit::{DURATION_MAX_MS, TIMESTAMP_MAX_MS};
+use crate::refusal::Refusal;
+
+/// A point in time on the store's clock, in milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The time this many milliseconds after the Unix epoch; refused before it or after the year 9999.
+    pub const fn from_millis(ms: i64) -> Result<Self, Refusal> {
+        if ms < 0 || ms > TIMESTAMP_MAX_MS { Err(Refusal::TimeOutOfRange) } else { Ok(Self(ms)) }
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The time of this machine's clock.
+    #[must_use]
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_millis()).unwrap_or(TIMESTAMP_MAX_MS).min(TIMESTAMP_MAX_MS))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl Add<Millis> for Timestamp {
+    type Output = Self;
+
+    /// The later time; the end of the year 9999 is as late as it gets.
+    fn add(self, span: Millis) -> Self {
+        Self(self.0.saturating_add_unsigned(span.0).min(TIMESTAMP_MAX_MS))
+    }
+}
+
+/// A duration in whole milliseconds, of at most a hundred years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Millis(u64);
+
+impl Millis {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// This many milliseconds; refused above a hundred years.
+    pub const fn new(ms: u64) -> Result<Self, Refusal> {
+        if ms > DURATION_MAX_MS { Err(Refusal::DurationTooLong) } else { Ok(Self(ms)) }
+    }
+
+    /// This many seconds. For constants: the argument is small enough by its type.
+    #[must_use]
+    pub const fn from_secs(seconds: u16) -> Self {
+        Self(seconds as u64 * 1_000)
+    }
+
+    /// This many days. For constants: the argument is small enough by its type.
+    #[must_use]
+    pub const fn from_days(days: u8) -> Self {
+        Self(days as u64 * 24 * 60 * 60 * 1_000)
+    }
+
+    /// The number of milliseconds.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl TryFrom<Duration> for Millis {
+    type Error = Refusal;
+
+    /// Rounds up, so that a lease or a delay is never shorter than was asked for.
+    fn try_from(duration: Duration) -> Result<Self, Refusal> {
+        let whole = duration.as_nanos().div_ceil(1_000_000);
+        u64::try_from(whole).map_err(|_| Refusal::DurationTooLong).and_then(Self::new)
+    }
+}
+
+impl From<Millis> for Duration {
+    fn from(span: Millis) -> Self {
+        Self::from_millis(span.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_round_up_and_are_bounded() {
+        assert_eq!(Millis::try_from(Duration::from_nanos(1)), Ok(Millis(1)));
+        assert_eq!(Millis::try_from(Duration::from_millis(7)), Ok(Millis(7)));
+        assert_eq!(Millis::try_from(Duration::MAX), Err(Refusal::DurationTooLong));
+        assert_eq!(Millis::new(u64::MAX), Err(Refusal::DurationTooLong));
+    }
+
+    #[test]
+    fn times_are_bounded_and_never_overflow() {
+        assert_eq!(Timestamp::from_millis(-1), Err(Refusal::TimeOutOfRange));
+        assert_eq!(Timestamp::from_millis(i64::MAX), Err(Refusal::TimeOutOfRange));
+        let last = Timestamp::from_millis(TIMESTAMP_MAX_MS).unwrap();
+        assert_eq!(last + Millis::new(DURATION_MAX_MS).unwrap(), last);
+        assert_eq!(Timestamp::default().since(last), Duration::ZERO);
+    }
+}

@@ -1,0 +1,5 @@
+//! What holds for the model and the memory store beyond the conformance cases.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod cost;
+mod memory;

@@ -1,0 +1,23 @@
+//! Real servers, and waiting without guessing, for the tests of Windlass.
+//!
+//! - [`RedisServer`] is a private Redis or Valkey server on a free port, which can be stopped, killed
+//!   and restarted.
+//! - [`shared_redis`] hands out namespaces on one such server per test process.
+//! - [`wait_until`] polls a condition with a limit. It is the one place that pauses; tests do not.
+//!
+//! Nothing outlives the test process, however that ends: a server runs under a watchdog that notices
+//! when the process is gone, ends the server and removes its folder.
+//!
+//! The kit needs a Unix system, `sh`, and real time: a server does not start any faster on tokio's
+//! paused clock. What goes wrong is a panic that says what the server said, because a test can do
+//! nothing else about it.
+
+mod redis;
+mod shared;
+mod wait;
+
+mod supervised;
+
+pub use redis::{RedisServer, RedisServerBuilder};
+pub use shared::{SharedRedis, shared_redis};
+pub use wait::wait_until;

@@ -1,0 +1,50 @@
+//! What is left of a server when the process that started it ends.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use windlass_testkit::wait_until;
+
+use crate::is_alive;
+
+/// Starts an owner of two servers, ends it, and waits until its servers and their folders are gone.
+async fn check(end: impl FnOnce(&mut Child)) {
+    let mut owner = Command::new(env!("CARGO_BIN_EXE_redis_owner"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(owner.stdout.take().unwrap());
+    let servers: Vec<(u32, PathBuf)> = output
+        .lines()
+        .take(2)
+        .map(|line| {
+            let line = line.unwrap();
+            let (pid, folder) = line.split_once(' ').unwrap();
+            (pid.parse().unwrap(), folder.into())
+        })
+        .collect();
+    assert_eq!(servers.len(), 2);
+    assert!(servers.iter().all(|(pid, folder)| is_alive(*pid) && folder.is_dir()));
+
+    end(&mut owner);
+    owner.wait().unwrap();
+    for (pid, folder) in servers {
+        wait_until("the server is gone", Duration::from_secs(10), async || !is_alive(pid)).await;
+        wait_until("the folder is gone", Duration::from_secs(10), async || !folder.exists()).await;
+    }
+}
+
+#[tokio::test]
+async fn servers_end_with_a_process_that_is_killed() {
+    check(|owner| owner.kill().unwrap()).await;
+}
+
+#[tokio::test]
+async fn servers_end_with_a_process_that_exits() {
+    check(|owner| drop(owner.stdin.take())).await;
+}

@@ -1,0 +1,17 @@
+use std::collections::HashSet;
+
+use windlass_testkit::shared_redis;
+
+#[tokio::test]
+async fn all_get_one_server_and_a_namespace_each() {
+    let (a, b) = tokio::join!(shared_redis(), shared_redis());
+    // Each test has a runtime of its own; the server outlives that of its first user.
+    let c = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(shared_redis())
+    });
+    let all = [a, b, c.join().unwrap()];
+    assert_eq!(all.iter().map(|shared| shared.server().pid()).collect::<HashSet<_>>().len(), 1);
+    assert_eq!(all.iter().map(|shared| shared.namespace()).collect::<HashSet<_>>().len(), 3);
+    assert_eq!(all[0].url(), all[0].server().url());
+}

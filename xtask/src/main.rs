@@ -1,0 +1,53 @@
+//! The chores of the Windlass workspace. `cargo xtask help` lists them.
+//!
+//! A command is one module and one arm of the `match` in [`run`].
+
+use std::{env, process::ExitCode};
+
+mod test;
+
+mod examples;
+mod prerequisites;
+mod steps;
+mod tidy;
+mod workspace;
+
+use workspace::Workspace;
+
+const HELP: &str = "\
+usage: cargo xtask <command>
+
+  test [--full] [--no-install]
+        Everything a change must pass: formatting, lints, tidy, tests, docs and examples.
+        --full        run the long tests too (sets WINDLASS_FULL=1)
+        --no-install  do not install what the tests need; say what is missing instead
+  tidy  Only the checks of the source text.
+  help  This page.
+";
+
+/// What a chore comes to. Errors are sentences for the person at the terminal.
+type Result<T = ()> = std::result::Result<T, String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result {
+    match words {
+        ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
+        ["tidy"] => tidy::run(&Workspace::locate()),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        _ => Err(format!("unknown command `{}`\n\n{HELP}", words.join(" "))),
+    }
+}

@@ -1,0 +1,106 @@
+//! The workspace that the chores work on, and how commands are run in it.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::Result;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Workspace {
+    pub(crate) fn locate() -> Self {
+        // Cargo tells a running program where its package is. That is right even when a target
+        // folder is shared by several checkouts; the place of the build is the second choice.
+        let package = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&package).parent().expect("the package is a folder of the workspace");
+        Self { root: root.to_owned(), environment: Vec::new() }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Sets a variable for every command run from now on.
+    pub(crate) fn set(&mut self, name: &'static str, value: &str) {
+        self.environment.push((name, value.to_owned()));
+    }
+
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.current_dir(&self.root).stdin(Stdio::null());
+        for (name, value) in &self.environment {
+            command.env(name, value);
+        }
+        command
+    }
+
+    pub(crate) fn cargo_command(&self, arguments: &[&str]) -> Command {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = self.command(PathBuf::from(cargo));
+        command.args(arguments);
+        command
+    }
+
+    pub(crate) fn cargo(&self, arguments: &[&str]) -> Result {
+        run(&mut self.cargo_command(arguments))
+    }
+}
+
+/// Runs a command to its end with its output on the terminal.
+pub(crate) fn run(command: &mut Command) -> Result {
+    let status =
+        command.status().map_err(|error| format!("cannot start `{}`: {error}", describe(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", describe(command))) }
+}
+
+/// Runs a command to its end and returns what it wrote to its standard output.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot start `{}`: {error}", describe(command)))?;
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(format!("`{}`: {}", describe(command), output.status))
+    }
+}
+
+/// The command as a person would type it; the program without its folder.
+fn describe(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let mut text = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        text.push(' ');
+        text += &argument.to_string_lossy();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_command() {
+        let mut workspace = Workspace::locate();
+        assert!(workspace.root().join("xtask/Cargo.toml").is_file());
+        workspace.set("XTASK_STATUS", "3");
+        let mut command = workspace.command("/bin/sh");
+        command.args(["-c", "exit $XTASK_STATUS"]);
+        assert_eq!(run(&mut command), Err("`sh -c exit $XTASK_STATUS`: exit status: 3".to_owned()));
+    }
+
+    #[test]
+    fn output_is_returned() {
+        let mut command = Workspace::locate().command("sh");
+        assert_eq!(output(command.args(["-c", "printf abc"])), Ok(b"abc".to_vec()));
+    }
+}
