@@ -1,7 +1,7 @@
 //! The commands of the store contract as plain data: what is asked, and what comes back.
 //!
-//! Every command takes many items and answers for each in the order given. What a command promises is said on the
-//! method of [`Store`](crate::Store) that carries it out.
+//! Every command takes many items and answers for each in the order given. What a command promises is said on
+//! the method of [`Store`](crate::Store) that carries it out.
 
 mod create;
 mod manage;
@@ -146,8 +146,8 @@ impl Command {
         )
     }
 
-    /// Whether an application may give it inside a transaction of its own. The others belong to workers, whose
-    /// effect must be seen at once.
+    /// Whether an application may give it inside a transaction of its own. The others belong to workers,
+    /// whose effect must be seen at once.
     #[must_use]
     pub const fn is_transactional(&self) -> bool {
         !matches!(

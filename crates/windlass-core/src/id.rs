@@ -83,8 +83,8 @@ impl ChainId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub u64);
 
-/// Counts the changes of a job since its creation, from 0: each change of its status, each trigger and each request to
-/// cancel. Renewals and resolved blockers do not count.
+/// Counts the changes of a job since its creation, from 0: each change of its status, each trigger and each
+/// request to cancel. Renewals and resolved blockers do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 

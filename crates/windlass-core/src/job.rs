@@ -80,8 +80,8 @@ pub enum OnBlockerFailure {
     Receive,
 }
 
-/// Which outcomes of its chain hold a key after the chain closed, until its retention or the key's window ends. An
-/// open chain always holds its key, unless its window ended.
+/// Which outcomes of its chain hold a key after the chain closed, until its retention or the key's window
+/// ends. An open chain always holds its key, unless its window ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyHold {
     /// None: the key is free as soon as the chain closes. The default.
@@ -263,8 +263,8 @@ pub struct ChainKey {
     pub hold: KeyHold,
     /// It is held no longer than this after the chain's creation.
     pub window: Option<Millis>,
-    /// Whether the key still points at this chain. It may be free all the same: when its window or the chain's
-    /// retention is over, the next chain of that key takes it.
+    /// Whether the key still points at this chain. It may be free all the same: when its window or the
+    /// chain's retention is over, the next chain of that key takes it.
     pub held: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The heart of Windlass: the words, the three seams with their contracts, the rules as one deterministic model, and
-//! the memory store that runs it.
+//! The heart of Windlass: the words, the three seams with their contracts, the rules as one deterministic
+//! model, and the memory store that runs it.
 //!
 //! - [`Store`] is where jobs live; [`Transactional`] adds the application's own transaction.
 //! - [`command`] has the commands and replies of the contract as plain data.

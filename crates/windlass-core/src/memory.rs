@@ -15,11 +15,12 @@ use crate::model::{Effect, Model};
 use crate::store::{BoxFuture, Capabilities, Counters, Store, Transactional};
 use crate::time::{Millis, Timestamp};
 
-/// A store in this process's memory: for tests, for development, and for work that may be lost with the process.
+/// A store in this process's memory: for tests, for development, and for work that may be lost with the
+/// process.
 ///
-/// It is the reference: what it does is what every store does. Clones share their jobs. One writer works at a time; an open
-/// transaction is a writer, so that other writes wait for its end, at most for the busy timeout. Readers never wait, and do not see
-/// what a transaction has written before it commits.
+/// It is the reference: what it does is what every store does. Clones share their jobs. One writer works at a
+/// time; an open transaction is a writer, so that other writes wait for its end, at most for the busy
+/// timeout. Readers never wait, and do not see what a transaction has written before it commits.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,

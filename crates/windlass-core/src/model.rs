@@ -1,12 +1,12 @@
 //! The rules of Windlass, once: a deterministic state machine without I/O, clock or randomness.
 //!
-//! [`Model::apply`] takes the time and a command and gives the reply and the effects: the rows that were put and deleted, with
-//! what they were before. The memory store is this machine behind a lock; it undoes a transaction by its
-//! effects. A journal of effects replayed by [`Model::replay`] gives the same state, also after the rules
-//! have changed. For every other store the model is the oracle.
+//! [`Model::apply`] takes the time and a command and gives the reply and the effects: the rows that were put
+//! and deleted, with what they were before. The memory store is this machine behind a lock; it undoes a
+//! transaction by its effects. A journal of effects replayed by [`Model::replay`] gives the same state, also
+//! after the rules have changed. For every other store the model is the oracle.
 //!
-//! A command costs about as much as the number of jobs that it touches: every look-up goes through an index, and
-//! nothing walks over what is merely stored.
+//! A command costs about as much as the number of jobs that it touches: every look-up goes through an index,
+//! and nothing walks over what is merely stored.
 
 mod acquire;
 mod create;
@@ -46,7 +46,8 @@ impl Model {
         Self::default()
     }
 
-    /// Carries a command out at a time. An error means that the command as a whole breaks a limit; nothing has changed then.
+    /// Carries a command out at a time. An error means that the command as a whole breaks a limit; nothing
+    /// has changed then.
     pub fn apply(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
         let reply = Turn { tables: &mut self.tables, now }.run(command);
         let effects = self.tables.take_log();

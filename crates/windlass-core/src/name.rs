@@ -1,4 +1,5 @@
-//! Texts that users choose. Each type holds only what the contract allows, so that a store never meets a bad one.
+//! Texts that users choose. Each type holds only what the contract allows, so that a store never meets a bad
+//! one.
 
 use std::borrow::Borrow;
 use std::fmt;

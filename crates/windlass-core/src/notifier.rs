@@ -18,27 +18,30 @@ use crate::time::Timestamp;
 
 /// Carries hints between those who change jobs and those who wait.
 ///
-/// Hints are lossy: each may arrive once, more than once, or never. Nothing may depend on one; with all of them lost, polling still does
-/// the work. Publish only what has been committed.
+/// Hints are lossy: each may arrive once, more than once, or never. Nothing may depend on one; with all of
+/// them lost, polling still does the work. Publish only what has been committed.
 pub trait Notifier: Send + Sync + fmt::Debug + 'static {
-    /// Tells everyone who subscribed to the hint's topic. It is no error if there is nobody. It never waits for a reader: a slow one
-    /// misses hints and is told so by [`Signal::Gap`].
+    /// Tells everyone who subscribed to the hint's topic. It is no error if there is nobody. It never waits
+    /// for a reader: a slow one misses hints and is told so by [`Signal::Gap`].
     ///
     /// A [`Hint::Scheduled`] first adds its count to the wake budget of its type, then is delivered.
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>>;
 
-    /// Receives the hints of these topics. The subscription is live when this returns; it ends when it is closed or dropped, and a later one is
-    /// independent of it. A subscription harms no other, whether it is read or not.
+    /// Receives the hints of these topics. The subscription is live when this returns; it ends when it is
+    /// closed or dropped, and a later one is independent of it. A subscription harms no other, whether it is
+    /// read or not.
     ///
-    /// The notifier connects again by itself when its connection is lost, subscribes again, and sends [`Signal::Gap`]: whoever gets that looks at the
-    /// store.
+    /// The notifier connects again by itself when its connection is lost, subscribes again, and sends
+    /// [`Signal::Gap`]: whoever gets that looks at the store.
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>>;
 
-    /// Asks whether to look for jobs of this type after a hint: takes one from the type's wake budget. When `n` jobs are
-    /// scheduled, `n` waiting workers get `true`. Budgets of several hints add up. A type without a budget, or one that is a minute old, gives `true` to all.
+    /// Asks whether to look for jobs of this type after a hint: takes one from the type's wake budget. When
+    /// `n` jobs are scheduled, `n` waiting workers get `true`. Budgets of several hints add up. A type
+    /// without a budget, or one that is a minute old, gives `true` to all.
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>>;
 
-    /// Closes the notifier. Later calls give an error of kind `Closed`; subscriptions end. Closing again does nothing.
+    /// Closes the notifier. Later calls give an error of kind `Closed`; subscriptions end. Closing again does
+    /// nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }
 

@@ -9,14 +9,14 @@ use crate::time::Timestamp;
 
 /// Is told what happens to jobs, chains and workers; logs, metrics, spans and subscriptions derive from it.
 ///
-/// Events that claim a write arrive after its commit, and never if it was rolled back (to a savepoint too). The others arrive at once. An observer must not block,
-/// and what it does never harms the work.
+/// Events that claim a write arrive after its commit, and never if it was rolled back (to a savepoint too).
+/// The others arrive at once. An observer must not block, and what it does never harms the work.
 pub trait Observer: Send + Sync + fmt::Debug + 'static {
     /// Something happened.
     fn observe(&self, event: &Event);
 
-    /// Asked before a job or chain is written: the trace context to store with it. Replies bring the stored ones
-    /// back.
+    /// Asked before a job or chain is written: the trace context to store with it. Replies bring the stored
+    /// ones back.
     fn trace_context(&self, about: &About) -> Option<TraceContext> {
         let _ = about;
         None

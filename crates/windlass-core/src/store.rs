@@ -25,24 +25,26 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// # What holds for every command
 ///
-/// - **Atomic.** A command happens whole or not at all, and commands behave as if they came one after the other.
-/// - **Batch-first.** It takes many items, costs a fixed number of round trips whatever their number, and answers
-///   for each in the order given. The items of one command act in that order, so that a later one sees what an
-///   earlier one did. An empty command gives an empty reply. One above a limit of [`limit`](crate::limit) is an
-///   error of kind `Invalid`, and writes nothing.
+/// - **Atomic.** A command happens whole or not at all, and commands behave as if they came one after the
+///   other.
+/// - **Batch-first.** It takes many items, costs a fixed number of round trips whatever their number, and
+///   answers for each in the order given. The items of one command act in that order, so that a later one
+///   sees what an earlier one did. An empty command gives an empty reply. One above a limit of
+///   [`limit`](crate::limit) is an error of kind `Invalid`, and writes nothing.
 /// - **Items are independent.** One that is refused writes nothing, says why, and harms no other.
-/// - **The store's clock decides.** Each command happens at one time on it; nobody else's clock is compared with it.
-/// - **Safe to repeat.** After a lost reply the same command may be sent again: creation is recognized by its id,
-///   acquisition and completion from outside by their request id, a settlement by its fence, a retry by its version;
-///   the rest come to the same by nature. It holds for [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after the end
-///   of a chain.
-/// - **A stale attempt changes nothing.** A write for an attempt carries `(job, fence)` and is carried out only while the job
-///   runs under that fence.
+/// - **The store's clock decides.** Each command happens at one time on it; nobody else's clock is compared
+///   with it.
+/// - **Safe to repeat.** After a lost reply the same command may be sent again: creation is recognized by its
+///   id, acquisition and completion from outside by their request id, a settlement by its fence, a retry by
+///   its version; the rest come to the same by nature. It holds for
+///   [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after the end of a chain.
+/// - **A stale attempt changes nothing.** A write for an attempt carries `(job, fence)` and is carried out
+///   only while the job runs under that fence.
 /// - **Bytes stay exact.** Payloads, keys and names come back as they were given.
 /// - **Bounded.** The work of a command depends on the jobs that it touches, not on what else is stored.
 ///
-/// A command that a store lacks gives an error of kind `Unsupported`, and [`capabilities`](Self::capabilities) says
-/// so.
+/// A command that a store lacks gives an error of kind `Unsupported`, and
+/// [`capabilities`](Self::capabilities) says so.
 ///
 /// # Cancel safety
 ///
@@ -56,70 +58,78 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// For each chain, in this order:
     ///
     /// - It is *refused* if it breaks a limit.
-    /// - If a chain with its id and type is stored, nothing is written and the reply is that of a *repeated* creation:
-    ///   `New` with the chain's latest job as it stands. If its id belongs to a chain of another type or to another job, it is *refused*.
-    /// - If another chain of its type holds its key, nothing is written, and the reply is that *existing* chain with its
-    ///   status and output; input, schedule and blockers are ignored. A key is held while its chain is open, and
-    ///   afterwards if its outcome is one of those that hold it; in both cases only within the key's window, counted
-    ///   from the chain's creation, and in the second only until the chain's retention ends. A key whose holder is the chain
-    ///   named in `replaces` is taken over. Whoever is stored with a key has it alone: the former holder, open or not, no
-    ///   longer holds it. This is so under any concurrency.
+    /// - If a chain with its id and type is stored, nothing is written and the reply is that of a *repeated*
+    ///   creation: `New` with the chain's latest job as it stands. If its id belongs to a chain of another
+    ///   type or to another job, it is *refused*.
+    /// - If another chain of its type holds its key, nothing is written, and the reply is that *existing*
+    ///   chain with its status and output; input, schedule and blockers are ignored. A key is held while its
+    ///   chain is open, and afterwards if its outcome is one of those that hold it; in both cases only within
+    ///   the key's window, counted from the chain's creation, and in the second only until the chain's
+    ///   retention ends. A key whose holder is the chain named in `replaces` is taken over. Whoever is stored
+    ///   with a key has it alone: the former holder, open or not, no longer holds it. This is so under any
+    ///   concurrency.
     /// - It is *refused* if a blocker chain is not stored, or is the chain itself.
-    /// - Otherwise it is stored. Its first job is `blocked` while a blocker chain has not completed, else `pending`. A blocker
-    ///   that failed or was cancelled keeps a job waiting, fails it at once, or counts as resolved, as the job's
-    ///   policy says. The job is due at the time asked for, or now if that is past.
+    /// - Otherwise it is stored. Its first job is `blocked` while a blocker chain has not completed, else
+    ///   `pending`. A blocker that failed or was cancelled keeps a job waiting, fails it at once, or counts
+    ///   as resolved, as the job's policy says. The job is due at the time asked for, or now if that is past.
     fn create(&self, request: Create) -> BoxFuture<'_, Result<CreateReply>>;
 
     /// Takes due jobs and leases them to a worker.
     ///
-    /// Gives `max` jobs at most, and of each type at most its quota; of those that are pending, due, and of a type that is asked
-    /// for and not paused, the first by priority (higher first), then due time, then order of creation, across all
-    /// types. Two acquires never get the same job. Each job is `running` with its attempt counted, its fence grown and its lease written
-    /// in the same step, and comes with the outputs of its blockers in the order in which they were declared.
+    /// Gives `max` jobs at most, and of each type at most its quota; of those that are pending, due, and of a
+    /// type that is asked for and not paused, the first by priority (higher first), then due time, then order
+    /// of creation, across all types. Two acquires never get the same job. Each job is `running` with its
+    /// attempt counted, its fence grown and its lease written in the same step, and comes with the outputs of
+    /// its blockers in the order in which they were declared.
     ///
-    /// Repeated with the same request id it gives the jobs that the request took and that are still held under it, and takes no
-    /// others; if there are none, it acquires anew.
+    /// Repeated with the same request id it gives the jobs that the request took and that are still held
+    /// under it, and takes no others; if there are none, it acquires anew.
     ///
-    /// A row that somebody else holds is skipped, never waited for. It goes on with unblocking that an earlier command had to
-    /// leave off at [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX), before it looks for jobs.
+    /// A row that somebody else holds is skipped, never waited for. It goes on with unblocking that an
+    /// earlier command had to leave off at [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX), before it looks for
+    /// jobs.
     fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>>;
 
     /// Renews leases: each then lasts for its length from now.
     ///
-    /// A lease that has expired but was not reaped is held, and renewed. The reply says for each whether it is held,
-    /// and then whether the job was asked to stop; or *busy*; or why it is lost. A job's version does not change.
+    /// A lease that has expired but was not reaped is held, and renewed. The reply says for each whether it
+    /// is held, and then whether the job was asked to stop; or *busy*; or why it is lost. A job's version
+    /// does not change.
     fn renew(&self, request: Renew) -> BoxFuture<'_, Result<RenewReply>>;
 
     /// Ends attempts.
     ///
-    /// An attempt whose job no longer runs under its fence is *lost*, and nothing is written; but if it was settled with the
-    /// same kind of outcome before, the reply is *already applied* (for the last
-    /// [`HISTORY_MAX`](crate::limit::HISTORY_MAX) attempts). An expired lease that was not reaped may still be settled.
-    /// A row locked by somebody's open transaction is *busy* and delays no other.
+    /// An attempt whose job no longer runs under its fence is *lost*, and nothing is written; but if it was
+    /// settled with the same kind of outcome before, the reply is *already applied* (for the last
+    /// [`HISTORY_MAX`](crate::limit::HISTORY_MAX) attempts). An expired lease that was not reaped may still
+    /// be settled. A row locked by somebody's open transaction is *busy* and delays no other.
     ///
     /// - `Complete` stores the output, clears the error and closes the chain as completed.
-    /// - `Continue` completes the job without an output and adds the next job to the chain, blocked or pending as in
-    ///   [`create`](Self::create).
-    ///   It is *refused* if the next job's id is taken, if a blocker is not stored, or if the chain would wait for itself, as far
-    ///   as a search of [`CYCLE_SEARCH_MAX`](crate::limit::CYCLE_SEARCH_MAX) chains shows.
-    /// - `Retry` puts the job back to `pending` with the error, due at the time asked for, or now if that is past; after the last
-    ///   attempt of its maximum it fails instead.
-    /// - `Reschedule` does the same without counting the attempt and whatever the maximum; without an error it keeps the one before.
+    /// - `Continue` completes the job without an output and adds the next job to the chain, blocked or
+    ///   pending as in [`create`](Self::create). It is *refused* if the next job's id is taken, if a blocker
+    ///   is not stored, or if the chain would wait for itself, as far as a search of
+    ///   [`CYCLE_SEARCH_MAX`](crate::limit::CYCLE_SEARCH_MAX) chains shows.
+    /// - `Retry` puts the job back to `pending` with the error, due at the time asked for, or now if that is
+    ///   past; after the last attempt of its maximum it fails instead.
+    /// - `Reschedule` does the same without counting the attempt and whatever the maximum; without an error
+    ///   it keeps the one before.
     /// - `Fail` stores the error and closes the chain as failed.
     /// - `Release` puts the job back as it was before it was acquired: attempt not counted, due time kept.
     ///
-    /// `Complete` and `Continue` carry chains to create, with the replies of `create`. They are created first: the
-    /// settled job's chain still holds its key, which a successor takes over by `replaces`, and the next job's blockers
-    /// may name them. If one of them is refused the whole settlement is, and nothing of it is written.
+    /// `Complete` and `Continue` carry chains to create, with the replies of `create`. They are created
+    /// first: the settled job's chain still holds its key, which a successor takes over by `replaces`, and
+    /// the next job's blockers may name them. If one of them is refused the whole settlement is, and nothing
+    /// of it is written.
     ///
-    /// A job that was asked to stop and would go on (`Continue`, `Retry`, `Reschedule`, `Release`) is cancelled instead,
-    /// and its carried chains are not created. `Complete` and `Fail` stand.
+    /// A job that was asked to stop and would go on (`Continue`, `Retry`, `Reschedule`, `Release`) is
+    /// cancelled instead, and its carried chains are not created. `Complete` and `Fail` stand.
     ///
-    /// When a chain closes it stays until its retention for that outcome ends; `Complete` and `Fail` may bring another. Jobs
-    /// that waited for it are resolved in their order of creation: a completed chain resolves the wait; one that
-    /// failed or was cancelled does what each job's policy says. A job without any wait left is `pending`, due at its time or now if that is
-    /// past. However many blockers end at once and in whatever order, none is left blocked. The reply tells
-    /// what was unblocked and closed. Above [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX) dependents the rest is left, with a stored mark, to later
+    /// When a chain closes it stays until its retention for that outcome ends; `Complete` and `Fail` may
+    /// bring another. Jobs that waited for it are resolved in their order of creation: a completed chain
+    /// resolves the wait; one that failed or was cancelled does what each job's policy says. A job without
+    /// any wait left is `pending`, due at its time or now if that is past. However many blockers end at once
+    /// and in whatever order, none is left blocked. The reply tells what was unblocked and closed. Above
+    /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX) dependents the rest is left, with a stored mark, to later
     /// commands.
     fn settle(&self, request: Settle) -> BoxFuture<'_, Result<SettleReply>>;
 
@@ -131,14 +141,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Puts jobs back whose lease expired.
     ///
-    /// Gives `max` jobs at most, longest expired first, of the types asked for, and none of those named in `except`. The attempt counts. The job is
-    /// `pending` and due now, or `failed` after the last attempt of its maximum, or `cancelled` if it was asked to stop; its error says
-    /// that its lease expired. The reply names the worker that had held it. A row that somebody else holds is skipped.
-    /// Like an acquire, it first goes on with unblocking that was left off.
+    /// Gives `max` jobs at most, longest expired first, of the types asked for, and none of those named in
+    /// `except`. The attempt counts. The job is `pending` and due now, or `failed` after the last attempt of
+    /// its maximum, or `cancelled` if it was asked to stop; its error says that its lease expired. The reply
+    /// names the worker that had held it. A row that somebody else holds is skipped. Like an acquire, it
+    /// first goes on with unblocking that was left off.
     fn reap(&self, request: Reap) -> BoxFuture<'_, Result<ReapReply>>;
 
-    /// When the earliest pending job of these types is due, and when the earliest lease of theirs expires. Paused types count for leases
-    /// only.
+    /// When the earliest pending job of these types is due, and when the earliest lease of theirs expires.
+    /// Paused types count for leases only.
     fn next_due(&self, request: NextDue) -> BoxFuture<'_, Result<NextDueReply>> {
         let _ = request;
         unsupported("next_due")
@@ -146,19 +157,21 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Removes what is kept no longer.
     ///
-    /// A closed chain leaves with all its jobs when its retention is over, unless a job that is open, or that failed and may be retried,
-    /// waits or waited for it. Of an open chain the completed jobs leave when the chain's retention for completed ones is over since they
-    /// ended, except the first and the latest. Nothing leaves before
-    /// [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after its end. At most `max` jobs leave; a chain with more
-    /// leaves over several calls, its first and latest job last. The reply says whether to call again.
+    /// A closed chain leaves with all its jobs when its retention is over, unless a job that is open, or that
+    /// failed and may be retried, waits or waited for it. Of an open chain the completed jobs leave when the
+    /// chain's retention for completed ones is over since they ended, except the first and the latest.
+    /// Nothing leaves before [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after its end. At most
+    /// `max` jobs leave; a chain with more leaves over several calls, its first and latest job last. The
+    /// reply says whether to call again.
     fn expire(&self, request: Expire) -> BoxFuture<'_, Result<ExpireReply>>;
 
     /// Ends a job without a worker: an approval, a webhook.
     ///
-    /// The job must be its chain's latest and its version the one given, else the reply is *changed* and nothing is written. It may be
-    /// pending, blocked or running; if it runs, the reply names the worker that is displaced. The steps are carried out one after the other, as settlements
-    /// of the same name would be; each but the last continues the chain. If one is refused, none is written. A repeated call with the same request id is *already
-    /// applied*. The job's `closed_by` stays empty.
+    /// The job must be its chain's latest and its version the one given, else the reply is *changed* and
+    /// nothing is written. It may be pending, blocked or running; if it runs, the reply names the worker that
+    /// is displaced. The steps are carried out one after the other, as settlements of the same name would be;
+    /// each but the last continues the chain. If one is refused, none is written. A repeated call with the
+    /// same request id is *already applied*. The job's `closed_by` stays empty.
     fn complete_from_outside(
         &self,
         request: CompleteFromOutside,
@@ -169,9 +182,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Calls chains off.
     ///
-    /// A chain whose latest job is pending or blocked is cancelled, for good. If that job runs, the chain is left alone, or asked to stop: the job's `cancel_requested` is set,
-    /// its worker learns it at the next renewal, and the chain stays open until the attempt is settled or reaped. A closed chain is
-    /// not changed.
+    /// A chain whose latest job is pending or blocked is cancelled, for good. If that job runs, the chain is
+    /// left alone, or asked to stop: the job's `cancel_requested` is set, its worker learns it at the next
+    /// renewal, and the chain stays open until the attempt is settled or reaped. A closed chain is not
+    /// changed.
     fn cancel(&self, request: Cancel) -> BoxFuture<'_, Result<CancelReply>> {
         let _ = request;
         unsupported("cancel")
@@ -179,8 +193,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Makes pending jobs due at once, all or none.
     ///
-    /// Each gets the present time as its due time and keeps the rest. If one is not stored or not pending, none is changed, and the reply says for each
-    /// what stood in the way. A target named twice is triggered once.
+    /// Each gets the present time as its due time and keeps the rest. If one is not stored or not pending,
+    /// none is changed, and the reply says for each what stood in the way. A target named twice is triggered
+    /// once.
     fn trigger(&self, request: Trigger) -> BoxFuture<'_, Result<TriggerReply>> {
         let _ = request;
         unsupported("trigger")
@@ -188,9 +203,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Reopens failed chains.
     ///
-    /// The failed job is `pending` and due now, or `blocked` if it waits; its attempts are counted from 0 again, its error and history stay. Refused if another chain holds
-    /// the key, if a blocker is no longer stored, or if one has failed or was cancelled and the job would fail again at once. A failure that was retried since the version
-    /// given is *already retried*. The chain holds its key again.
+    /// The failed job is `pending` and due now, or `blocked` if it waits; its attempts are counted from 0
+    /// again, its error and history stay. Refused if another chain holds the key, if a blocker is no longer
+    /// stored, or if one has failed or was cancelled and the job would fail again at once. A failure that was
+    /// retried since the version given is *already retried*. The chain holds its key again.
     fn retry(&self, request: Retry) -> BoxFuture<'_, Result<RetryReply>> {
         let _ = request;
         unsupported("retry")
@@ -198,9 +214,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Removes chains with all their jobs, all or none.
     ///
-    /// Targets that are not stored are skipped. With `cascade` the chains that any of their jobs waits or waited for go
-    /// too, and so on, each once. Refused, with the references, if an open job outside the set depends on a chain in it; and above
-    /// [`DELETE_MAX_CHAINS`](crate::limit::DELETE_MAX_CHAINS). A chain that runs is removed too, and named. Its key is free.
+    /// Targets that are not stored are skipped. With `cascade` the chains that any of their jobs waits or
+    /// waited for go too, and so on, each once. Refused, with the references, if an open job outside the set
+    /// depends on a chain in it; and above [`DELETE_MAX_CHAINS`](crate::limit::DELETE_MAX_CHAINS). A chain
+    /// that runs is removed too, and named. Its key is free.
     fn delete(&self, request: Delete) -> BoxFuture<'_, Result<DeleteReply>> {
         let _ = request;
         unsupported("delete")
@@ -218,15 +235,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("pause")
     }
 
-    /// Looks chains up, by id, by one of their jobs, or by the key that points at them. A key points at no chain once its window or
-    /// its closed chain's retention is over.
+    /// Looks chains up, by id, by one of their jobs, or by the key that points at them. A key points at no
+    /// chain once its window or its closed chain's retention is over.
     fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>>;
 
     /// Looks jobs up.
     fn get_jobs(&self, request: GetJobs) -> BoxFuture<'_, Result<GetJobsReply>>;
 
-    /// Lists chains in their order of creation, newest first or oldest first. A page may be short, even empty, before the end: the
-    /// work of a call is bounded. Going on from each cursor until there is none gives every chain that was there all the time once.
+    /// Lists chains in their order of creation, newest first or oldest first. A page may be short, even
+    /// empty, before the end: the work of a call is bounded. Going on from each cursor until there is none
+    /// gives every chain that was there all the time once.
     fn list_chains(&self, request: ListChains) -> BoxFuture<'_, Result<ListChainsReply>> {
         let _ = request;
         unsupported("list_chains")
@@ -244,15 +262,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("list_dependents")
     }
 
-    /// The latest attempts of a job, oldest first, at most [`HISTORY_MAX`](crate::limit::HISTORY_MAX) ended ones and the
-    /// one that runs or closed it.
+    /// The latest attempts of a job, oldest first, at most [`HISTORY_MAX`](crate::limit::HISTORY_MAX) ended
+    /// ones and the one that runs or closed it.
     fn list_attempts(&self, request: ListAttempts) -> BoxFuture<'_, Result<ListAttemptsReply>> {
         let _ = request;
         unsupported("list_attempts")
     }
 
-    /// Counts jobs by type and status, and says for each type since when its longest ready job has been due, how many
-    /// leases have expired, and whether it is paused.
+    /// Counts jobs by type and status, and says for each type since when its longest ready job has been due,
+    /// how many leases have expired, and whether it is paused.
     fn count(&self, request: Count) -> BoxFuture<'_, Result<CountReply>> {
         let _ = request;
         unsupported("count")
@@ -276,8 +294,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("list_workers")
     }
 
-    /// Takes, renews or gives back a lock. One token holds it at a time; only that token renews or releases it; when its time is over, anyone
-    /// takes it.
+    /// Takes, renews or gives back a lock. One token holds it at a time; only that token renews or releases
+    /// it; when its time is over, anyone takes it.
     fn leader_lock(&self, request: LeaderLock) -> BoxFuture<'_, Result<LeaderLockReply>> {
         let _ = request;
         unsupported("leader_lock")
@@ -314,8 +332,9 @@ for_each_command!(execute);
 
 /// A store whose commands can be part of a transaction that the application owns.
 ///
-/// A transaction sees its own writes. Nobody else sees them before the commit, and a rollback leaves no trace of them. Time inside is the clock at
-/// each command, not at the transaction's start. A transaction that is dropped is rolled back.
+/// A transaction sees its own writes. Nobody else sees them before the commit, and a rollback leaves no trace
+/// of them. Time inside is the clock at each command, not at the transaction's start. A transaction that is
+/// dropped is rolled back.
 pub trait Transactional: Store {
     /// The transaction of the application's own driver.
     type Tx: Send + 'static;
@@ -338,9 +357,9 @@ pub trait Transactional: Store {
     /// Forgets what was written since the latest savepoint, and the place. The transaction goes on.
     fn rollback_to<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<()>>;
 
-    /// Carries a command out inside the transaction, with the contract of the [`Store`] method of its name. Commands
-    /// that only workers give are refused with an error of kind `Invalid`
-    /// (see [`Command::is_transactional`]).
+    /// Carries a command out inside the transaction, with the contract of the [`Store`] method of its name.
+    /// Commands that only workers give are refused with an error of kind `Invalid` (see
+    /// [`Command::is_transactional`]).
     fn execute_in<'a>(&'a self, tx: &'a mut Self::Tx, command: Command) -> BoxFuture<'a, Result<Reply>>;
 
     /// [`execute_in`](Self::execute_in) with the reply's type.

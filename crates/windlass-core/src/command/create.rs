@@ -133,8 +133,8 @@ impl Schedule {
 /// A chain to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewBlocker {
-    /// A stored chain, or one that stands earlier in the same command. If that one turned out to exist under its
-    /// key, the existing chain is meant.
+    /// A stored chain, or one that stands earlier in the same command. If that one turned out to exist under
+    /// its key, the existing chain is meant.
     pub chain: ChainId,
     /// The trace context of the wait.
     pub trace: Option<TraceContext>,

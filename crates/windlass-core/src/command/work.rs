@@ -375,7 +375,8 @@ pub struct Reap {
     pub max: u32,
     /// Not these: the jobs that the caller is running.
     pub except: Vec<JobId>,
-    /// How often owners renew. Where one writer stops all, a reap that had to wait for it leaves them this long.
+    /// How often owners renew. Where one writer stops all, a reap that had to wait for it leaves them this
+    /// long.
     pub renewal_interval: Millis,
 }
 
@@ -399,7 +400,8 @@ pub struct ReapReply {
 /// A job whose lease had expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// The job as it stands now: pending, failed after its last attempt, or cancelled if it was asked to stop.
+    /// The job as it stands now: pending, failed after its last attempt, or cancelled if it was asked to
+    /// stop.
     pub job: Placed,
     /// Its type.
     pub job_type: TypeName,

@@ -11,7 +11,8 @@ use crate::job::{Blocker, Closed, ClosedAs, OnBlockerFailure, Status};
 use crate::time::Millis;
 
 impl Turn<'_> {
-    /// Closes a chain whose latest job has just been closed. Jobs that wait for it are left to [`ripple`](Self::ripple).
+    /// Closes a chain whose latest job has just been closed. Jobs that wait for it are left to
+    /// [`ripple`](Self::ripple).
     pub(super) fn close_chain(
         &mut self,
         chain: ChainId,
@@ -32,8 +33,8 @@ impl Turn<'_> {
         Some(closed)
     }
 
-    /// Resolves waits for chains that have closed, for at most `budget` jobs. The marks of the chains let a later command go on
-    /// with the rest.
+    /// Resolves waits for chains that have closed, for at most `budget` jobs. The marks of the chains let a
+    /// later command go on with the rest.
     pub(super) fn ripple(&mut self, mut budget: usize, ripple: &mut Ripple) {
         while let Some((.., chain)) = self.tables.rippling.first().copied() {
             let Some(closed) = self.tables.chain(chain).and_then(|row| row.closed) else { return };

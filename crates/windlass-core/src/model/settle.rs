@@ -231,8 +231,8 @@ impl Turn<'_> {
     }
 }
 
-/// Whether this outcome may have ended an attempt so. A retry after the last attempt fails the job, and what would go on
-/// after a request to cancel is cancelled.
+/// Whether this outcome may have ended an attempt so. A retry after the last attempt fails the job, and what
+/// would go on after a request to cancel is cancelled.
 fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
     match outcome {
         Outcome::Complete { .. } => end == AttemptEnd::Completed,

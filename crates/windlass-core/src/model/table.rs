@@ -1,7 +1,7 @@
 //! Rows with their indexes, and the log of what changed.
 //!
-//! Every index is derived from rows: setting a row takes its former self out and puts its new self in. Undoing and
-//! replaying are therefore nothing but setting rows.
+//! Every index is derived from rows: setting a row takes its former self out and puts its new self in.
+//! Undoing and replaying are therefore nothing but setting rows.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

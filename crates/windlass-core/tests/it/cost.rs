@@ -23,7 +23,8 @@ fn acquire_and_settle_do_not_depend_on_what_is_stored() {
     assert!(ratio < 3.0, "{few:?} with 1,000 jobs stored, {many:?} with 1,000,000");
 }
 
-/// The shortest of many rounds, so that a busy machine does not decide. Each round replaces the jobs that it works off.
+/// The shortest of many rounds, so that a busy machine does not decide. Each round replaces the jobs that it
+/// works off.
 fn acquire_and_settle(stored: usize) -> Duration {
     let now = Timestamp::from_millis(1_800_000_000_000).unwrap();
     let mut model = Model::new();

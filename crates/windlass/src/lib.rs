@@ -1,0 +1,18 @@
+#![doc = include_str!("../../../README.md")]
+
+#[doc(inline)]
+pub use windlass_core::*;
+
+/// Redis or Valkey as the store.
+#[cfg(feature = "redis")]
+pub mod redis {
+    #[doc(inline)]
+    pub use windlass_redis::*;
+}
+
+/// SQLite as the store: the embedded default.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    #[doc(inline)]
+    pub use windlass_sqlite::*;
+}
