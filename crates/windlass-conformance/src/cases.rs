@@ -1,0 +1,97 @@
+//! The cases, one module for each part of the contract.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a case fails by panicking")]
+
+use crate::case::Case;
+
+mod acquire;
+mod blocker;
+mod bound;
+mod bytes;
+mod cancel;
+mod chain;
+mod count;
+mod create;
+mod exchange;
+mod isolation;
+mod key;
+mod key_terms;
+mod list;
+mod manage;
+mod outside;
+mod race;
+mod reap;
+mod renew;
+mod savepoint;
+mod settle;
+mod stale;
+mod transaction;
+mod worker;
+
+/// All groups, in reading order.
+pub(crate) const GROUPS: &[&[Case]] = &[
+    create::CASES,
+    key::CASES,
+    key_terms::CASES,
+    blocker::CASES,
+    acquire::CASES,
+    renew::CASES,
+    settle::CASES,
+    chain::CASES,
+    stale::CASES,
+    reap::CASES,
+    race::CASES,
+    bytes::CASES,
+    bound::CASES,
+    exchange::CASES,
+    outside::CASES,
+    cancel::CASES,
+    manage::CASES,
+    list::CASES,
+    count::CASES,
+    worker::CASES,
+    transaction::CASES,
+    savepoint::CASES,
+    isolation::CASES,
+];
+
+/// What nearly every group uses.
+mod prelude {
+    pub(super) use windlass_core::command::*;
+    pub(super) use windlass_core::{
+        ChainId, ClosedAs, ErrorKind, ErrorText, Fence, JobId, KeyHold, Millis, OnBlockerFailure, Refusal,
+        RequestId, Retention, Status, WorkerId, limit,
+    };
+
+    pub(super) use crate::case::{Case, case};
+    pub(super) use crate::outcome::{
+        complete, complete_with_chains, continue_with, continue_with_chains, fail, json, key, release,
+        reschedule, reschedule_after, retry, retry_after, type_name,
+    };
+    pub(super) use crate::subject::{LEASE, Subject, millis, reap_request, settlement};
+
+    /// An hour, in milliseconds: longer than any repeat takes.
+    pub(super) const HOUR: u64 = 60 * 60 * 1_000;
+
+    /// The jobs that were taken, by chain.
+    pub(super) fn chains_of(jobs: &[Acquired]) -> Vec<ChainId> {
+        jobs.iter().map(|attempt| attempt.job.chain).collect()
+    }
+
+    /// The placed job of a chain that must be new.
+    #[track_caller]
+    pub(super) fn placed(created: &Created) -> Placed {
+        match created {
+            Created::New { job, repeated: false } => *job,
+            other => panic!("expected a new chain, got {other:?}"),
+        }
+    }
+
+    /// The existing chain that a creation met.
+    #[track_caller]
+    pub(super) fn existing(created: Created) -> Existing {
+        match created {
+            Created::Existing(existing) => existing,
+            other => panic!("expected the existing chain of the key, got {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Retrying, deleting, and how long closed chains stay.
+
+use super::prelude::*;
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        "retry.failed",
+        "A retried chain is open, its failed job due now, its attempts counted from 0, its error kept.",
+        ["A8.11"],
+        [Retry],
+        failed
+    ),
+    case!(
+        "retry.repeated",
+        "A failure is retried once, however often it is asked for.",
+        ["DESIGN 2.12"],
+        [Retry],
+        repeated
+    ),
+    case!(
+        "retry.not_failed",
+        "A chain that has not failed is not retried.",
+        ["DESIGN 3"],
+        [Retry],
+        not_failed
+    ),
+    case!("retry.not_found", "A job that is not stored is not retried.", ["DESIGN 3"], [Retry], not_found),
+    case!(
+        "retry.dependents",
+        "Those that still wait for a failed chain go on when it is retried and completes.",
+        ["DESIGN 2.5"],
+        [Retry],
+        dependents
+    ),
+    case!(
+        "retry.blocked",
+        "A retried job whose blocker has not completed waits for it again.",
+        ["DESIGN 3"],
+        [Retry],
+        blocked
+    ),
+    case!(
+        "retry.blocker_failed",
+        "A retry that would fail again at once by a blocker is refused.",
+        ["DESIGN 3"],
+        [Retry],
+        blocker_failed
+    ),
+    case!(
+        "retry.blocker_gone",
+        "A retry whose blocker is no longer stored is refused.",
+        ["DESIGN 3"],
+        [Retry, Delete],
+        blocker_gone
+    ),
+    case!("retry.key", "A retried chain holds its key again.", ["DESIGN 2.6"], [Retry], retried_key),
+    case!(
+        "retry.key_taken",
+        "A chain whose key another holds is not retried.",
+        ["DESIGN 2.6"],
+        [Retry],
+        key_taken
+    ),
+    case!("retry.fence", "An attempt from before a retry is stale.", ["DESIGN 2.2"], [Retry], fence),
+    case!(
+        "retry.retention",
+        "A retried chain does not leave, and leaves by its new end.",
+        ["DESIGN 2.8"],
+        [Retry],
+        retried_retention
+    ),
+    case!(
+        "retry.continued",
+        "The failed job of a long chain is retried, not its first.",
+        ["A8.3"],
+        [Retry],
+        continued
+    ),
+    case!(
+        "delete.chain",
+        "A chain is deleted with all its jobs, and its key is free.",
+        ["SA-DC01", "SA-DC08"],
+        [Delete],
+        chain
+    ),
+    case!(
+        "delete.others",
+        "A delete leaves other chains alone, and skips what is not stored.",
+        ["SA-DC02"],
+        [Delete],
+        others
+    ),
+    case!(
+        "delete.needed",
+        "A chain that an open job outside depends on keeps all from being deleted, with the references.",
+        ["SA-DC03"],
+        [Delete],
+        needed
+    ),
+    case!(
+        "delete.together",
+        "A chain and those that wait for it are deleted together.",
+        ["SA-DC03"],
+        [Delete],
+        together
+    ),
+    case!(
+        "delete.finished_dependents",
+        "A chain whose dependents have ended is deleted.",
+        ["A8.16"],
+        [Delete],
+        finished_dependents
+    ),
+    case!(
+        "delete.cascade",
+        "A cascade deletes the chains that were waited for, and theirs, each once.",
+        ["SA-DC04", "SA-DC06", "SA-DC07"],
+        [Delete],
+        cascade
+    ),
+    case!(
+        "delete.cascade.needed",
+        "A cascade is refused for a chain that others need.",
+        ["SA-DC05"],
+        [Delete],
+        cascade_needed
+    ),
+    case!(
+        "delete.cascade.continuations",
+        "A cascade follows the blockers of every job of a chain.",
+        ["A8.4"],
+        [Delete],
+        cascade_continuations
+    ),
+    case!(
+        "delete.running",
+        "A running chain is deleted and named, and its attempt is lost.",
+        ["DESIGN 3"],
+        [Delete],
+        running
+    ),
+    case!(
+        "delete.too_many",
+        "A cascade over too many chains is refused.",
+        ["DESIGN 2.8"],
+        [Delete],
+        too_many
+    ),
+    case!("retention.set", "A closed chain stays for so long from now.", ["B4.8"], [SetRetention], set),
+    case!(
+        "retention.key",
+        "A longer retention lets the chain hold its key for longer.",
+        ["B4.8"],
+        [SetRetention],
+        set_key
+    ),
+    case!(
+        "retention.others",
+        "An open chain is not changed, nor one that is not stored.",
+        ["DESIGN 3"],
+        [SetRetention],
+        set_others
+    ),
+];
+
+async fn retry_target(s: &Subject, chain: ChainId) -> RetryTarget {
+    let job = s.chain(chain).await.latest;
+    RetryTarget { job: job.id, version: job.version }
+}
+
+async fn retry_one(s: &Subject, target: RetryTarget) -> Retried {
+    s.run(Retry { chains: vec![target] }).await.chains.remove(0)
+}
+
+/// A failed chain of a type.
+async fn failed_chain(s: &Subject, name: &str) -> ChainId {
+    let id = s.start(name).await;
+    s.work(name, fail("no")).await;
+    id
+}
+
+async fn failed(s: Subject) {
+    let id = s.start("a").max_attempts(2).after(1_000).await;
+    s.advance(1_000);
+    s.work("a", retry("first")).await;
+    s.work("a", retry("second")).await;
+    s.advance(5_000);
+    let reply = retry_one(&s, retry_target(&s, id).await).await;
+    let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
+    assert_eq!(reply, Retried::Retried { job, job_type: type_name("a") });
+    let chain = s.chain(id).await;
+    assert_eq!((chain.closed, chain.latest.closed_at, chain.latest.closed_by), (None, None, None));
+    assert_eq!((chain.latest.attempt, chain.latest.error), (0, Some(ErrorText::new("second"))));
+    assert_eq!(s.work("a", retry("third")).await.job.attempt, 1);
+    s.work("a", complete("1")).await;
+    s.expect_status(id, Status::Completed).await;
+}
+
+async fn repeated(s: Subject) {
+    let id = failed_chain(&s, "a").await;
+    let target = retry_target(&s, id).await;
+    assert!(matches!(retry_one(&s, target).await, Retried::Retried { .. }), "it has failed");
+    assert_eq!(retry_one(&s, target).await, Retried::AlreadyRetried);
+    s.work("a", fail("again")).await;
+    assert_eq!(retry_one(&s, target).await, Retried::AlreadyRetried, "the caller saw another failure");
+    s.expect_status(id, Status::Failed).await;
+    let target = retry_target(&s, id).await;
+    assert!(matches!(retry_one(&s, target).await, Retried::Retried { .. }), "the new failure is retried");
+}
+
+async fn not_failed(s: Subject) {
+    let id = s.start("a").await;
+    assert_eq!(retry_one(&s, retry_target(&s, id).await).await, Retried::NotFailed(Status::Pending));
+    s.work("a", complete("1")).await;
+    let before = s.chain(id).await;
+    assert_eq!(retry_one(&s, retry_target(&s, id).await).await, Retried::NotFailed(Status::Completed));
+    assert_eq!(s.chain(id).await, before);
+}
+
+async fn not_found(s: Subject) {
+    let target = RetryTarget { job: JobId::new(), version: windlass_core::Version(1) };
+    assert_eq!(retry_one(&s, target).await, Retried::NotFound);
+    assert_eq!(s.run(Retry { chains: Vec::new() }).await.chains, []);
+}
+
+async fn dependents(s: Subject) {
+    let blocker = s.start("b").await;
+    let id = s.start("a").blocked_by([blocker]).await;
+    s.work("b", fail("no")).await;
+    s.expect_status(id, Status::Blocked).await;
+    retry_one(&s, retry_target(&s, blocker).await).await;
+    s.expect_status(id, Status::Blocked).await;
+    s.work("b", complete("1")).await;
+    assert_eq!(s.acquire_one("a").await.blockers[0].output, Some(json("1")));
+}
+
+async fn blocked(s: Subject) {
+    let blocker = s.start("b").await;
+    let id = s.start("a").blocked_by([blocker]).on_failure(OnBlockerFailure::Fail).await;
+    s.work("b", fail("no")).await;
+    s.expect_status(id, Status::Failed).await;
+    retry_one(&s, retry_target(&s, blocker).await).await;
+    let reply = retry_one(&s, retry_target(&s, id).await).await;
+    assert!(
+        matches!(reply, Retried::Retried { job: Placed { status: Status::Blocked, .. }, .. }),
+        "{reply:?}"
+    );
+    s.work("b", complete("1")).await;
+    s.work("a", complete("2")).await;
+    s.expect_status(id, Status::Completed).await;
+}
+
+async fn blocker_failed(s: Subject) {
+    let blocker = s.start("b").await;
+    let id = s.start("a").blocked_by([blocker]).on_failure(OnBlockerFailure::Fail).await;
+    s.work("b", fail("no")).await;
+    let before = s.chain(id).await;
+    let reply = retry_one(&s, retry_target(&s, id).await).await;
+    assert_eq!(reply, Retried::Refused(Refusal::BlockerFailed(blocker)));
+    assert_eq!(s.chain(id).await, before);
+}
+
+async fn blocker_gone(s: Subject) {
+    let blocker = s.start("b").await;
+    let id = s.start("a").blocked_by([blocker]).await;
+    s.work("b", complete("1")).await;
+    s.work("a", fail("no")).await;
+    assert_eq!(deleted(&delete(&s, &[blocker], false).await), [blocker]);
+    let reply = retry_one(&s, retry_target(&s, id).await).await;
+    assert_eq!(reply, Retried::Refused(Refusal::BlockerNotFound(blocker)));
+    s.expect_status(id, Status::Failed).await;
+}
+
+async fn retried_key(s: Subject) {
+    let id = s.start("a").key("k").await;
+    s.work("a", fail("no")).await;
+    assert_eq!(s.by_key("a", "k").await, None);
+    retry_one(&s, retry_target(&s, id).await).await;
+    assert_eq!(s.by_key("a", "k").await, Some(id));
+    assert_eq!(existing(s.start("a").key("k").created().await).chain, id);
+}
+
+async fn key_taken(s: Subject) {
+    let id = s.start("a").key("k").await;
+    s.work("a", fail("no")).await;
+    let successor = s.start("a").key("k").await;
+    let reply = retry_one(&s, retry_target(&s, id).await).await;
+    assert_eq!(reply, Retried::Refused(Refusal::KeyTaken(successor)));
+    s.expect_status(id, Status::Failed).await;
+    assert_eq!(s.by_key("a", "k").await, Some(successor));
+}
+
+async fn fence(s: Subject) {
+    let id = s.start("a").await;
+    let old = s.work("a", fail("no")).await;
+    retry_one(&s, retry_target(&s, id).await).await;
+    assert_eq!(s.renew(&old).await, Renewed::Lost(Lost::Requeued));
+    assert_eq!(s.settle(&old, complete("1")).await, Settled::Lost(Lost::Requeued));
+    assert_eq!(s.settle(&old, fail("no")).await, Settled::AlreadyApplied);
+    let new = s.acquire_one("a").await;
+    assert!(new.job.fence > old.job.fence, "attempts are counted anew, fences are not");
+    assert_eq!(s.settle(&old, complete("1")).await, Settled::Lost(Lost::TakenOver));
+    s.complete(&new, "2").await;
+}
+
+async fn retried_retention(s: Subject) {
+    let id = s.start("a").retention(HOUR).await;
+    s.work("a", fail("no")).await;
+    retry_one(&s, retry_target(&s, id).await).await;
+    s.advance(2 * HOUR);
+    assert_eq!(s.expire().await.chains, []);
+    s.work("a", complete("1")).await;
+    s.advance(HOUR - 1);
+    assert_eq!(s.expire().await.chains, []);
+    s.advance(2);
+    assert_eq!(s.expire().await.chains.len(), 1);
+}
+
+async fn continued(s: Subject) {
+    let id = s.start("a").await;
+    let next = s.start("b").next_job();
+    s.work("a", continue_with(next.clone())).await;
+    s.work("b", fail("no")).await;
+    let reply = retry_one(&s, retry_target(&s, id).await).await;
+    assert!(matches!(reply, Retried::Retried { job, .. } if job.job == next.id), "{reply:?}");
+    s.expect_none_due("a").await;
+    s.work("b", complete("1")).await;
+}
+
+async fn delete(s: &Subject, chains: &[ChainId], cascade: bool) -> DeleteReply {
+    s.run(Delete { chains: chains.iter().map(|chain| Target::Chain(*chain)).collect(), cascade }).await
+}
+
+#[track_caller]
+fn deleted(reply: &DeleteReply) -> Vec<ChainId> {
+    let DeleteReply::Deleted(deleted) = reply else { panic!("expected all to be deleted, got {reply:?}") };
+    deleted.chains.iter().map(|one| one.chain).collect()
+}
+
+async fn chain(s: Subject) {
+    let id = s.start("a").key("k").hold(KeyHold::Any).await;
+    let next = s.start("b").next_job();
+    s.work("a", continue_with(next.clone())).await;
+    let reply = delete(&s, &[id], true).await;
+    let gone = DeletedChain { chain: id, chain_type: type_name("a"), status: Status::Pending, running: None };
+    assert_eq!(reply, DeleteReply::Deleted(Deleted { chains: vec![gone] }));
+    assert_eq!((s.find_chain(id).await, s.find_job(id.first_job()).await), (None, None));
+    assert_eq!(s.find_job(next.id).await, None);
+    s.expect_none_due("b").await;
+    s.start("a").key("k").await;
+}
+
+async fn others(s: Subject) {
+    let (one, two, three) = (s.start("a").await, s.start("a").key("k").await, s.start("a").await);
+    let targets = vec![
+        three.into(),
+        Target::Chain(ChainId::new()),
+        Target::Key(type_name("a"), key("k")),
+        three.into(),
+        Target::Job(JobId::new()),
+    ];
+    let reply = s.run(Delete { chains: targets, cascade: false }).await;
+    assert_eq!(deleted(&reply), [three, two]);
+    assert_eq!(chains_of(&s.acquire("a", 10).await), [one]);
+    assert_eq!(deleted(&delete(&s, &[], false).await), []);
+}
+
+async fn needed(s: Subject) {
+    let (one, two, free) = (s.start("b").await, s.start("b").await, s.start("b").await);
+    let waiting = s.start("a").blocked_by([one, two]).await;
+    let reply = delete(&s, &[free, one, two], false).await;
+    let by = waiting.first_job();
+    let references = vec![Refusal::Needed { chain: one, by }, Refusal::Needed { chain: two, by }];
+    assert_eq!(reply, DeleteReply::Refused(references));
+    for chain in [one, two, free] {
+        s.expect_status(chain, Status::Pending).await;
+    }
+}
+
+async fn together(s: Subject) {
+    let blocker = s.start("b").await;
+    let waiting = s.start("a").blocked_by([blocker]).await;
+    assert_eq!(deleted(&delete(&s, &[blocker, waiting], false).await), [blocker, waiting]);
+    assert_eq!(s.find_chain(waiting).await, None);
+}
+
+async fn finished_dependents(s: Subject) {
+    let blocker = s.start("b").await;
+    let waiting = s.start("a").blocked_by([blocker]).await;
+    s.work("b", complete("1")).await;
+    s.work("a", complete("2")).await;
+    assert_eq!(deleted(&delete(&s, &[blocker], false).await), [blocker]);
+    assert_eq!(s.chain(waiting).await.output(), Some(&json("2")));
+}
+
+async fn cascade(s: Subject) {
+    let bottom = s.start("b").await;
+    let (left, right) = (s.start("b").blocked_by([bottom]).await, s.start("b").blocked_by([bottom]).await);
+    let top = s.start("b").blocked_by([left, right]).await;
+    let bystander = s.start("b").await;
+    let mut gone = deleted(&delete(&s, &[top], true).await);
+    assert_eq!(gone.remove(0), top);
+    gone.sort_unstable();
+    assert_eq!(gone, [bottom, left, right]);
+    assert_eq!(chains_of(&s.acquire("b", 10).await), [bystander]);
+}
+
+async fn cascade_needed(s: Subject) {
+    let shared = s.start("b").await;
+    let (one, two) = (s.start("a").blocked_by([shared]).await, s.start("a").blocked_by([shared]).await);
+    let refused = DeleteReply::Refused(vec![Refusal::Needed { chain: shared, by: two.first_job() }]);
+    assert_eq!(delete(&s, &[one], true).await, refused);
+    s.expect_status(one, Status::Blocked).await;
+    assert_eq!(deleted(&delete(&s, &[one], false).await), [one]);
+}
+
+async fn cascade_continuations(s: Subject) {
+    let (first, second) = (s.start("b").await, s.start("b").await);
+    let id = s.start("a").await;
+    s.work("a", continue_with(s.start("a").blocked_by([first]).next_job())).await;
+    s.work("b", complete("1")).await;
+    s.work("a", continue_with(s.start("a").blocked_by([second]).next_job())).await;
+    let mut gone = deleted(&delete(&s, &[id], true).await);
+    gone.sort_unstable();
+    assert_eq!(gone, [first, second, id]);
+}
+
+async fn running(s: Subject) {
+    let id = s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    let DeleteReply::Deleted(deleted) = delete(&s, &[id], false).await else { panic!("nobody needs it") };
+    assert_eq!(
+        (deleted.chains[0].status, deleted.chains[0].running),
+        (Status::Running, Some(attempt.job.id))
+    );
+    assert_eq!(s.renew(&attempt).await, Renewed::Lost(Lost::NotFound));
+    assert_eq!(s.settle(&attempt, complete("1")).await, Settled::Lost(Lost::NotFound));
+    s.advance(LEASE.get() + 1);
+    assert_eq!(s.reap().await.reaped, []);
+}
+
+async fn too_many(s: Subject) {
+    let blockers: Vec<_> = (0..limit::DELETE_MAX_CHAINS).map(|_| s.start("b").build()).collect();
+    let ids: Vec<_> = blockers.iter().map(|chain| chain.id).collect();
+    s.create(blockers).await;
+    let id = s.start("a").blocked_by(ids.clone()).await;
+    assert_eq!(delete(&s, &[id], true).await, DeleteReply::Refused(vec![Refusal::TooManyChains]));
+    s.expect_status(ids[0], Status::Pending).await;
+    assert_eq!(deleted(&delete(&s, &[id], false).await), [id]);
+    assert_eq!(deleted(&delete(&s, &ids, true).await), ids);
+}
+
+async fn set_one(s: &Subject, chain: ChainId, ms: u64) -> RetentionSet {
+    s.run(SetRetention { chains: vec![chain.into()], retention: millis(ms) }).await.chains.remove(0)
+}
+
+async fn set(s: Subject) {
+    let (longer, shorter) = (s.start("a").retention(HOUR).await, s.start("a").retention(9 * HOUR).await);
+    s.work("a", complete("1")).await;
+    s.work("a", fail("no")).await;
+    s.advance(HOUR / 2);
+    assert_eq!(set_one(&s, longer, 5 * HOUR).await, RetentionSet::Until(s.now() + millis(5 * HOUR)));
+    assert_eq!(set_one(&s, shorter, HOUR).await, RetentionSet::Until(s.now() + millis(HOUR)));
+    assert_eq!(s.chain(longer).await.closed.unwrap().retain_until, s.now() + millis(5 * HOUR));
+    s.advance(HOUR + 1);
+    assert_eq!(s.expire().await.chains.iter().map(|one| one.chain).collect::<Vec<_>>(), [shorter]);
+    s.advance(4 * HOUR);
+    assert_eq!(s.expire().await.chains.iter().map(|one| one.chain).collect::<Vec<_>>(), [longer]);
+}
+
+async fn set_key(s: Subject) {
+    let id = s.start("a").key("k").hold(KeyHold::Any).retention(HOUR).await;
+    s.work("a", complete("1")).await;
+    let targets = vec![Target::Key(type_name("a"), key("k"))];
+    s.run(SetRetention { chains: targets, retention: millis(5 * HOUR) }).await;
+    s.advance(4 * HOUR);
+    assert_eq!(existing(s.start("a").key("k").created().await).chain, id);
+}
+
+async fn set_others(s: Subject) {
+    let id = s.start("a").await;
+    let before = s.chain(id).await;
+    assert_eq!(set_one(&s, id, 1).await, RetentionSet::NotClosed);
+    assert_eq!(set_one(&s, ChainId::new(), 1).await, RetentionSet::NotFound);
+    assert_eq!(s.chain(id).await, before);
+}

@@ -1,0 +1,72 @@
+//! The contracts of Windlass as cases, so that anyone can check a store of their own.
+//!
+//! A [`Case`] is one sentence of a contract and the code that tries it. An adapter writes a [`Fixture`], which opens
+//! a fresh [`Subject`] for each case, and a `tests/conformance.rs` with `harness = false`:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use windlass_conformance::{Erased, Fixture, Subject};
+//! use windlass_core::{BoxFuture, Capabilities, ManualClock, MemoryStore};
+//!
+//! struct Memory;
+//!
+//! impl Fixture for Memory {
+//!     fn name(&self) -> &str {
+//!         "memory"
+//!     }
+//!
+//!     fn capabilities(&self) -> Capabilities {
+//!         Capabilities::all()
+//!     }
+//!
+//!     fn open(&self) -> BoxFuture<'_, Subject> {
+//!         let clock = Arc::new(ManualClock::default());
+//!         let store = Arc::new(MemoryStore::with_clock(clock.clone()));
+//!         let other = Arc::new(MemoryStore::clone(&store));
+//!         let subject = Subject::new(store.clone(), other, clock).with_transactions(Arc::new(Erased::new(store)));
+//!         Box::pin(async { subject })
+//!     }
+//! }
+//!
+//! fn main() {
+//!     windlass_conformance::main(Memory)
+//! }
+//! ```
+//!
+//! [`run`] gives a [`Report`] instead, for those who want to look at it.
+//!
+//! Notifiers have cases of their own: see [`NotifierFixture`] and [`notifier_main`].
+//!
+//! A case that needs a [`Capability`](windlass_core::Capability) that the store lacks is skipped, and says so.
+//! [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its reason.
+
+mod case;
+mod cases;
+mod excluded;
+mod fixture;
+mod notifier;
+mod outcome;
+mod random;
+mod runner;
+mod start;
+mod subject;
+mod table;
+mod transaction;
+
+pub use case::{Case, cases};
+pub use excluded::EXCLUDED;
+pub use fixture::{Fixture, TestClock};
+pub use notifier::{
+    NotifierCase, NotifierFixture, NotifierSubject, notifier_cases, notifier_main, run_notifier,
+};
+pub use outcome::{
+    complete, complete_with_chains, continue_with, continue_with_chains, fail, json, key, release,
+    reschedule, reschedule_after, retry, retry_after, type_name,
+};
+pub use random::{Tally, random};
+pub use runner::{CASE_LIMIT, Report, Verdict, main, run, run_cases};
+pub use start::Start;
+pub use subject::{LEASE, Subject, millis};
+pub use table::{coverage, table};
+pub use transaction::{Erased, ErasedTransactional, ErasedTx};

@@ -1,0 +1,84 @@
+//! Short ways to say what cases say often.
+
+use windlass_core::command::{NewChain, NextJob, Outcome, Schedule};
+use windlass_core::{ErrorText, Key, Payload, TypeName};
+
+use crate::subject::millis;
+
+/// A job type.
+#[must_use]
+pub fn type_name(name: &str) -> TypeName {
+    TypeName::new(name).expect("the name of a case's type is a good one")
+}
+
+/// A key.
+#[must_use]
+pub fn key(text: &str) -> Key {
+    Key::new(text).expect("the key of a case is a good one")
+}
+
+/// A JSON payload.
+#[must_use]
+pub fn json(text: &str) -> Payload {
+    Payload::json(text.to_owned()).expect("the payload of a case is a small one")
+}
+
+/// Completes with this output.
+#[must_use]
+pub fn complete(output: &str) -> Outcome {
+    complete_with_chains(output, Vec::new())
+}
+
+/// Completes with this output and starts chains.
+#[must_use]
+pub fn complete_with_chains(output: &str, create: Vec<NewChain>) -> Outcome {
+    Outcome::Complete { output: json(output), retention: None, create }
+}
+
+/// Goes on with another job.
+#[must_use]
+pub const fn continue_with(next: NextJob) -> Outcome {
+    continue_with_chains(next, Vec::new())
+}
+
+/// Goes on with another job and starts chains, which that job may wait for.
+#[must_use]
+pub const fn continue_with_chains(next: NextJob, create: Vec<NewChain>) -> Outcome {
+    Outcome::Continue { next, create }
+}
+
+/// Fails this attempt; the next may come at once.
+#[must_use]
+pub fn retry(error: &str) -> Outcome {
+    Outcome::Retry { schedule: Schedule::Now, error: ErrorText::new(error) }
+}
+
+/// Fails this attempt; the next comes after so many milliseconds.
+#[must_use]
+pub fn retry_after(ms: u64, error: &str) -> Outcome {
+    Outcome::Retry { schedule: Schedule::After(millis(ms)), error: ErrorText::new(error) }
+}
+
+/// Runs again at this time, uncounted, with this error.
+#[must_use]
+pub fn reschedule(schedule: Schedule, error: Option<&str>) -> Outcome {
+    Outcome::Reschedule { schedule, error: error.map(ErrorText::new) }
+}
+
+/// Runs again after so many milliseconds, uncounted and without an error.
+#[must_use]
+pub fn reschedule_after(ms: u64) -> Outcome {
+    reschedule(Schedule::After(millis(ms)), None)
+}
+
+/// Fails for good.
+#[must_use]
+pub fn fail(error: &str) -> Outcome {
+    Outcome::Fail { error: ErrorText::new(error), retention: None }
+}
+
+/// Gives the job back.
+#[must_use]
+pub const fn release() -> Outcome {
+    Outcome::Release
+}

@@ -1,0 +1,126 @@
+//! Random command sequences, carried out by a store and by the model, whose replies must agree.
+//!
+//! A run is determined by its seed: ids, times and choices come from it. A failure names the seed and the
+//! number of the command, and the same seed gives it again.
+
+mod agree;
+mod generator;
+mod parts;
+mod tally;
+
+use windlass_core::Result;
+use windlass_core::command::{Command, Count, GetChains, GetJobs, NextDue, Reply, Target, Types};
+use windlass_core::model::Model;
+
+use crate::fixture::Fixture;
+use crate::subject::Subject;
+use agree::normalized;
+use generator::Generator;
+pub use tally::Tally;
+
+/// After so many commands the latest chains and jobs are compared; at the end all of them.
+const LOOK_AROUND: usize = 50;
+
+/// How many chains and jobs count as the latest.
+const LATEST: usize = 200;
+
+/// Gives a fresh store and the model the same random commands and compares every reply, and from time to time
+/// all that is stored. Commands that the store lacks are left out.
+///
+/// # Panics
+///
+/// Where the two disagree: the message has the seed, the command and both replies.
+pub async fn random(fixture: &dyn Fixture, seed: u64, commands: usize) -> Tally {
+    let subject = fixture.open().await;
+    let mut run =
+        Run { subject, model: Model::new(), replica: Model::new(), seed, done: 0, tally: Tally::default() };
+    let mut generator = Generator::new(seed, fixture.capabilities());
+    while run.done < commands {
+        run.subject.clock.advance(generator.pause());
+        let command = generator.command(&mut run.model, run.subject.clock.now());
+        let reply = run.step(command.clone()).await;
+        if let Ok(reply) = &reply {
+            generator.learn(&command, reply);
+        }
+        if run.done.is_multiple_of(LOOK_AROUND) {
+            run.look_around(&generator, LATEST).await;
+        }
+    }
+    run.look_around(&generator, usize::MAX).await;
+    run.subject.store.close().await.expect("the store closes");
+    run.tally
+}
+
+struct Run {
+    subject: Subject,
+    model: Model,
+    /// Fed with the model's effects only: a journal replayed must come to the same.
+    replica: Model,
+    seed: u64,
+    done: usize,
+    tally: Tally,
+}
+
+impl Run {
+    /// Carries a command out on both, compares the replies, and counts the model's.
+    async fn step(&mut self, command: Command) -> Result<Reply> {
+        self.done += 1;
+        let expected = self.model.apply(self.subject.clock.now(), &command).map(|(reply, effects)| {
+            self.replica.replay(&effects);
+            if self.done.is_multiple_of(5) {
+                // What is taken back and done again leaves no trace.
+                self.model.undo(&effects);
+                self.model.replay(&effects);
+            }
+            reply
+        });
+        // Both handles take part, as two processes would.
+        let store = if self.done.is_multiple_of(3) { &self.subject.other } else { &self.subject.store };
+        let actual = store.execute(command.clone()).await;
+        self.compare(&command, &expected, &actual);
+        self.tally.count(&command, &expected);
+        expected
+    }
+
+    fn compare(&self, command: &Command, expected: &Result<Reply>, actual: &Result<Reply>) {
+        let agree = match (expected, actual) {
+            (Ok(expected), Ok(actual)) => normalized(expected.clone()) == normalized(actual.clone()),
+            (Err(expected), Err(actual)) => expected.kind() == actual.kind(),
+            _ => false,
+        };
+        assert!(
+            agree,
+            "seed {}, command {}: the store and the model disagree\n\ncommand: {command:#?}\n\nmodel: {expected:#?}\n\nstore: {actual:#?}",
+            self.seed, self.done,
+        );
+    }
+
+    /// Compares the latest chains and jobs, on the store and on the replica.
+    async fn look_around(&mut self, generator: &Generator, latest: usize) {
+        let chains: Vec<Target> = generator.chains(latest).map(Target::Chain).collect();
+        for chains in chains.chunks(500) {
+            self.look(GetChains { chains: chains.to_vec() }.into()).await;
+        }
+        let jobs: Vec<_> = generator.jobs(latest).collect();
+        for jobs in jobs.chunks(500) {
+            self.look(GetJobs { jobs: jobs.to_vec() }.into()).await;
+        }
+        for query in [Command::from(Count { types: Types::All }), NextDue { types: Types::All }.into()] {
+            self.compare_replica(&query).expect("a query within its limits is answered");
+        }
+    }
+
+    async fn look(&mut self, query: Command) {
+        let expected = self.compare_replica(&query);
+        let actual = self.subject.store.execute(query.clone()).await;
+        self.compare(&query, &expected, &actual);
+    }
+
+    fn compare_replica(&mut self, query: &Command) -> Result<Reply> {
+        let now = self.subject.clock.now();
+        let expected = self.model.apply(now, query).map(|(reply, _)| reply);
+        let replayed = self.replica.apply(now, query).map(|(reply, _)| reply);
+        self.compare(query, &expected, &replayed);
+        expected
+    }
+}

@@ -1,0 +1,27 @@
+use windlass_core::command::{CompleteFromOutsideReply, Durability, Reply, Ripple};
+
+/// The reply without what stores may differ in: how durable a creation is, and the order in which the
+/// consequences of a command are told.
+pub(super) fn normalized(mut reply: Reply) -> Reply {
+    match &mut reply {
+        Reply::Create(reply) => reply.durability = Durability::Volatile,
+        Reply::Acquire(reply) => sort(&mut reply.ripple),
+        Reply::Settle(reply) => sort(&mut reply.ripple),
+        Reply::Exchange(reply) => {
+            sort(&mut reply.settle.ripple);
+            sort(&mut reply.acquire.ripple);
+        }
+        Reply::Reap(reply) => sort(&mut reply.ripple),
+        Reply::Cancel(reply) => sort(&mut reply.ripple),
+        Reply::CompleteFromOutside(CompleteFromOutsideReply::Applied(applied)) => sort(&mut applied.ripple),
+        Reply::Expire(reply) => reply.chains.sort_by_key(|expired| expired.chain),
+        Reply::Count(reply) => reply.closed_estimated = false,
+        _ => {}
+    }
+    reply
+}
+
+fn sort(ripple: &mut Ripple) {
+    ripple.unblocked.sort_by_key(|unblocked| unblocked.job.job);
+    ripple.closed.sort_by_key(|closed| closed.chain);
+}

@@ -1,0 +1,411 @@
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use windlass_core::command::{
+    Acquire, Acquired, Cancel, CancelMode, ChainFilter, Command, CompleteFromOutside, Count, Create, Created,
+    Delete, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts, ListChains, ListDependents,
+    ListJobs, NextDue, Order, Page, Pause, Quota, Reap, Renew, RenewLease, Reply, Retry, RetryTarget,
+    SetRetention, Settle, Settled, Settlement, Step, Target, Trigger, Types,
+};
+use windlass_core::model::Model;
+use windlass_core::{
+    Capabilities, Capability, ChainId, ErrorText, Fence, Job, JobId, Key, Millis, RequestId, Status,
+    Timestamp, TypeName, WorkerId,
+};
+
+use super::parts::Parts;
+use crate::subject::millis;
+
+/// How many of the latest chains, jobs and attempts commands are about.
+const REMEMBERED: usize = 40;
+
+/// Makes commands that are likely to mean something, from what earlier replies said.
+pub(super) struct Generator {
+    pub(super) parts: Parts,
+    capabilities: Capabilities,
+    chains: VecDeque<ChainId>,
+    jobs: VecDeque<JobId>,
+    all_chains: Vec<ChainId>,
+    all_jobs: Vec<JobId>,
+    /// Attempts that hold their job, as far as is known.
+    held: Vec<(JobId, Fence)>,
+    /// Attempts that held their job once.
+    stale: VecDeque<(JobId, Fence)>,
+    acquires: VecDeque<Acquire>,
+    settlements: VecDeque<Settlement>,
+    creates: VecDeque<Create>,
+    outside: VecDeque<CompleteFromOutside>,
+    retries: VecDeque<RetryTarget>,
+}
+
+impl Generator {
+    pub(super) fn new(seed: u64, capabilities: Capabilities) -> Self {
+        Self {
+            parts: Parts::new(seed),
+            capabilities,
+            chains: VecDeque::new(),
+            jobs: VecDeque::new(),
+            all_chains: Vec::new(),
+            all_jobs: Vec::new(),
+            held: Vec::new(),
+            stale: VecDeque::new(),
+            acquires: VecDeque::new(),
+            settlements: VecDeque::new(),
+            creates: VecDeque::new(),
+            outside: VecDeque::new(),
+            retries: VecDeque::new(),
+        }
+    }
+
+    /// The latest chains there ever were.
+    pub(super) fn chains(&self, latest: usize) -> impl Iterator<Item = ChainId> {
+        self.all_chains.iter().rev().take(latest).copied()
+    }
+
+    /// The latest jobs there ever were.
+    pub(super) fn jobs(&self, latest: usize) -> impl Iterator<Item = JobId> {
+        self.all_jobs.iter().rev().take(latest).copied()
+    }
+
+    /// How far to turn the clock before the next command: mostly not at all, sometimes past leases, seldom
+    /// past retentions.
+    pub(super) fn pause(&mut self) -> Millis {
+        let rng = self.rng();
+        millis(match rng.u32(..100) {
+            0..60 => 0,
+            60..90 => rng.u64(1..50),
+            90..98 => rng.u64(1_000..20_000),
+            _ => rng.u64(1_000_000..4_000_000),
+        })
+    }
+
+    /// The next command.
+    pub(super) fn command(&mut self, model: &mut Model, now: Timestamp) -> Command {
+        loop {
+            let (weight, capability) = (self.rng().u32(..110), self.rng().usize(..Capability::ALL.len()));
+            let command = match weight {
+                0..22 => self.create().into(),
+                22..42 => self.acquire().into(),
+                42..72 => self.settle().into(),
+                72..78 => self.renew().into(),
+                78..82 => self.reap().into(),
+                82..84 => Expire { max: if self.rng().u32(..20) == 0 { 1 } else { 1_000 } }.into(),
+                84..87 => self.get_jobs().into(),
+                87..90 => GetChains { chains: self.targets() }.into(),
+                _ => {
+                    let Some(capability) = Capability::ALL.get(capability) else { continue };
+                    if !self.capabilities.has(*capability) {
+                        continue;
+                    }
+                    match self.further(*capability, model, now) {
+                        Some(command) => command,
+                        None => continue,
+                    }
+                }
+            };
+            return command;
+        }
+    }
+
+    /// Takes note of what a reply says.
+    pub(super) fn learn(&mut self, command: &Command, reply: &Reply) {
+        match (command, reply) {
+            (Command::Create(create), Reply::Create(reply)) => {
+                remember(&mut self.creates, create.clone());
+                reply.chains.iter().for_each(|created| self.learn_created(created));
+            }
+            (Command::Acquire(acquire), Reply::Acquire(reply)) => self.learn_acquired(acquire, &reply.jobs),
+            (Command::Settle(settle), Reply::Settle(reply)) => self.learn_settled(settle, &reply.settled),
+            (Command::Exchange(exchange), Reply::Exchange(reply)) => {
+                self.learn_settled(&exchange.settle, &reply.settle.settled);
+                self.learn_acquired(&exchange.acquire, &reply.acquire.jobs);
+            }
+            (Command::CompleteFromOutside(outside), _) => {
+                for step in &outside.steps {
+                    if let Step::Continue { next, .. } = step {
+                        self.learn_job(next.id);
+                    }
+                }
+                remember(&mut self.outside, outside.clone());
+            }
+            (Command::Retry(retry), _) => {
+                retry.chains.iter().for_each(|target| remember(&mut self.retries, *target));
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_created(&mut self, created: &Created) {
+        if let Created::New { job, repeated: false } = created {
+            remember(&mut self.chains, job.chain);
+            self.all_chains.push(job.chain);
+            self.learn_job(job.job);
+        }
+    }
+
+    fn learn_job(&mut self, job: JobId) {
+        remember(&mut self.jobs, job);
+        self.all_jobs.push(job);
+    }
+
+    fn learn_acquired(&mut self, acquire: &Acquire, jobs: &[Acquired]) {
+        remember(&mut self.acquires, acquire.clone());
+        for acquired in jobs {
+            let attempt = (acquired.job.id, acquired.job.fence);
+            if !self.held.contains(&attempt) {
+                self.held.push(attempt);
+            }
+        }
+    }
+
+    fn learn_settled(&mut self, settle: &Settle, settled: &[Settled]) {
+        for (settlement, settled) in settle.settlements.iter().zip(settled) {
+            if let Settled::Applied(applied) = settled {
+                if let Some(next) = applied.next {
+                    self.learn_job(next.job);
+                }
+                applied.created.iter().for_each(|created| self.learn_created(created));
+            }
+            if !matches!(settled, Settled::Refused(_)) {
+                let attempt = (settlement.job, settlement.fence);
+                self.held.retain(|held| *held != attempt);
+                remember(&mut self.stale, attempt);
+            }
+            remember(&mut self.settlements, settlement.clone());
+        }
+    }
+
+    fn rng(&mut self) -> &mut Rng {
+        &mut self.parts.rng
+    }
+
+    fn create(&mut self) -> Create {
+        if self.rng().u32(..20) == 0
+            && let Some(create) = self.parts.pick(&self.creates)
+        {
+            return create;
+        }
+        let known = self.known_chains();
+        let mut chains = Vec::new();
+        for _ in 0..self.rng().usize(1..4) {
+            chains.push(self.parts.chain(&known, &chains));
+        }
+        Create { chains }
+    }
+
+    fn known_chains(&self) -> Vec<ChainId> {
+        self.chains.iter().copied().collect()
+    }
+
+    fn acquire(&mut self) -> Acquire {
+        if self.rng().u32(..15) == 0
+            && let Some(acquire) = self.parts.pick(&self.acquires)
+        {
+            return acquire;
+        }
+        let (request, worker) = (RequestId::from_uuid(self.parts.uuid()), self.parts.worker());
+        let mut types = Vec::new();
+        for job_type in self.parts.types.clone() {
+            if self.rng().u32(..4) > 0 {
+                let lease = millis(self.rng().u64(1..15_000));
+                types.push(Quota { job_type, max: self.rng().u32(..4), lease });
+            }
+        }
+        Acquire { request, worker, types, max: self.rng().u32(1..6) }
+    }
+
+    /// An attempt: mostly one that holds its job.
+    fn attempt(&mut self) -> (JobId, Fence) {
+        let stale = self.rng().u32(..8) == 0;
+        let held = if stale { None } else { self.parts.rng.choice(self.held.iter().copied()) };
+        let attempt = held.or_else(|| self.parts.pick(&self.stale));
+        attempt.unwrap_or_else(|| (JobId::from_uuid(self.parts.uuid()), Fence(1)))
+    }
+
+    fn renew(&mut self) -> Renew {
+        let leases = (0..self.rng().usize(1..4)).map(|_| {
+            let (job, fence) = self.attempt();
+            RenewLease { job, fence, lease: millis(self.rng().u64(1..15_000)) }
+        });
+        Renew { leases: leases.collect() }
+    }
+
+    fn settle(&mut self) -> Settle {
+        let settlements = (0..self.rng().usize(1..4)).map(|_| {
+            if self.rng().u32(..12) == 0
+                && let Some(settlement) = self.parts.pick(&self.settlements)
+            {
+                return settlement;
+            }
+            let (job, fence) = self.attempt();
+            let (known, jobs) = (self.known_chains(), self.jobs.iter().copied().collect::<Vec<_>>());
+            Settlement { job, fence, outcome: self.parts.outcome(&known, &jobs) }
+        });
+        Settle { settlements: settlements.collect() }
+    }
+
+    fn reap(&mut self) -> Reap {
+        let types = self.some_types();
+        let except = self.held.iter().map(|(job, _)| *job).filter(|_| self.parts.rng.u32(..4) == 0).collect();
+        Reap { types, max: 100, except, renewal_interval: Millis::ZERO }
+    }
+
+    fn some_types(&mut self) -> Types {
+        if self.rng().bool() {
+            return Types::All;
+        }
+        let types: Vec<TypeName> = self.parts.types.clone();
+        Types::Only(types.into_iter().filter(|_| self.rng().bool()).collect())
+    }
+
+    fn get_jobs(&mut self) -> GetJobs {
+        let jobs = (0..self.rng().usize(1..5)).map(|_| self.job());
+        GetJobs { jobs: jobs.collect() }
+    }
+
+    fn job(&mut self) -> JobId {
+        let unknown = JobId::from_uuid(self.parts.uuid());
+        if self.rng().u32(..10) == 0 { unknown } else { self.parts.pick(&self.jobs).unwrap_or(unknown) }
+    }
+
+    fn target(&mut self) -> Target {
+        match self.rng().u32(..10) {
+            0 => Target::Chain(ChainId::from_uuid(self.parts.uuid())),
+            1..4 => Target::Job(self.job()),
+            4..6 => {
+                let (job_type, key): (TypeName, Key) = (self.parts.job_type(), self.parts.key());
+                Target::Key(job_type, key)
+            }
+            _ => match self.parts.pick(&self.chains) {
+                Some(chain) => Target::Chain(chain),
+                None => Target::Chain(ChainId::from_uuid(self.parts.uuid())),
+            },
+        }
+    }
+
+    fn targets(&mut self) -> Vec<Target> {
+        (0..self.rng().usize(1..4)).map(|_| self.target()).collect()
+    }
+
+    /// A command that only some stores have.
+    fn further(&mut self, capability: Capability, model: &mut Model, now: Timestamp) -> Option<Command> {
+        Some(match capability {
+            Capability::Exchange => Exchange { settle: self.settle(), acquire: self.acquire() }.into(),
+            Capability::NextDue => NextDue { types: self.some_types() }.into(),
+            Capability::Outside => self.outside(model, now)?.into(),
+            Capability::Cancel => {
+                let mode = if self.rng().bool() { CancelMode::Ask } else { CancelMode::UnlessRunning };
+                Cancel { chains: self.targets(), mode }.into()
+            }
+            Capability::Trigger => Trigger { jobs: self.triggerable(model, now) }.into(),
+            Capability::Retry => Retry { chains: vec![self.retry(model, now)?] }.into(),
+            Capability::Delete => Delete { chains: self.targets(), cascade: self.rng().u32(..3) == 0 }.into(),
+            Capability::SetRetention => {
+                let retention = millis(self.rng().u64(..5_000_000));
+                SetRetention { chains: self.targets(), retention }.into()
+            }
+            Capability::Pause => {
+                // Seldom pausing keeps work flowing.
+                let paused = self.rng().u32(..4) == 0;
+                Pause { types: vec![self.parts.job_type()], paused }.into()
+            }
+            Capability::Lists => self.list(),
+            Capability::Attempts => ListAttempts { job: self.job() }.into(),
+            Capability::Count => Count { types: self.some_types() }.into(),
+            _ => return None,
+        })
+    }
+
+    fn list(&mut self) -> Command {
+        let order = if self.rng().bool() { Order::Newest } else { Order::Oldest };
+        let page = Page { order, after: None, max: self.rng().u32(1..1_000) };
+        let types: Vec<_> = self.rng().bool().then(|| self.parts.job_type()).into_iter().collect();
+        let statuses: Vec<_> = self.rng().bool().then(|| self.status()).into_iter().collect();
+        match self.rng().u32(..3) {
+            0 => {
+                let top_level = self.rng().bool();
+                let filter = ChainFilter { types, statuses, top_level, ..ChainFilter::default() };
+                ListChains { filter, page }.into()
+            }
+            1 => {
+                let chain = if self.rng().bool() { self.parts.pick(&self.chains) } else { None };
+                ListJobs { filter: JobFilter { types, statuses, chain, ..JobFilter::default() }, page }.into()
+            }
+            _ => {
+                let chain = self.parts.pick(&self.chains);
+                ListDependents { chain: chain.unwrap_or_else(ChainId::new), page }.into()
+            }
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        self.rng().choice(Status::ALL).unwrap_or(Status::Pending)
+    }
+
+    /// The model's idea of one of the jobs.
+    fn look(&mut self, model: &mut Model, now: Timestamp, wanted: fn(&Job) -> bool) -> Option<Job> {
+        let jobs: Vec<_> = self.jobs.iter().copied().collect();
+        let found = model.apply(now, &GetJobs { jobs }.into()).ok()?.0;
+        let Reply::GetJobs(found) = found else { return None };
+        let fitting: Vec<_> = found.jobs.into_iter().flatten().filter(wanted).collect();
+        self.rng().choice(fitting)
+    }
+
+    fn outside(&mut self, model: &mut Model, now: Timestamp) -> Option<CompleteFromOutside> {
+        if self.rng().u32(..5) == 0 {
+            return self.parts.pick(&self.outside);
+        }
+        let job = self.look(model, now, |job| job.status.is_open())?;
+        let known = self.known_chains();
+        let mut steps: Vec<_> =
+            (0..self.rng().usize(..3)).map(|_| self.parts.continue_step(&known)).collect();
+        match self.rng().u32(..8) {
+            0 => steps.push(Step::Fail { error: ErrorText::new("no"), retention: None }),
+            1..6 => steps.push(Step::Complete {
+                output: self.parts.payload(),
+                retention: None,
+                create: Vec::new(),
+            }),
+            _ => {}
+        }
+        let request = RequestId::from_uuid(self.parts.uuid());
+        let version = if self.rng().u32(..6) == 0 { job.version.next() } else { job.version };
+        Some(CompleteFromOutside { request, job: job.id, version, steps })
+    }
+
+    fn triggerable(&mut self, model: &mut Model, now: Timestamp) -> Vec<Target> {
+        let pending = self.look(model, now, |job| job.status == Status::Pending);
+        match pending.filter(|_| self.parts.rng.u32(..4) > 0) {
+            Some(job) => vec![Target::Job(job.id), Target::Chain(job.chain)],
+            None => self.targets(),
+        }
+    }
+
+    fn retry(&mut self, model: &mut Model, now: Timestamp) -> Option<RetryTarget> {
+        if self.rng().u32(..4) == 0 {
+            return self.parts.pick(&self.retries);
+        }
+        let any = self.rng().u32(..5) == 0;
+        let job = if any {
+            self.look(model, now, |_| true)
+        } else {
+            self.look(model, now, |job| job.status == Status::Failed)
+        };
+        job.map(|job| RetryTarget { job: job.id, version: job.version })
+    }
+}
+
+fn remember<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() == REMEMBERED {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+/// One of a few workers, so that they meet again.
+impl Parts {
+    fn worker(&mut self) -> WorkerId {
+        let worker = self.rng.u128(1..4);
+        WorkerId::from_uuid(windlass_core::uuid::Uuid::from_u128(worker))
+    }
+}

@@ -1,0 +1,168 @@
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use windlass_core::command::{NewBlocker, NewChain, NewJob, NewKey, NextJob, Outcome, Schedule, Step};
+use windlass_core::uuid::Uuid;
+use windlass_core::{
+    ChainId, Codec, ErrorText, JobId, Key, KeyHold, OnBlockerFailure, Payload, Retention, Timestamp,
+    TraceContext, TypeName,
+};
+
+use crate::outcome::{key, type_name};
+use crate::subject::millis;
+
+/// The parts that commands are made of.
+pub(super) struct Parts {
+    pub(super) rng: Rng,
+    pub(super) types: Vec<TypeName>,
+}
+
+impl Parts {
+    pub(super) fn new(seed: u64) -> Self {
+        // Two names that would be one if a store glued names and keys together carelessly.
+        let types = ["mail", "mail:a", "thumb {x}"].map(type_name).to_vec();
+        Self { rng: Rng::with_seed(seed), types }
+    }
+
+    pub(super) fn uuid(&mut self) -> Uuid {
+        Uuid::from_u128(self.rng.u128(..))
+    }
+
+    pub(super) fn pick<T: Clone>(&mut self, items: &VecDeque<T>) -> Option<T> {
+        let index = self.rng.usize(..items.len().max(1));
+        items.get(index).cloned()
+    }
+
+    pub(super) fn job_type(&mut self) -> TypeName {
+        self.rng.choice(self.types.clone()).unwrap_or_else(|| type_name("mail"))
+    }
+
+    pub(super) fn key(&mut self) -> Key {
+        key(self.rng.choice(["a", "a:a", "b\n", "{c}", "ü"]).unwrap_or("a"))
+    }
+
+    pub(super) fn payload(&mut self) -> Payload {
+        let bytes: Vec<u8> = (0..self.rng.usize(..12)).map(|_| self.rng.u8(..)).collect();
+        let codec = if self.rng.bool() { "json" } else { "cbor" };
+        Payload::new(Codec::new(codec).expect("a good name"), bytes).expect("a small payload")
+    }
+
+    /// A chain to start. Its blockers are known ones, earlier ones of the same command, and now and then
+    /// itself or none that exists.
+    pub(super) fn chain(&mut self, known: &[ChainId], earlier: &[NewChain]) -> NewChain {
+        let taken = self.rng.u32(..60) == 0;
+        let id = match known.first().filter(|_| taken) {
+            Some(chain) => *chain,
+            None => ChainId::from_uuid(self.uuid()),
+        };
+        let mut blockers: Vec<ChainId> = known.to_vec();
+        blockers.extend(earlier.iter().map(|chain| chain.id));
+        if self.rng.u32(..60) == 0 {
+            blockers = vec![id];
+        }
+        let mut job = self.job(&blockers);
+        if self.rng.u32(..60) == 0 {
+            job.max_attempts = Some(0);
+        }
+        let retention = Retention {
+            completed: millis(self.rng.u64(..2_000_000)),
+            failed: millis(self.rng.u64(..2_000_000)),
+            cancelled: millis(self.rng.u64(..2_000_000)),
+        };
+        NewChain { id, job, key: self.new_key(known), retention, trace: self.trace() }
+    }
+
+    fn new_key(&mut self, known: &[ChainId]) -> Option<NewKey> {
+        if self.rng.u32(..3) > 0 {
+            return None;
+        }
+        let holds = [KeyHold::Open, KeyHold::Completed, KeyHold::CompletedOrFailed, KeyHold::Any];
+        let replaces = if self.rng.u32(..4) == 0 { self.rng.choice(known.iter().copied()) } else { None };
+        Some(NewKey {
+            key: self.key(),
+            hold: self.rng.choice(holds).unwrap_or_default(),
+            window: (self.rng.u32(..3) == 0).then(|| millis(self.rng.u64(..30_000))),
+            replaces,
+        })
+    }
+
+    fn job(&mut self, blockers: &[ChainId]) -> NewJob {
+        let count = if self.rng.u32(..3) == 0 { self.rng.usize(..4) } else { 0 };
+        let policies = [OnBlockerFailure::Wait, OnBlockerFailure::Fail, OnBlockerFailure::Receive];
+        NewJob {
+            job_type: self.job_type(),
+            input: self.payload(),
+            schedule: self.schedule(),
+            priority: self.rng.i8(-2..3),
+            max_attempts: self.rng.bool().then(|| self.rng.u32(1..4)),
+            blockers: (0..count).filter_map(|_| self.blocker(blockers)).collect(),
+            on_blocker_failure: self.rng.choice(policies).unwrap_or_default(),
+            trace: self.trace(),
+        }
+    }
+
+    fn blocker(&mut self, chains: &[ChainId]) -> Option<NewBlocker> {
+        let unknown = self.rng.u32(..40) == 0;
+        let chain = if unknown {
+            ChainId::from_uuid(self.uuid())
+        } else {
+            self.rng.choice(chains.iter().copied())?
+        };
+        Some(NewBlocker { chain, trace: self.trace() })
+    }
+
+    fn trace(&mut self) -> Option<TraceContext> {
+        let number = self.rng.u32(..);
+        number
+            .is_multiple_of(4)
+            .then(|| TraceContext::new(format!("00-{number}")).expect("a good trace context"))
+    }
+
+    fn schedule(&mut self) -> Schedule {
+        match self.rng.u32(..6) {
+            0 => Schedule::After(millis(self.rng.u64(..5_000))),
+            1 => Schedule::At(Timestamp::from_millis(self.rng.i64(0..1_000)).expect("a time in 1970")),
+            _ => Schedule::Now,
+        }
+    }
+
+    pub(super) fn next(&mut self, known: &[ChainId]) -> NextJob {
+        let id = JobId::from_uuid(self.uuid());
+        NextJob { id, job: self.job(known) }
+    }
+
+    pub(super) fn continue_step(&mut self, known: &[ChainId]) -> Step {
+        Step::Continue { next: self.next(known), create: self.carried(known) }
+    }
+
+    fn carried(&mut self, known: &[ChainId]) -> Vec<NewChain> {
+        let count = if self.rng.u32(..4) == 0 { self.rng.usize(1..3) } else { 0 };
+        let mut chains = Vec::new();
+        for _ in 0..count {
+            chains.push(self.chain(known, &chains));
+        }
+        chains
+    }
+
+    pub(super) fn outcome(&mut self, known: &[ChainId], jobs: &[JobId]) -> Outcome {
+        let retention = (self.rng.u32(..5) == 0).then(|| millis(self.rng.u64(..2_000_000)));
+        let error = ErrorText::new(self.rng.choice(["boom", "böse"]).unwrap_or("boom"));
+        match self.rng.u32(..20) {
+            0..7 => Outcome::Complete { output: self.payload(), retention, create: self.carried(known) },
+            7..13 => {
+                let create = self.carried(known);
+                let mut chains = known.to_vec();
+                chains.extend(create.iter().map(|chain| chain.id));
+                let mut next = self.next(&chains);
+                if self.rng.u32(..30) == 0 {
+                    next.id = self.rng.choice(jobs.iter().copied()).unwrap_or(next.id);
+                }
+                Outcome::Continue { next, create }
+            }
+            13..16 => Outcome::Retry { schedule: self.schedule(), error },
+            16 => Outcome::Reschedule { schedule: self.schedule(), error: self.rng.bool().then_some(error) },
+            17..19 => Outcome::Fail { error, retention },
+            _ => Outcome::Release,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Builder;
+
+use crate::case::{Case, cases};
+use crate::fixture::Fixture;
+
+/// How long a case may take.
+pub const CASE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs all cases as the tests of a test binary with `harness = false`, and ends the process.
+///
+/// It takes the arguments of Rust's own test harness. A case that needs what the store lacks is shown as ignored, with
+/// the missing capability.
+pub fn main(fixture: impl Fixture) -> ! {
+    let arguments = Arguments::from_args();
+    let fixture: Arc<dyn Fixture> = Arc::new(fixture);
+    let trials = cases().into_iter().map(|case| trial(&fixture, case)).collect();
+    libtest_mimic::run(&arguments, trials).exit()
+}
+
+/// Runs all cases, one after the other, and tells how they went.
+///
+/// The cases that try concurrency need a runtime with several threads to be worth their name.
+pub async fn run(fixture: &dyn Fixture) -> Report {
+    run_these(fixture, cases()).await
+}
+
+/// Runs the cases with these ids. An id without a case is a failure.
+pub async fn run_cases(fixture: &dyn Fixture, ids: &[&str]) -> Report {
+    let known = cases();
+    for id in ids {
+        assert!(known.iter().any(|case| case.id == *id), "there is no case {id:?}: see `cases()`");
+    }
+    run_these(fixture, known.into_iter().filter(|case| ids.contains(&case.id)).collect()).await
+}
+
+/// How the cases went on one store.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The kind of store.
+    pub fixture: String,
+    /// Each case and how it went.
+    pub verdicts: Vec<(Case, Verdict)>,
+}
+
+/// How a case went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As the contract says.
+    Passed,
+    /// Otherwise: the message of its panic.
+    Failed(String),
+    /// It was not run: what the store or notifier lacks.
+    Skipped(String),
+}
+
+impl Report {
+    /// The cases that failed, with their messages.
+    pub fn failed(&self) -> impl Iterator<Item = (&Case, &str)> {
+        self.verdicts.iter().filter_map(|(case, verdict)| match verdict {
+            Verdict::Failed(message) => Some((case, message.as_str())),
+            Verdict::Passed | Verdict::Skipped(_) => None,
+        })
+    }
+
+    /// Whether no case failed.
+    #[must_use]
+    pub fn is_conformant(&self) -> bool {
+        self.failed().next().is_none()
+    }
+
+    fn count(&self, wanted: fn(&Verdict) -> bool) -> usize {
+        self.verdicts.iter().filter(|(_, verdict)| wanted(verdict)).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let passed = self.count(|verdict| *verdict == Verdict::Passed);
+        let skipped = self.count(|verdict| matches!(verdict, Verdict::Skipped(_)));
+        writeln!(
+            f,
+            "{}: {passed} passed, {} failed, {skipped} skipped",
+            self.fixture,
+            self.failed().count()
+        )?;
+        self.failed().try_for_each(|(case, message)| writeln!(f, "{}: {}\n    {message}", case.id, case.name))
+    }
+}
+
+fn trial(fixture: &Arc<dyn Fixture>, case: Case) -> Trial {
+    let (missing, fixture) = (missing(&**fixture, case), Arc::clone(fixture));
+    trial_of(case.id, case.name, missing, async move { verdict(&*fixture, case).await })
+}
+
+/// A trial that runs on a runtime of its own, which nothing outlives; ignored if something is missing.
+pub(crate) fn trial_of(
+    id: &str,
+    name: &'static str,
+    missing: Option<String>,
+    verdict: impl Future<Output = Verdict> + Send + 'static,
+) -> Trial {
+    let trial = Trial::test(id, move || {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let verdict = runtime.block_on(verdict);
+        runtime.shutdown_background();
+        match verdict {
+            Verdict::Passed => Ok(()),
+            Verdict::Failed(message) | Verdict::Skipped(message) => {
+                Err(Failed::from(format!("{name}\n{message}")))
+            }
+        }
+    });
+    match missing {
+        Some(missing) => trial.with_kind(missing).with_ignored_flag(true),
+        None => trial,
+    }
+}
+
+async fn run_these(fixture: &dyn Fixture, cases: Vec<Case>) -> Report {
+    let mut verdicts = Vec::with_capacity(cases.len());
+    for case in cases {
+        verdicts.push((case, verdict(fixture, case).await));
+    }
+    Report { fixture: fixture.name().to_owned(), verdicts }
+}
+
+async fn verdict(fixture: &dyn Fixture, case: Case) -> Verdict {
+    match missing(fixture, case) {
+        Some(missing) => Verdict::Skipped(missing),
+        None => judge(case.id, (case.run)(fixture.open().await)).await,
+    }
+}
+
+/// Runs a case on a task of its own, so that its panic is caught, for a limited time.
+pub(crate) async fn judge(id: &str, case: impl Future<Output = ()> + Send + 'static) -> Verdict {
+    let mut task = tokio::spawn(case);
+    match tokio::time::timeout(CASE_LIMIT, &mut task).await {
+        Ok(Ok(())) => Verdict::Passed,
+        Ok(Err(failure)) => Verdict::Failed(match failure.try_into_panic() {
+            Ok(panic) => message(&*panic),
+            Err(failure) => failure.to_string(),
+        }),
+        Err(_) => {
+            task.abort();
+            Verdict::Failed(format!("{id} did not end within {CASE_LIMIT:?}"))
+        }
+    }
+}
+
+fn missing(fixture: &dyn Fixture, case: Case) -> Option<String> {
+    let capabilities = fixture.capabilities();
+    let missing = case.needs.iter().find(|need| !capabilities.has(**need));
+    missing.map(|capability| format!("lacks {capability:?}"))
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it panicked without a message").to_owned()
+}

@@ -1,0 +1,318 @@
+//! The cases catch stores that are wrong: each of these has one fault that the contract forbids.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
+
+use std::sync::Arc;
+
+use windlass_conformance::{Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Verdict, run_cases};
+use windlass_core::command::*;
+use windlass_core::{
+    BoxFuture, Capabilities, Clock, Fence, JobId, ManualClock, MemoryStore, Payload, RequestId, Result,
+    Store, for_each_command,
+};
+
+/// A fault.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// Settles whatever the fence.
+    FenceDropped,
+    /// Loses the last chain of a batch, and says that it is stored.
+    LostInBatch,
+    /// Says that leases are renewed.
+    LeaseNotRenewed,
+    /// Does not know its own acquires again.
+    RequestForgotten,
+    /// Looks for a key first and creates afterwards.
+    KeyCheckedFirst,
+    /// Forgets keys.
+    KeyDropped,
+    /// Runs jobs that wait.
+    BlockersDropped,
+    /// Runs jobs in the order of their due time only.
+    PriorityIgnored,
+    /// Reaps what the caller runs.
+    ExceptionsIgnored,
+    /// Removes nothing.
+    NeverExpires,
+    /// Keeps payloads as text.
+    PayloadAsText,
+    /// Answers in another order.
+    RepliesReordered,
+    /// Writes a settlement's carried chains on their own, before the settlement.
+    CarriedApart,
+    /// Counts an attempt that was given back.
+    ReleaseCounted,
+    /// Lets a job be tried without end.
+    MaximumIgnored,
+    /// Sends an exchange as two commands of which the first may be lost.
+    SettlementLost,
+    /// Gives the commands of a transaction outside it.
+    Autocommits,
+    /// Commits in place of a rollback.
+    RollbackCommits,
+    /// Keeps what was written since a savepoint.
+    SavepointIgnored,
+}
+
+#[derive(Debug)]
+struct Bad {
+    inner: Arc<dyn Store>,
+    fault: Fault,
+}
+
+impl Bad {
+    async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
+        let command: Command = request.into();
+        let command = self.tamper(command).await?;
+        let reply = match (self.fault, &command) {
+            (Fault::LeaseNotRenewed, Command::Renew(renew)) => self.pretend_renewal(renew).await?,
+            (Fault::LostInBatch, Command::Create(create)) if create.chains.len() > 1 => {
+                self.lose_last(create).await?
+            }
+            (Fault::NeverExpires, Command::Expire(_)) => {
+                Reply::Expire(ExpireReply { chains: Vec::new(), jobs: 0, more: false })
+            }
+            _ => self.inner.execute(command).await?,
+        };
+        self.distort(reply).try_into()
+    }
+
+    /// The command that is carried out in place of the one that was given.
+    async fn tamper(&self, mut command: Command) -> Result<Command> {
+        match (self.fault, &mut command) {
+            (Fault::FenceDropped, Command::Settle(settle)) => {
+                for item in &mut settle.settlements {
+                    item.fence = self.present_fence(item.job).await?.unwrap_or(item.fence);
+                }
+            }
+            (Fault::CarriedApart, Command::Settle(settle)) => {
+                for item in &mut settle.settlements {
+                    if let Outcome::Complete { create, .. } | Outcome::Continue { create, .. } =
+                        &mut item.outcome
+                    {
+                        self.inner.create(Create { chains: std::mem::take(create) }).await?;
+                    }
+                }
+            }
+            (Fault::ReleaseCounted, Command::Settle(settle)) => {
+                for item in &mut settle.settlements {
+                    if item.outcome == Outcome::Release {
+                        item.outcome = windlass_conformance::retry("released");
+                    }
+                }
+            }
+            (Fault::SettlementLost, Command::Exchange(exchange)) => exchange.settle.settlements.clear(),
+            (Fault::RequestForgotten, Command::Acquire(acquire)) => acquire.request = RequestId::new(),
+            (Fault::ExceptionsIgnored, Command::Reap(reap)) => reap.except.clear(),
+            (_, Command::Create(create)) => {
+                for chain in &mut create.chains {
+                    self.tamper_chain(chain).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(command)
+    }
+
+    async fn tamper_chain(&self, chain: &mut NewChain) -> Result<()> {
+        match self.fault {
+            Fault::KeyDropped => chain.key = None,
+            Fault::BlockersDropped => chain.job.blockers.clear(),
+            Fault::PriorityIgnored => chain.job.priority = 0,
+            Fault::MaximumIgnored => chain.job.max_attempts = None,
+            Fault::PayloadAsText => {
+                let text = String::from_utf8_lossy(chain.job.input.bytes()).into_owned();
+                chain.job.input = Payload::new(chain.job.input.codec().clone(), text).unwrap();
+            }
+            Fault::KeyCheckedFirst => {
+                if let Some(key) = &mut chain.key {
+                    let target = || Target::Key(chain.job.job_type.clone(), key.key.clone());
+                    let first = self.inner.get_chains(GetChains { chains: vec![target()] }).await?;
+                    tokio::task::yield_now().await;
+                    if first.chains[0].is_none() {
+                        let now = self.inner.get_chains(GetChains { chains: vec![target()] }).await?;
+                        key.replaces = now.chains[0].as_ref().map(|chain| chain.id);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn distort(&self, reply: Reply) -> Reply {
+        match (self.fault, reply) {
+            (Fault::RepliesReordered, Reply::GetJobs(mut reply)) => {
+                reply.jobs.reverse();
+                Reply::GetJobs(reply)
+            }
+            (_, reply) => reply,
+        }
+    }
+
+    async fn present_fence(&self, job: JobId) -> Result<Option<Fence>> {
+        let reply = self.inner.get_jobs(GetJobs { jobs: vec![job] }).await?;
+        Ok(reply.jobs[0].as_ref().map(|job| job.fence))
+    }
+
+    async fn pretend_renewal(&self, renew: &Renew) -> Result<Reply> {
+        let now = self.inner.acquire(no_jobs()).await?.now;
+        let held = |renew: &RenewLease| Renewed::Held { until: now + renew.lease, cancel_requested: false };
+        Ok(Reply::Renew(RenewReply { leases: renew.leases.iter().map(held).collect(), now }))
+    }
+
+    async fn lose_last(&self, create: &Create) -> Result<Reply> {
+        let (last, kept) = create.chains.split_last().unwrap();
+        let mut reply = self.inner.create(Create { chains: kept.to_vec() }).await?;
+        let (job, chain) = (last.id.first_job(), last.id);
+        let due_at = self.inner.acquire(no_jobs()).await?.now;
+        let job = Placed { job, chain, status: windlass_core::Status::Pending, due_at };
+        reply.chains.push(Created::New { job, repeated: false });
+        Ok(Reply::Create(reply))
+    }
+}
+
+fn no_jobs() -> Acquire {
+    let (request, worker) = (RequestId::new(), windlass_core::WorkerId::new());
+    Acquire { request, worker, types: Vec::new(), max: 0 }
+}
+
+/// The transactions of a bad store.
+struct BadTransactions {
+    good: Erased<MemoryStore>,
+    store: Arc<dyn Store>,
+    fault: Fault,
+}
+
+struct BadTx {
+    good: Box<dyn ErasedTx>,
+    store: Arc<dyn Store>,
+    fault: Fault,
+}
+
+impl ErasedTransactional for BadTransactions {
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn ErasedTx>>> {
+        Box::pin(async {
+            let (good, store) = (self.good.begin().await?, Arc::clone(&self.store));
+            Ok(Box::new(BadTx { good, store, fault: self.fault }) as Box<dyn ErasedTx>)
+        })
+    }
+}
+
+impl ErasedTx for BadTx {
+    fn execute(&mut self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        match self.fault {
+            Fault::Autocommits => Box::pin(async move { self.store.execute(command).await }),
+            _ => self.good.execute(command),
+        }
+    }
+
+    fn savepoint(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.good.savepoint()
+    }
+
+    fn release(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.good.release()
+    }
+
+    fn rollback_to(&mut self) -> BoxFuture<'_, Result<()>> {
+        match self.fault {
+            Fault::SavepointIgnored => self.good.release(),
+            _ => self.good.rollback_to(),
+        }
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.good.commit()
+    }
+
+    fn rollback(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        match self.fault {
+            Fault::RollbackCommits => self.good.commit(),
+            _ => self.good.rollback(),
+        }
+    }
+}
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl Store for Bad {
+            fn capabilities(&self) -> Capabilities {
+                self.inner.capabilities()
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                Box::pin(self.run(request))
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.erase()
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.close()
+            }
+        }
+    };
+}
+for_each_command!(store);
+
+struct BadFixture(Fault);
+
+impl Fixture for BadFixture {
+    fn name(&self) -> &str {
+        "bad"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Subject> {
+        let clock = Arc::new(ManualClock::default());
+        let memory = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
+        let beside = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
+        let inner: Arc<dyn Store> = Arc::clone(&memory) as Arc<dyn Store>;
+        let bad = || Arc::new(Bad { inner: Arc::clone(&inner), fault: self.0 });
+        // A memory store has one writer: what commits by itself must not wait for the transaction around it.
+        let good = Erased::new(if matches!(self.0, Fault::Autocommits) { beside } else { memory });
+        let transactions = BadTransactions { good, store: Arc::clone(&inner), fault: self.0 };
+        let subject = Subject::new(bad(), bad(), clock).with_transactions(Arc::new(transactions));
+        Box::pin(async { subject })
+    }
+}
+
+/// Each fault and cases that catch it.
+const CAUGHT: &[(Fault, &[&str])] = &[
+    (Fault::FenceDropped, &["stale.taken_over", "stale.same_worker", "stale.future_fence"]),
+    (Fault::LostInBatch, &["create.batch", "race.keys"]),
+    (Fault::LeaseNotRenewed, &["renew.until", "reap.settled"]),
+    (Fault::RequestForgotten, &["acquire.repeated", "acquire.repeated.settled", "race.acquire_repeated"]),
+    (Fault::KeyCheckedFirst, &["race.key"]),
+    (Fault::KeyDropped, &["key.existing", "key.look_up", "race.key", "bytes.keys"]),
+    (Fault::BlockersDropped, &["blocker.open", "blocker.missing", "blocker.outputs"]),
+    (Fault::PriorityIgnored, &["acquire.order.priority", "create.fields"]),
+    (Fault::ExceptionsIgnored, &["reap.except"]),
+    (Fault::NeverExpires, &["expire.retention", "expire.per_chain", "expire.looping"]),
+    (Fault::PayloadAsText, &["bytes.payloads"]),
+    (Fault::RepliesReordered, &["chain.many"]),
+    (Fault::CarriedApart, &["chain.carried.refused", "stale.taken_over"]),
+    (Fault::ReleaseCounted, &["settle.release"]),
+    (Fault::MaximumIgnored, &["settle.retry.last", "reap.last_attempt"]),
+    (Fault::SettlementLost, &["exchange.settles_first", "exchange.repeated"]),
+    (Fault::Autocommits, &["tx.rollback.created", "tx.dropped", "isolation.job", "isolation.status"]),
+    (Fault::RollbackCommits, &["tx.rollback.created", "tx.rollback.settled", "tx.rollback.mixed"]),
+    (Fault::SavepointIgnored, &["savepoint.rollback", "savepoint.nested"]),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_fault_is_caught() {
+    for (fault, ids) in CAUGHT {
+        let report = run_cases(&BadFixture(*fault), ids).await;
+        assert_eq!(report.verdicts.len(), ids.len());
+        for (case, verdict) in &report.verdicts {
+            assert!(matches!(verdict, Verdict::Failed(_)), "{} passed with {fault:?}: {verdict:?}", case.id);
+        }
+        assert!(!report.is_conformant() && report.to_string().contains(ids[0]), "{report}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Each case says what it needs: it passes on a store that can do just that, and is skipped on one that can do less.
+
+use std::sync::Arc;
+
+use windlass_conformance::{Erased, Fixture, Subject, Verdict, cases, run, run_cases};
+use windlass_core::command::*;
+use windlass_core::{
+    BoxFuture, Capabilities, Capability, Clock, Error, ManualClock, MemoryStore, Result, Store,
+    for_each_command,
+};
+
+/// A memory store that can do no more than it says.
+#[derive(Debug)]
+struct Limited {
+    inner: Arc<dyn Store>,
+    capabilities: Capabilities,
+}
+
+impl Limited {
+    async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
+        let command: Command = request.into();
+        match capability(&command) {
+            Some(capability) if !self.capabilities.has(capability) => Err(Error::unsupported(command.name())),
+            _ => self.inner.execute(command).await?.try_into(),
+        }
+    }
+}
+
+/// What a store must be able to do for a command.
+fn capability(command: &Command) -> Option<Capability> {
+    Some(match command {
+        Command::Exchange(_) => Capability::Exchange,
+        Command::NextDue(_) => Capability::NextDue,
+        Command::CompleteFromOutside(_) => Capability::Outside,
+        Command::Cancel(_) => Capability::Cancel,
+        Command::Trigger(_) => Capability::Trigger,
+        Command::Retry(_) => Capability::Retry,
+        Command::Delete(_) => Capability::Delete,
+        Command::SetRetention(_) => Capability::SetRetention,
+        Command::Pause(_) => Capability::Pause,
+        Command::ListChains(_) | Command::ListJobs(_) | Command::ListDependents(_) => Capability::Lists,
+        Command::ListAttempts(_) => Capability::Attempts,
+        Command::Count(_) => Capability::Count,
+        Command::Beat(_) | Command::Retire(_) | Command::ListWorkers(_) => Capability::Workers,
+        Command::LeaderLock(_) => Capability::LeaderLock,
+        _ => return None,
+    })
+}
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl Store for Limited {
+            fn capabilities(&self) -> Capabilities {
+                self.capabilities
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                Box::pin(self.run(request))
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.erase()
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.close()
+            }
+        }
+    };
+}
+for_each_command!(store);
+
+impl Fixture for Capable {
+    fn name(&self) -> &str {
+        "limited"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0
+    }
+
+    fn open(&self) -> BoxFuture<'_, Subject> {
+        let clock = Arc::new(ManualClock::default());
+        let memory = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
+        let inner = Arc::clone(&memory) as Arc<dyn Store>;
+        let limited = || Arc::new(Limited { inner: Arc::clone(&inner), capabilities: self.0 });
+        let mut subject = Subject::new(limited(), limited(), clock);
+        if self.0.has(Capability::Transactions) {
+            subject = subject.with_transactions(Arc::new(Erased::new(memory)));
+        }
+        Box::pin(async { subject })
+    }
+}
+
+struct Capable(Capabilities);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_case_passes_with_what_it_needs() {
+    for case in cases() {
+        let capabilities = case.needs.iter().fold(Capabilities::CORE, |all, need| all.with(*need));
+        let report = run_cases(&Capable(capabilities), &[case.id]).await;
+        assert!(report.is_conformant(), "with {:?} {report}", case.needs);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_lacks_something_skips_what_needs_it() {
+    let report = run(&Capable(Capabilities::CORE)).await;
+    assert!(report.is_conformant(), "{report}");
+    for (case, verdict) in &report.verdicts {
+        let expected = match case.needs.first() {
+            None => Verdict::Passed,
+            Some(need) => Verdict::Skipped(format!("lacks {need:?}")),
+        };
+        assert_eq!(*verdict, expected, "{}", case.id);
+    }
+}

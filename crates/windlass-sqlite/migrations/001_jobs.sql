@@ -1,0 +1,93 @@
+-- One row for each job. The row of a chain's first job (position 0) also carries what belongs to the chain, so that the
+-- common chain of one job is one row. Payloads stand last: what is read most is reached without their pages.
+create table {prefix}job (
+  seq integer primary key autoincrement,      -- the order of creation
+  id blob not null,
+  chain blob not null,
+  position integer not null,                  -- its place in the chain, from 0
+  type text not null,
+  chain_type text not null,
+  status text not null check (status in ('blocked', 'pending', 'running', 'completed', 'failed', 'cancelled')),
+  priority integer not null,
+  due_at integer not null,
+  attempt integer not null default 0,
+  max_attempts integer,
+  fence integer not null default 0,
+  version integer not null default 0,
+  worker blob,                                -- who made the latest attempt
+  request blob,                               -- the acquire that took it, while it runs
+  lease_until integer,                        -- while it runs
+  cancel_requested integer not null default 0,
+  waits integer not null,                     -- how many blocker chains it still waits for
+  blockers integer not null,                  -- how many it was created with
+  on_blocker_failure text not null check (on_blocker_failure in ('wait', 'fail', 'receive')),
+  created_at integer not null,
+  started_at integer,
+  closed_at integer,
+  closed_by blob,
+  ended text,                                 -- how the attempt that closed it ended
+  trace text,
+
+  -- The chain, in its first job's row only.
+  latest blob,
+  latest_position integer,
+  key text,
+  key_hold text check (key_hold in ('open', 'completed', 'completed_or_failed', 'any')),
+  key_window integer,
+  key_held integer,
+  retain_completed integer,
+  retain_failed integer,
+  retain_cancelled integer,
+  chain_trace text,
+  chain_closed_at integer,
+  chain_closed_as text check (chain_closed_as in ('completed', 'failed', 'cancelled')),
+  retain_until integer,
+  leaves_at integer,                          -- when the closed chain may leave
+  trim_at integer,                            -- when the oldest inner job of the open chain may leave
+  needed_by integer not null default 0,       -- waits of jobs that are open, or failed and may be retried
+  rippling integer not null default 0,        -- whether jobs that waited for it are still to be resolved
+
+  error text,
+  input_codec text not null,
+  input blob not null,
+  output_codec text,
+  output blob
+) strict;
+
+create unique index {prefix}job_id on {prefix}job (id);
+create unique index {prefix}job_chain on {prefix}job (chain, position);
+create index {prefix}job_pending on {prefix}job (type, priority desc, due_at, seq) where status = 'pending';
+create index {prefix}job_running on {prefix}job (lease_until, seq, type) where status = 'running';
+create index {prefix}job_request on {prefix}job (request) where status = 'running';
+create unique index {prefix}job_key on {prefix}job (type, key) where key_held = 1;
+create index {prefix}job_leaving on {prefix}job (leaves_at, seq) where leaves_at is not null and needed_by = 0;
+create index {prefix}job_trimming on {prefix}job (trim_at, id) where trim_at is not null and chain_closed_at is null;
+create index {prefix}job_rippling on {prefix}job (chain_closed_at, seq) where rippling = 1;
+
+-- The chains that a job waits or waited for.
+create table {prefix}blocker (
+  job integer not null references {prefix}job (seq) on delete cascade,
+  position integer not null,
+  chain blob not null,
+  resolved integer not null,
+  waiting integer not null,                   -- whether the job is blocked, and by this chain too
+  eager integer not null,                     -- whether a failure of the chain ends the wait
+  trace text,
+  primary key (job, position)
+) strict, without rowid;
+
+create index {prefix}blocker_waiting on {prefix}blocker (chain, job) where waiting = 1;
+create index {prefix}blocker_eager on {prefix}blocker (chain, job) where waiting = 1 and eager = 1;
+
+-- Attempts that ended and did not close their job.
+create table {prefix}attempt (
+  job integer not null references {prefix}job (seq) on delete cascade,
+  fence integer not null,
+  attempt integer not null,
+  worker blob not null,
+  started_at integer not null,
+  ended_at integer not null,
+  ended text not null,
+  error text,
+  primary key (job, fence)
+) strict, without rowid;

@@ -1,0 +1,2 @@
+-- Blockers and attempts go with their jobs.
+delete from {prefix}job

@@ -1,0 +1,1 @@
+select coalesce(max(step), 0) as step from {prefix}migration

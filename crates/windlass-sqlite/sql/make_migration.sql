@@ -1,0 +1,6 @@
+-- Which steps were carried out.
+create table if not exists {prefix}migration (
+  step integer primary key,
+  name text not null,
+  applied_at integer not null
+) strict

@@ -1,0 +1,223 @@
+//! Leases: taken, renewed, expired.
+
+use std::collections::{HashMap, HashSet};
+
+use windlass_core::command::{
+    Acquire, AcquireReply, Acquired, BlockerOutput, Lost, Reap, ReapReply, Reaped, Renew, RenewReply,
+    Renewed, Ripple, Types,
+};
+use windlass_core::limit::{RIPPLE_MAX, TIMESTAMP_MAX_MS};
+use windlass_core::{
+    AttemptEnd, ChainId, ClosedAs, ErrorText, LEASE_EXPIRED, Millis, RequestId, Result, Timestamp,
+};
+
+use crate::row::{JobRow, hex};
+use crate::sql::{Session, Value, set};
+use crate::store::SqliteStore;
+use crate::working::{Needs, Working};
+
+impl SqliteStore {
+    pub(crate) async fn acquire_jobs(&self, request: Acquire) -> Result<AcquireReply> {
+        request.check()?;
+        let mut writer = self.writer().await?;
+        let mut write = writer.begin().await?;
+        let mut working = Working::new(self.now());
+        let reply = acquire(&mut working, &mut write.session(), &request).await?;
+        write.commit().await?;
+        Ok(reply)
+    }
+
+    pub(crate) async fn renew_leases(&self, request: Renew) -> Result<RenewReply> {
+        request.check()?;
+        if request.leases.is_empty() {
+            return Ok(RenewReply { leases: Vec::new(), now: self.now() });
+        }
+        let mut writer = self.writer().await?;
+        let mut write = writer.begin().await?;
+        let now = self.now();
+        let leases = renew(&mut write.session(), &request, now).await?;
+        write.commit().await?;
+        Ok(RenewReply { leases, now })
+    }
+
+    pub(crate) async fn reap_jobs(&self, request: Reap) -> Result<ReapReply> {
+        request.check()?;
+        let asked_at = self.now();
+        let mut writer = self.writer().await?;
+        let mut write = writer.begin().await?;
+        let mut working = Working::new(self.now());
+        let expired_by = expired_by(asked_at, working.now, request.renewal_interval);
+        let reply = reap(&mut working, &mut write.session(), &request, expired_by).await?;
+        write.commit().await?;
+        Ok(reply)
+    }
+}
+
+pub(crate) async fn acquire(
+    working: &mut Working,
+    session: &mut Session<'_>,
+    request: &Acquire,
+) -> Result<AcquireReply> {
+    let mut ripple = Ripple::default();
+    working.load_dependents(session, &[]).await?;
+    working.ripple(RIPPLE_MAX, &mut ripple);
+    working.load_traces(session, &mut ripple).await?;
+    working.write(session).await?;
+    let mut jobs = taken(session, request.request).await?;
+    if jobs.is_empty() {
+        take(session, request, working.now).await?;
+        jobs = taken(session, request.request).await?;
+    }
+    Ok(AcquireReply { jobs, ripple, now: working.now })
+}
+
+/// Leases the first due jobs.
+async fn take(session: &mut Session<'_>, request: &Acquire, now: Timestamp) -> Result<()> {
+    let quota =
+        |quota: &windlass_core::command::Quota| (quota.job_type.to_string(), quota.max, quota.lease.get());
+    let values = vec![
+        set(&request.types.iter().map(quota).collect::<Vec<_>>())?,
+        i64::from(request.max).into(),
+        now.as_millis().into(),
+        request.worker.as_uuid().as_bytes().to_vec().into(),
+        request.request.as_uuid().as_bytes().to_vec().into(),
+        TIMESTAMP_MAX_MS.into(),
+    ];
+    session.run(&session.statements.take_jobs, values).await
+}
+
+/// The jobs that are held under this request, in the order in which they are to be run.
+async fn taken(session: &mut Session<'_>, request: RequestId) -> Result<Vec<Acquired>> {
+    let values = vec![request.as_uuid().as_bytes().to_vec().into()];
+    let rows = session.rows(&session.statements.taken_jobs, values).await?;
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let (key, chain_trace) = (row.maybe_key()?, row.maybe_trace("chain_trace")?);
+        let acquired = Acquired { job: row.job()?, key, chain_trace, blockers: Vec::new() };
+        jobs.push((row.get::<i64>("seq")?, acquired));
+    }
+    let blocked = jobs.iter().filter(|(_, acquired)| !acquired.job.blockers.is_empty());
+    let mut outputs = blocker_outputs(session, blocked.map(|(seq, _)| *seq).collect()).await?;
+    let with_outputs = |(seq, acquired)| {
+        let blockers = outputs.remove(&seq).unwrap_or_default();
+        Acquired { blockers, ..acquired }
+    };
+    Ok(jobs.into_iter().map(with_outputs).collect())
+}
+
+/// What the blockers of jobs gave, by the jobs' places in the order of creation.
+async fn blocker_outputs(
+    session: &mut Session<'_>,
+    jobs: Vec<i64>,
+) -> Result<HashMap<i64, Vec<BlockerOutput>>> {
+    let mut outputs: HashMap<i64, Vec<BlockerOutput>> = HashMap::new();
+    if jobs.is_empty() {
+        return Ok(outputs);
+    }
+    for row in session.rows(&session.statements.blocker_outputs, vec![set(&jobs)?]).await? {
+        outputs.entry(row.get("job")?).or_default().push(BlockerOutput {
+            chain: ChainId::from_uuid(row.uuid("chain")?),
+            chain_type: row.type_name("chain_type")?,
+            job_type: row.type_name("type")?,
+            status: row.word("status")?,
+            output: row.maybe_payload("output_codec", "output")?,
+            error: row.maybe_error()?,
+        });
+    }
+    Ok(outputs)
+}
+
+async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Result<Vec<Renewed>> {
+    let asked: Vec<_> =
+        request.leases.iter().map(|renew| (hex(renew.job.as_uuid()), renew.fence.0)).collect();
+    let mut leases = vec![Renewed::Lost(Lost::NotFound); request.leases.len()];
+    let mut last = HashMap::new();
+    for row in session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await? {
+        let item: usize = row.number("item")?;
+        let (Some(renew), Some(reply)) = (request.leases.get(item), leases.get_mut(item)) else { continue };
+        let (job, held) = (JobRow::read(&row)?, row.flag("held")?);
+        *reply = if held {
+            let until = now + renew.lease;
+            // A job that is named twice gets its later lease.
+            last.insert(job.id, (hex(job.id.as_uuid()), renew.fence.0, until.as_millis()));
+            Renewed::Held { until, cancel_requested: job.cancel_requested }
+        } else {
+            Renewed::Lost(job.lost())
+        };
+    }
+    if !last.is_empty() {
+        let renewed: Vec<_> = last.values().collect();
+        session.run(&session.statements.renew_leases, vec![set(&renewed)?]).await?;
+    }
+    Ok(leases)
+}
+
+/// How long a reap may wait for the write lock before it counts as waiting.
+const WAITED_MS: i64 = 100;
+
+/// The time by which a lease must have expired to be reaped. Whoever held the write lock also kept owners from renewing:
+/// if this reap had to wait for it, they get one renewal interval more.
+fn expired_by(asked_at: Timestamp, now: Timestamp, renewal_interval: Millis) -> i64 {
+    let waited = now.as_millis() - asked_at.as_millis() > WAITED_MS;
+    let grace = if waited { renewal_interval } else { Millis::ZERO };
+    now.as_millis().saturating_sub_unsigned(grace.get())
+}
+
+async fn reap(
+    working: &mut Working,
+    session: &mut Session<'_>,
+    request: &Reap,
+    expired_by: i64,
+) -> Result<ReapReply> {
+    let expired = expired(session, request, expired_by).await?;
+    let mut needs = Needs::default();
+    let mut closing = Vec::new();
+    for row in &expired {
+        if closes_as(row).is_some() {
+            needs.job(row.id);
+            closing.push((row.chain, false));
+        }
+    }
+    working.load_chains(session, &needs).await?;
+    working.load_dependents(session, &closing).await?;
+    let mut ripple = Ripple::default();
+    working.ripple(RIPPLE_MAX, &mut ripple);
+    let reaped = expired.into_iter().filter_map(|row| reap_one(working, row, &mut ripple)).collect();
+    working.ripple(RIPPLE_MAX, &mut ripple);
+    working.load_traces(session, &mut ripple).await?;
+    working.write(session).await?;
+    Ok(ReapReply { reaped, ripple })
+}
+
+async fn expired(session: &mut Session<'_>, request: &Reap, expired_by: i64) -> Result<Vec<JobRow>> {
+    let types = match &request.types {
+        Types::All => Value::Null,
+        Types::Only(types) => set(&types.iter().map(AsRef::<str>::as_ref).collect::<HashSet<_>>())?,
+    };
+    let except: Vec<_> = request.except.iter().map(|job| hex(job.as_uuid())).collect();
+    let values = vec![expired_by.into(), types, set(&except)?, i64::from(request.max).into()];
+    let rows = session.rows(&session.statements.expired_leases, values).await?;
+    rows.iter().map(JobRow::read).collect()
+}
+
+fn reap_one(working: &mut Working, row: JobRow, ripple: &mut Ripple) -> Option<Reaped> {
+    let (worker, lease_until) = (row.worker?, row.lease_until?);
+    let (attempt, job_type, chain_type) = (row.attempt, row.job_type.clone(), row.chain_type.clone());
+    let error = ErrorText::new(LEASE_EXPIRED);
+    working.learn_job(row.clone());
+    let applied = match closes_as(&row) {
+        None => working.put_back(row, working.now, Some(error), AttemptEnd::Reaped),
+        Some(closed_as) => working.end_reaped(row, closed_as, error, ripple),
+    };
+    Some(Reaped { job: applied.job, job_type, chain_type, attempt, worker, lease_until })
+}
+
+/// How a job whose lease expired closes, if it is not put back.
+fn closes_as(row: &JobRow) -> Option<ClosedAs> {
+    let exhausted = row.max_attempts.is_some_and(|max| row.attempt >= max);
+    match (row.cancel_requested, exhausted) {
+        (true, _) => Some(ClosedAs::Cancelled),
+        (false, true) => Some(ClosedAs::Failed),
+        (false, false) => None,
+    }
+}

@@ -1,0 +1,137 @@
+//! What is kept no longer.
+
+use std::collections::{BTreeSet, HashMap};
+use std::str::FromStr;
+
+use windlass_core::command::{Expire, ExpireReply, Expired};
+use windlass_core::limit::{BLOCKERS_MAX, TIMESTAMP_MAX_MS};
+use windlass_core::{ChainId, Result, Timestamp};
+
+use crate::error::corrupt;
+use crate::ripple::repeat_window;
+use crate::row::{Row, hex};
+use crate::sql::{Session, Value, set};
+use crate::store::SqliteStore;
+
+impl SqliteStore {
+    pub(crate) async fn expire_chains(&self, request: Expire) -> Result<ExpireReply> {
+        request.check()?;
+        let mut writer = self.writer().await?;
+        let mut write = writer.begin().await?;
+        let now = self.now();
+        let reply = expire(&mut write.session(), now, request.max).await?;
+        write.commit().await?;
+        Ok(reply)
+    }
+}
+
+async fn expire(session: &mut Session<'_>, now: Timestamp, max: u32) -> Result<ExpireReply> {
+    let mut left = max as usize;
+    let (chains, cut) = choose(leaving(session, now, left + 1).await?, &mut left);
+    remove(session, &chains).await?;
+    if let Some(chain) = cut {
+        left -= cut_down(session, chain, left).await?;
+    }
+    left -= trim(session, now, left).await?;
+    let more = session.rows(&session.statements.more_to_expire, vec![now.as_millis().into()]).await?;
+    Ok(ExpireReply {
+        chains,
+        jobs: max - u32::try_from(left).unwrap_or(0),
+        more: more.first().map_or(Ok(false), |row| row.flag("more"))?,
+    })
+}
+
+/// A closed chain whose time is over.
+struct Leaving {
+    place: (Timestamp, i64),
+    expired: Expired,
+    needed_by: i64,
+    jobs: usize,
+    /// The chains that its failed job needs, as often as it needs them.
+    needs: Vec<ChainId>,
+}
+
+async fn leaving(session: &mut Session<'_>, now: Timestamp, max: usize) -> Result<HashMap<ChainId, Leaving>> {
+    // Those that come free when others leave are looked for among this many.
+    let all = 4 * max + BLOCKERS_MAX;
+    let values = vec![now.as_millis().into(), max.into(), all.into()];
+    let rows = session.rows(&session.statements.leaving_chains, values).await?;
+    rows.iter().map(|row| read_leaving(row).map(|leaving| (leaving.expired.chain, leaving))).collect()
+}
+
+fn read_leaving(row: &Row) -> Result<Leaving> {
+    let needs: Vec<String> = row.json("needs")?;
+    let needs: Result<_, _> = needs.iter().map(|id| ChainId::from_str(id)).collect();
+    Ok(Leaving {
+        place: (row.time("leaves_at")?, row.get("seq")?),
+        expired: Expired {
+            chain: ChainId::from_uuid(row.uuid("id")?),
+            chain_type: row.type_name("type")?,
+            closed_as: row.word("chain_closed_as")?,
+        },
+        needed_by: row.get("needed_by")?,
+        jobs: row.number("jobs")?,
+        needs: needs.map_err(|_| corrupt("a blocker without an id"))?,
+    })
+}
+
+/// The chains that leave, and the one that is too long to leave at once. A chain that goes sets others free to go too.
+fn choose(mut leaving: HashMap<ChainId, Leaving>, left: &mut usize) -> (Vec<Expired>, Option<ChainId>) {
+    let free = leaving.values().filter(|chain| chain.needed_by == 0);
+    let mut free: BTreeSet<_> = free.map(|chain| (chain.place, chain.expired.chain)).collect();
+    let mut chosen = Vec::new();
+    while let Some((_, id)) = free.pop_first() {
+        let Some(chain) = leaving.remove(&id) else { continue };
+        if chain.jobs > *left {
+            return (chosen, Some(id));
+        }
+        *left -= chain.jobs;
+        chosen.push(chain.expired);
+        for needed in chain.needs {
+            let Some(needed) = leaving.get_mut(&needed) else { continue };
+            needed.needed_by -= 1;
+            if needed.needed_by == 0 {
+                free.insert((needed.place, needed.expired.chain));
+            }
+        }
+    }
+    (chosen, None)
+}
+
+async fn remove(session: &mut Session<'_>, chains: &[Expired]) -> Result<()> {
+    if chains.is_empty() {
+        return Ok(());
+    }
+    let ids = set(&chains.iter().map(|expired| hex(expired.chain.as_uuid())).collect::<Vec<_>>())?;
+    session.run(&session.statements.release_failed, vec![ids.clone()]).await?;
+    session.run(&session.statements.delete_chains, vec![ids]).await
+}
+
+/// Removes inner jobs of a closed chain that is too long to leave at once. Gives their number.
+async fn cut_down(session: &mut Session<'_>, chain: ChainId, max: usize) -> Result<usize> {
+    let values = vec![chain.as_uuid().as_bytes().to_vec().into(), max.into()];
+    let rows = session.rows(&session.statements.inner_jobs, values).await?;
+    delete_jobs(session, &rows).await
+}
+
+/// Removes inner jobs of open chains. Gives their number.
+async fn trim(session: &mut Session<'_>, now: Timestamp, max: usize) -> Result<usize> {
+    let stays = Value::Integer(i64::try_from(repeat_window().get()).unwrap_or(0));
+    let values = vec![now.as_millis().into(), max.into(), stays.clone(), TIMESTAMP_MAX_MS.into()];
+    let rows = session.rows(&session.statements.trimmed_jobs, values).await?;
+    let removed = delete_jobs(session, &rows).await?;
+    if removed > 0 {
+        let chains: Result<BTreeSet<_>> = rows.iter().map(|row| Ok(hex(&row.uuid("id")?))).collect();
+        let values = vec![set(&chains?)?, stays, TIMESTAMP_MAX_MS.into()];
+        session.run(&session.statements.set_trim_at, values).await?;
+    }
+    Ok(removed)
+}
+
+async fn delete_jobs(session: &mut Session<'_>, rows: &[Row]) -> Result<usize> {
+    let jobs: Vec<i64> = rows.iter().map(|row| row.get("seq")).collect::<Result<_>>()?;
+    if !jobs.is_empty() {
+        session.run(&session.statements.delete_jobs, vec![set(&jobs)?]).await?;
+    }
+    Ok(jobs.len())
+}

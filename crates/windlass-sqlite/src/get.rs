@@ -1,0 +1,95 @@
+//! Look-ups. Each is one statement, and so sees one state of the database.
+
+use windlass_core::command::{
+    GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target, Types,
+};
+use windlass_core::{Chain, Result};
+
+use crate::row::{ChainRow, Row, hex};
+use crate::sql::{Value, set};
+use crate::store::{SqliteStore, check_batch};
+
+impl SqliteStore {
+    pub(crate) async fn look_chains_up(&self, request: GetChains) -> Result<GetChainsReply> {
+        check_batch("chains", request.chains.len())?;
+        let mut chains = vec![None; request.chains.len()];
+        if chains.is_empty() {
+            return Ok(GetChainsReply { chains });
+        }
+        let asked: Vec<_> = request.chains.iter().map(asked).collect();
+        let now = self.now();
+        let mut reader = self.reader().await?;
+        let mut session = reader.session();
+        for row in session.rows(&session.statements.get_chains, vec![set(&asked)?]).await? {
+            let facts = ChainRow::read(&row)?;
+            if row.flag("by_key")? && !facts.holds_key(now) {
+                continue;
+            }
+            let Some(chain) = chains.get_mut(row.number::<usize>("item")?) else { continue };
+            read_into(chain, facts, &row)?;
+        }
+        Ok(GetChainsReply { chains })
+    }
+
+    pub(crate) async fn look_jobs_up(&self, request: GetJobs) -> Result<GetJobsReply> {
+        check_batch("jobs", request.jobs.len())?;
+        let mut jobs = vec![None; request.jobs.len()];
+        if jobs.is_empty() {
+            return Ok(GetJobsReply { jobs });
+        }
+        let asked: Vec<_> = request.jobs.iter().map(|job| hex(job.as_uuid())).collect();
+        let mut reader = self.reader().await?;
+        let mut session = reader.session();
+        for row in session.rows(&session.statements.get_jobs, vec![set(&asked)?]).await? {
+            if let Some(job) = jobs.get_mut(row.number::<usize>("item")?) {
+                *job = Some(row.job()?);
+            }
+        }
+        Ok(GetJobsReply { jobs })
+    }
+
+    pub(crate) async fn look_due_up(&self, request: NextDue) -> Result<NextDueReply> {
+        let types = match &request.types {
+            Types::All => Value::Null,
+            Types::Only(types) => set(&types.iter().map(AsRef::<str>::as_ref).collect::<Vec<_>>())?,
+        };
+        let now = self.now();
+        let mut reader = self.reader().await?;
+        let mut session = reader.session();
+        let rows = session.rows(&session.statements.next_due, vec![types]).await?;
+        let time = |column| rows.first().map_or(Ok(None), |row| row.maybe_time(column));
+        Ok(NextDueReply { now, due_at: time("due_at")?, lease_until: time("lease_until")? })
+    }
+}
+
+type Asked<'a> = (&'static str, Option<String>, Option<&'a str>, Option<&'a str>);
+
+fn asked(target: &Target) -> Asked<'_> {
+    match target {
+        Target::Chain(id) => ("chain", Some(hex(id.as_uuid())), None, None),
+        Target::Job(id) => ("job", Some(hex(id.as_uuid())), None, None),
+        Target::Key(chain_type, key) => ("key", None, Some(chain_type.as_str()), Some(key.as_str())),
+    }
+}
+
+/// Reads the chain's first job, or, from its second row, its latest.
+fn read_into(chain: &mut Option<Chain>, facts: ChainRow, row: &Row) -> Result<()> {
+    let job = row.job()?;
+    match chain {
+        Some(chain) => chain.latest = job,
+        None => {
+            *chain = Some(Chain {
+                id: facts.id,
+                chain_type: facts.chain_type,
+                key: facts.key,
+                retention: facts.retention,
+                created_at: facts.created_at,
+                closed: facts.closed,
+                trace: row.maybe_trace("chain_trace")?,
+                first: job.clone(),
+                latest: job,
+            });
+        }
+    }
+    Ok(())
+}

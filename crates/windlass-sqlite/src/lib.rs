@@ -1,0 +1,72 @@
+//! The SQLite store of Windlass: durable job chains in one file.
+//!
+//! ```no_run
+//! # async fn example() -> windlass_core::Result<()> {
+//! use windlass_sqlite::{Options, SqliteStore};
+//!
+//! let store = SqliteStore::open(Options::new("jobs.db")).await?;
+//! # let _ = store; Ok(())
+//! # }
+//! ```
+//!
+//! # What holds
+//!
+//! - **Durable.** A command is acknowledged when SQLite has synced its commit to the disk; with
+//!   [`Synchronous::Normal`] the latest commits may be lost with the machine's power, though never with the process, and
+//!   the reply to a creation says so.
+//! - **One writer.** Every command that writes is one `begin immediate` transaction. Inside a process they queue, first
+//!   come first served; between processes SQLite's own lock decides, for up to
+//!   [`busy_timeout`](Options::busy_timeout), after which the command fails with an error of kind `Busy` and nothing
+//!   written. No row is ever locked alone, so that no reply is `Busy` for one item.
+//! - **Look-ups do not wait** for writers, nor writers for them: the journal is a write-ahead log, and look-ups have connections of
+//!   their own. Each sees one committed state.
+//! - **Many processes** on one machine may have the file open. A network file system is no place for it: SQLite's locks
+//!   do not hold there.
+//! - **The clock** is this machine's, read under the write lock.
+//! - **A fixed number of statements** for each command, whatever the size of its batch. Whole sets go in as one JSON
+//!   parameter, payloads beside them as one blob.
+//! - **Jobs for later cost nothing**: an acquire goes through an index of pending jobs by type, priority and due
+//!   time, and reads only what it takes.
+//! - **A reap that had to wait** for the write lock leaves owners one renewal interval more: whoever held the lock kept them from
+//!   renewing too.
+//!
+//! # Limits
+//!
+//! Those of [`windlass_core::limit`], and a table prefix of at most [`PREFIX_MAX_BYTES`]. The prefix is the namespace: stores
+//! with different prefixes share a file without seeing each other.
+//!
+//! The statements need SQLite 3.44 or later; the one that is built in is newer.
+//!
+//! The store has the commands that every store has, [`exchange`](windlass_core::Store::exchange) and
+//! [`next_due`](windlass_core::Store::next_due).
+//!
+//! # Layout
+//!
+//! `migrations/` has the steps that make the tables, `schema.sql` what they come to, and `sql/` one file for each
+//! statement.
+
+mod store;
+
+mod acquire;
+mod create;
+mod expire;
+mod get;
+mod settle;
+
+mod ripple;
+mod working;
+mod write;
+
+mod error;
+mod migrate;
+mod row;
+mod sql;
+
+#[cfg(feature = "known-bad")]
+#[doc(hidden)]
+pub mod known_bad;
+
+#[cfg(test)]
+mod plan_tests;
+
+pub use store::{Options, PREFIX_MAX_BYTES, SqliteStore, Synchronous};

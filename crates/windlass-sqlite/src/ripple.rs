@@ -1,0 +1,165 @@
+//! What follows from the end of a chain.
+
+use std::collections::HashMap;
+
+use windlass_core::command::{ClosedChain, Ripple, Unblocked};
+use windlass_core::limit::REPEAT_WINDOW_MS;
+use windlass_core::{
+    BLOCKER_FAILED, ChainId, Closed, ClosedAs, ErrorText, JobId, Millis, OnBlockerFailure, Result, Status,
+    Timestamp, TraceContext,
+};
+
+use crate::row::{ChainRow, JobRow};
+use crate::sql::{Session, set};
+use crate::working::{Working, ripple_place};
+
+impl Working {
+    /// Closes a chain whose latest job has just been closed. Jobs that wait for it are left to [`ripple`](Self::ripple).
+    pub(crate) fn close_chain(
+        &mut self,
+        chain: ChainId,
+        closed_as: ClosedAs,
+        retention: Option<Millis>,
+    ) -> Option<ClosedChain> {
+        let mut row = ChainRow::clone(self.chain(chain)?);
+        let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
+        row.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
+        if let Some(key) = &mut row.key {
+            key.held = key.held && key.hold.holds(closed_as);
+        }
+        row.rippling = self.more_waiting || self.next_waiting(chain, closed_as).is_some();
+        if row.rippling {
+            self.rippling.extend(ripple_place(&row));
+        }
+        let closed = ClosedChain { chain, chain_type: row.chain_type.clone(), job: row.latest, closed_as };
+        self.put_chain(row);
+        Some(closed)
+    }
+
+    /// Resolves waits for chains that have closed, for at most `budget` jobs. The marks of the chains let a later
+    /// command go on with the rest.
+    pub(crate) fn ripple(&mut self, mut budget: usize, ripple: &mut Ripple) {
+        while let Some(place) = self.rippling.first().copied() {
+            let (.., chain) = place;
+            let Some(closed) = self.chain(chain).and_then(|row| row.closed) else { return };
+            while let Some(job) = self.next_waiting(chain, closed.closed_as) {
+                if budget == 0 {
+                    return;
+                }
+                budget -= 1;
+                self.resolve(job, chain, closed.closed_as, ripple);
+            }
+            if self.more_waiting {
+                // It may have more dependents than were loaded: its mark stays.
+                return;
+            }
+            self.rippling.remove(&place);
+            if let Some(row) = self.chain(chain).filter(|row| row.rippling) {
+                self.put_chain(ChainRow { rippling: false, ..row.clone() });
+            }
+        }
+    }
+
+    /// The first created of the jobs that wait for the chain and that its end concerns.
+    fn next_waiting(&self, chain: ChainId, closed_as: ClosedAs) -> Option<JobId> {
+        let concerned = |job: &&JobId| {
+            self.job(**job).is_some_and(|row| {
+                let patient = row.on_blocker_failure == OnBlockerFailure::Wait;
+                row.status == Status::Blocked && (closed_as == ClosedAs::Completed || !patient)
+            })
+        };
+        self.waiting.get(&chain)?.values().find(concerned).copied()
+    }
+
+    /// Resolves the job's wait for a chain that has closed.
+    fn resolve(&mut self, job: JobId, chain: ChainId, closed_as: ClosedAs, ripple: &mut Ripple) {
+        let Some(row) = self.job(job) else { return };
+        let mut row = JobRow::clone(row);
+        self.forget_wait(row.seq, chain);
+        if closed_as != ClosedAs::Completed && row.on_blocker_failure == OnBlockerFailure::Fail {
+            row.status = Status::Failed;
+            row.error = Some(blocker_failed(chain));
+            row.closed_at = Some(self.now);
+            row.version = row.version.next();
+            if !Self::is_unwritten(row.seq) {
+                self.ended_waits.push(row.seq);
+            }
+            let chain = row.chain;
+            self.put_job(row);
+            ripple.closed.extend(self.close_chain(chain, ClosedAs::Failed, None));
+            return;
+        }
+        self.mark_resolved(row.seq, chain);
+        row.waits = row.waits.saturating_sub(1);
+        if row.waits == 0 {
+            row.status = Status::Pending;
+            row.due_at = row.due_at.max(self.now);
+            row.version = row.version.next();
+            ripple.unblocked.push(Unblocked {
+                job: row.placed(),
+                job_type: row.job_type.clone(),
+                chain_type: row.chain_type.clone(),
+                traces: Vec::new(),
+            });
+        }
+        self.put_job(row);
+    }
+
+    fn forget_wait(&mut self, seq: i64, chain: ChainId) {
+        if let Some(jobs) = self.waiting.get_mut(&chain) {
+            jobs.remove(&seq);
+        }
+    }
+
+    fn mark_resolved(&mut self, seq: i64, chain: ChainId) {
+        match self.created_at_mut(seq) {
+            Some(created) => {
+                let same = created.blockers.iter_mut().filter(|blocker| blocker.chain == chain);
+                same.for_each(|blocker| blocker.resolved = true);
+            }
+            None => self.resolved.push((seq, chain)),
+        }
+    }
+
+    /// Fills in the trace contexts of the waits that ended.
+    pub(crate) async fn load_traces(&mut self, session: &mut Session<'_>, ripple: &mut Ripple) -> Result<()> {
+        let places: Vec<_> = ripple
+            .unblocked
+            .iter()
+            .map(|unblocked| self.job(unblocked.job.job).map_or(0, |row| row.seq))
+            .collect();
+        let stored: Vec<_> = places.iter().copied().filter(|seq| !Self::is_unwritten(*seq)).collect();
+        let mut traces: HashMap<i64, Vec<TraceContext>> = HashMap::new();
+        if !stored.is_empty() {
+            for row in session.rows(&session.statements.load_wait_traces, vec![set(&stored)?]).await? {
+                traces.entry(row.get("job")?).or_default().extend(row.maybe_trace("trace")?);
+            }
+        }
+        for (unblocked, seq) in ripple.unblocked.iter_mut().zip(places) {
+            unblocked.traces = match self.created_at_mut(seq) {
+                Some(created) => {
+                    created.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect()
+                }
+                None => traces.remove(&seq).unwrap_or_default(),
+            };
+        }
+        Ok(())
+    }
+}
+
+impl ChainRow {
+    /// When the closed chain may leave.
+    pub(crate) fn leaves_at(&self) -> Option<Timestamp> {
+        self.closed.map(|closed| closed.retain_until.max(closed.at + repeat_window()))
+    }
+}
+
+/// How long anything that ended stays at least.
+pub(crate) fn repeat_window() -> Millis {
+    Millis::new(REPEAT_WINDOW_MS).unwrap_or_default()
+}
+
+/// The error of a job that fails with a blocker.
+pub(crate) fn blocker_failed(chain: ChainId) -> ErrorText {
+    ErrorText::new(format!("{BLOCKER_FAILED}{chain}"))
+}

@@ -1,0 +1,346 @@
+//! What stands in the tables, as the contract's types and back.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Decode, Row as _, Sqlite, Type};
+use uuid::Uuid;
+use windlass_core::{
+    AttemptEnd, Blocker, ChainId, ChainKey, Closed, ClosedAs, Codec, Error, ErrorText, Fence, Job, JobId,
+    Key, KeyHold, Lease, Millis, OnBlockerFailure, Payload, Refusal, RequestId, Retention, Status, Timestamp,
+    TraceContext, TypeName, Version, WorkerId,
+};
+use windlass_core::{Result, command::Placed};
+
+use crate::error::{corrupt, from_driver};
+
+/// One row of a reply.
+pub(crate) struct Row(SqliteRow);
+
+impl Row {
+    pub(crate) const fn new(row: SqliteRow) -> Self {
+        Self(row)
+    }
+
+    /// The value of a column.
+    pub(crate) fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(&'r self, column: &str) -> Result<T> {
+        self.0.try_get(column).map_err(from_driver)
+    }
+
+    pub(crate) fn flag(&self, column: &str) -> Result<bool> {
+        Ok(self.get::<Option<i64>>(column)?.unwrap_or(0) != 0)
+    }
+
+    /// A number that this code wrote from a narrower or unsigned type.
+    pub(crate) fn number<T: TryFrom<i64>>(&self, column: &str) -> Result<T> {
+        self.maybe_number(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
+    }
+
+    pub(crate) fn maybe_number<T: TryFrom<i64>>(&self, column: &str) -> Result<Option<T>> {
+        let convert =
+            |value: i64| T::try_from(value).map_err(|_| corrupt(format_args!("{value} in `{column}`")));
+        self.get::<Option<i64>>(column)?.map(convert).transpose()
+    }
+
+    pub(crate) fn uuid(&self, column: &str) -> Result<Uuid> {
+        self.maybe_uuid(column)?.ok_or_else(|| corrupt(format_args!("no id in `{column}`")))
+    }
+
+    pub(crate) fn maybe_uuid(&self, column: &str) -> Result<Option<Uuid>> {
+        let convert =
+            |bytes| Uuid::from_slice(bytes).map_err(|_| corrupt(format_args!("no id in `{column}`")));
+        self.get::<Option<&[u8]>>(column)?.map(convert).transpose()
+    }
+
+    pub(crate) fn time(&self, column: &str) -> Result<Timestamp> {
+        self.maybe_time(column)?.ok_or_else(|| corrupt(format_args!("no time in `{column}`")))
+    }
+
+    pub(crate) fn maybe_time(&self, column: &str) -> Result<Option<Timestamp>> {
+        self.get::<Option<i64>>(column)?.map(Timestamp::from_millis).transpose().map_err(unreadable)
+    }
+
+    fn span(&self, column: &str) -> Result<Millis> {
+        Millis::new(self.number(column)?).map_err(unreadable)
+    }
+
+    /// A text that is one of a few words.
+    pub(crate) fn word<T: Word>(&self, column: &str) -> Result<T> {
+        self.maybe_word(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
+    }
+
+    pub(crate) fn maybe_word<T: Word>(&self, column: &str) -> Result<Option<T>> {
+        let convert =
+            |text| T::from_word(text).ok_or_else(|| corrupt(format_args!("{text:?} in `{column}`")));
+        self.get::<Option<&str>>(column)?.map(convert).transpose()
+    }
+
+    pub(crate) fn type_name(&self, column: &str) -> Result<TypeName> {
+        TypeName::new(self.get::<&str>(column)?).map_err(unreadable)
+    }
+
+    pub(crate) fn maybe_key(&self) -> Result<Option<Key>> {
+        self.get::<Option<&str>>("key")?.map(Key::new).transpose().map_err(unreadable)
+    }
+
+    pub(crate) fn maybe_trace(&self, column: &str) -> Result<Option<TraceContext>> {
+        self.get::<Option<&str>>(column)?.map(TraceContext::new).transpose().map_err(unreadable)
+    }
+
+    pub(crate) fn maybe_error(&self) -> Result<Option<ErrorText>> {
+        Ok(self.get::<Option<&str>>("error")?.map(ErrorText::new))
+    }
+
+    pub(crate) fn maybe_payload(&self, codec: &str, bytes: &str) -> Result<Option<Payload>> {
+        let Some(codec) = self.get::<Option<&str>>(codec)? else { return Ok(None) };
+        let bytes = bytes::Bytes::from(self.get::<Vec<u8>>(bytes)?);
+        let payload = Codec::new(codec).and_then(|codec| Payload::new(codec, bytes));
+        payload.map(Some).map_err(unreadable)
+    }
+
+    /// The whole job, as readers see it.
+    pub(crate) fn job(&self) -> Result<Job> {
+        let input = self.maybe_payload("input_codec", "input")?;
+        let status: Status = self.word("status")?;
+        Ok(Job {
+            id: JobId::from_uuid(self.uuid("id")?),
+            chain: ChainId::from_uuid(self.uuid("chain")?),
+            index: self.number("position")?,
+            job_type: self.type_name("type")?,
+            chain_type: self.type_name("chain_type")?,
+            status,
+            input: input.ok_or_else(|| corrupt("a job without an input"))?,
+            output: self.maybe_payload("output_codec", "output")?,
+            error: self.maybe_error()?,
+            priority: self.number("priority")?,
+            due_at: self.time("due_at")?,
+            attempt: self.number("attempt")?,
+            max_attempts: self.maybe_number("max_attempts")?,
+            fence: Fence(self.number("fence")?),
+            version: Version(self.number("version")?),
+            lease: if status == Status::Running { Some(self.lease()?) } else { None },
+            cancel_requested: self.flag("cancel_requested")?,
+            blockers: self.blockers()?,
+            on_blocker_failure: self.word("on_blocker_failure")?,
+            created_at: self.time("created_at")?,
+            started_at: self.maybe_time("started_at")?,
+            closed_at: self.maybe_time("closed_at")?,
+            closed_by: self.maybe_uuid("closed_by")?.map(WorkerId::from_uuid),
+            trace: self.maybe_trace("trace")?,
+        })
+    }
+
+    fn lease(&self) -> Result<Lease> {
+        Ok(Lease {
+            worker: WorkerId::from_uuid(self.uuid("worker")?),
+            request: RequestId::from_uuid(self.uuid("request")?),
+            until: self.time("lease_until")?,
+        })
+    }
+
+    fn blockers(&self) -> Result<Arc<[Blocker]>> {
+        let stored: Vec<StoredBlocker> = self.json("blockers")?;
+        let blocker = |StoredBlocker(chain, resolved, trace)| {
+            Ok(Blocker {
+                chain: ChainId::from_str(&chain).map_err(|_| corrupt("a blocker without an id"))?,
+                resolved: resolved != 0,
+                trace: trace.map(TraceContext::new).transpose().map_err(unreadable)?,
+            })
+        };
+        stored.into_iter().map(blocker).collect()
+    }
+
+    /// A column that the statement has put together as JSON.
+    pub(crate) fn json<T: for<'a> Deserialize<'a>>(&self, column: &str) -> Result<T> {
+        let text: &str = self.get(column)?;
+        serde_json::from_str(text).map_err(|error| corrupt(format_args!("unreadable `{column}`: {error}")))
+    }
+}
+
+#[derive(Deserialize)]
+struct StoredBlocker(String, i64, Option<String>);
+
+/// A stored job as commands decide about it: without its input, and with its output only where it is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct JobRow {
+    pub(crate) seq: i64,
+    pub(crate) id: JobId,
+    pub(crate) chain: ChainId,
+    pub(crate) index: u32,
+    pub(crate) job_type: TypeName,
+    pub(crate) chain_type: TypeName,
+    pub(crate) status: Status,
+    pub(crate) due_at: Timestamp,
+    pub(crate) attempt: u32,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) fence: Fence,
+    pub(crate) version: Version,
+    pub(crate) worker: Option<WorkerId>,
+    pub(crate) lease_until: Option<Timestamp>,
+    pub(crate) cancel_requested: bool,
+    /// How many chains it still waits for.
+    pub(crate) waits: u32,
+    /// How many blockers it was created with.
+    pub(crate) blockers: u32,
+    pub(crate) on_blocker_failure: OnBlockerFailure,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) closed_at: Option<Timestamp>,
+    pub(crate) closed_by: Option<WorkerId>,
+    /// How the attempt that closed it ended.
+    pub(crate) ended: Option<AttemptEnd>,
+    pub(crate) error: Option<ErrorText>,
+    pub(crate) output: Option<Payload>,
+}
+
+impl JobRow {
+    pub(crate) fn read(row: &Row) -> Result<Self> {
+        Ok(Self {
+            seq: row.get("seq")?,
+            id: JobId::from_uuid(row.uuid("id")?),
+            chain: ChainId::from_uuid(row.uuid("chain")?),
+            index: row.number("position")?,
+            job_type: row.type_name("type")?,
+            chain_type: row.type_name("chain_type")?,
+            status: row.word("status")?,
+            due_at: row.time("due_at")?,
+            attempt: row.number("attempt")?,
+            max_attempts: row.maybe_number("max_attempts")?,
+            fence: Fence(row.number("fence")?),
+            version: Version(row.number("version")?),
+            worker: row.maybe_uuid("worker")?.map(WorkerId::from_uuid),
+            lease_until: row.maybe_time("lease_until")?,
+            cancel_requested: row.flag("cancel_requested")?,
+            waits: row.number("waits")?,
+            blockers: row.number("blockers")?,
+            on_blocker_failure: row.word("on_blocker_failure")?,
+            started_at: row.maybe_time("started_at")?,
+            // Only open jobs are changed, so that what closed jobs carry need not be read.
+            closed_at: None,
+            closed_by: None,
+            ended: None,
+            error: row.maybe_error()?,
+            output: None,
+        })
+    }
+
+    pub(crate) const fn placed(&self) -> Placed {
+        Placed { job: self.id, chain: self.chain, status: self.status, due_at: self.due_at }
+    }
+}
+
+/// A stored chain as commands decide about it.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainRow {
+    pub(crate) seq: i64,
+    pub(crate) id: ChainId,
+    pub(crate) chain_type: TypeName,
+    pub(crate) latest: JobId,
+    pub(crate) latest_index: u32,
+    pub(crate) key: Option<ChainKey>,
+    pub(crate) retention: Retention,
+    pub(crate) created_at: Timestamp,
+    pub(crate) closed: Option<Closed>,
+    /// When the oldest inner job of the open chain may leave.
+    pub(crate) trim_at: Option<Timestamp>,
+    /// Whether jobs that waited for it are still to be resolved.
+    pub(crate) rippling: bool,
+}
+
+impl ChainRow {
+    /// Reads the chain from a row that also has its latest job.
+    pub(crate) fn read(row: &Row) -> Result<Self> {
+        let closed = match row.maybe_word::<ClosedAs>("chain_closed_as")? {
+            None => None,
+            Some(closed_as) => Some(Closed {
+                at: row.time("chain_closed_at")?,
+                closed_as,
+                retain_until: row.time("retain_until")?,
+            }),
+        };
+        let key = match row.maybe_key()? {
+            None => None,
+            Some(key) => Some(ChainKey {
+                key,
+                hold: row.word("key_hold")?,
+                window: row.maybe_number("key_window")?.map(Millis::new).transpose().map_err(unreadable)?,
+                held: row.flag("key_held")?,
+            }),
+        };
+        Ok(Self {
+            seq: row.get("chain_seq")?,
+            id: ChainId::from_uuid(row.uuid("chain_id")?),
+            chain_type: row.type_name("chain_type")?,
+            latest: JobId::from_uuid(row.uuid("id")?),
+            latest_index: row.number("latest_position")?,
+            key,
+            retention: Retention {
+                completed: row.span("retain_completed")?,
+                failed: row.span("retain_failed")?,
+                cancelled: row.span("retain_cancelled")?,
+            },
+            created_at: row.time("chain_created_at")?,
+            closed,
+            trim_at: row.maybe_time("trim_at")?,
+            rippling: row.flag("rippling")?,
+        })
+    }
+
+    /// Whether it holds its key at this time.
+    pub(crate) fn holds_key(&self, now: Timestamp) -> bool {
+        let Some(key) = &self.key else { return false };
+        let within = key.window.is_none_or(|window| now < self.created_at + window);
+        let by_outcome =
+            self.closed.is_none_or(|closed| now < closed.retain_until && key.hold.holds(closed.closed_as));
+        key.held && within && by_outcome
+    }
+}
+
+/// One of a few words that stand in a column.
+pub(crate) trait Word: Sized + Copy + 'static {
+    /// Each value with its word.
+    const WORDS: &'static [(Self, &'static str)];
+
+    fn is(self, other: Self) -> bool;
+
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(value, _)| value.is(self)).map_or("", |(_, word)| word)
+    }
+
+    fn from_word(text: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(_, word)| *word == text).map(|(value, _)| *value)
+    }
+}
+
+macro_rules! words {
+    ($name:ident: $($value:ident = $word:literal),*) => {
+        impl Word for $name {
+            const WORDS: &'static [(Self, &'static str)] = &[$((Self::$value, $word)),*];
+
+            fn is(self, other: Self) -> bool {
+                self == other
+            }
+        }
+    };
+}
+
+words!(Status:
+    Blocked = "blocked", Pending = "pending", Running = "running", Completed = "completed", Failed = "failed",
+    Cancelled = "cancelled");
+words!(ClosedAs: Completed = "completed", Failed = "failed", Cancelled = "cancelled");
+words!(OnBlockerFailure: Wait = "wait", Fail = "fail", Receive = "receive");
+words!(KeyHold: Open = "open", Completed = "completed", CompletedOrFailed = "completed_or_failed", Any = "any");
+words!(AttemptEnd:
+    Running = "running", Completed = "completed", Continued = "continued", Retried = "retried",
+    Rescheduled = "rescheduled", Failed = "failed", Released = "released", Reaped = "reaped",
+    Cancelled = "cancelled", Displaced = "displaced");
+
+/// An id as the statements take it: 32 hexadecimal digits.
+pub(crate) fn hex(id: &Uuid) -> String {
+    id.simple().to_string()
+}
+
+fn unreadable(refusal: Refusal) -> Error {
+    corrupt(format_args!("what this version cannot read ({refusal})")).with_source(refusal)
+}

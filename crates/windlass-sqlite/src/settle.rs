@@ -1,0 +1,442 @@
+//! The ends of attempts.
+
+use std::collections::{HashMap, HashSet};
+
+use windlass_core::command::{
+    Applied, Created, Exchange, ExchangeReply, Lost, NewChain, NextJob, Outcome, Ripple, Settle, SettleReply,
+    Settled, Settlement,
+};
+use windlass_core::limit::{CYCLE_SEARCH_MAX, RIPPLE_MAX};
+use windlass_core::{
+    AttemptEnd, AttemptRecord, ChainId, ClosedAs, ErrorText, Millis, OnBlockerFailure, Payload, Refusal,
+    Result, Status, Timestamp, WorkerId,
+};
+
+use crate::acquire::acquire;
+use crate::create::{Aliases, Place};
+use crate::ripple::repeat_window;
+use crate::row::{ChainRow, JobRow, hex};
+use crate::sql::{Session, set};
+use crate::store::SqliteStore;
+use crate::working::{Needs, Working, read_waits};
+
+/// What the store knew of an attempt before the command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    /// Whether the attempt held its job.
+    held: bool,
+    /// How it had ended, if that is remembered.
+    ended: Option<AttemptEnd>,
+}
+
+impl SqliteStore {
+    pub(crate) async fn settle_attempts(&self, request: Settle) -> Result<SettleReply> {
+        request.check()?;
+        if request.settlements.is_empty() {
+            return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
+        }
+        #[cfg(feature = "known-bad")]
+        let early = self.read_waits_early(&request).await?;
+        let mut writer = self.writer().await?;
+        let mut write = writer.begin().await?;
+        let mut working = Working::new(self.now());
+        let known = working.load_settlements(&mut write.session(), &request).await?;
+        #[cfg(feature = "known-bad")]
+        self.spoil(&mut working, early);
+        let reply = working.settle(&mut write.session(), &request, &known).await?;
+        write.commit().await?;
+        Ok(reply)
+    }
+
+    pub(crate) async fn exchange_attempts(&self, request: Exchange) -> Result<ExchangeReply> {
+        let Exchange { settle, acquire: wanted } = request;
+        settle.check()?;
+        wanted.check()?;
+        let mut writer = self.writer().await?;
+        let mut write = writer.begin().await?;
+        let mut working = Working::new(self.now());
+        let known = working.load_settlements(&mut write.session(), &settle).await?;
+        let settle = working.settle(&mut write.session(), &settle, &known).await?;
+        let acquire = acquire(&mut Working::new(working.now), &mut write.session(), &wanted).await?;
+        write.commit().await?;
+        Ok(ExchangeReply { settle, acquire })
+    }
+}
+
+/// How a job is closed.
+struct Closing {
+    closed_as: ClosedAs,
+    output: Option<Payload>,
+    error: Option<ErrorText>,
+    by: Option<WorkerId>,
+    end: AttemptEnd,
+}
+
+impl Working {
+    /// Settles what was loaded, and writes it.
+    async fn settle(
+        &mut self,
+        session: &mut Session<'_>,
+        request: &Settle,
+        known: &HashMap<usize, Known>,
+    ) -> Result<SettleReply> {
+        let mut ripple = Ripple::default();
+        let settle = |(item, settlement)| {
+            let known = known.get(&item).copied().unwrap_or_default();
+            self.settle_one(settlement, known, &mut ripple)
+        };
+        let settled = request.settlements.iter().enumerate().map(settle).collect();
+        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.load_traces(session, &mut ripple).await?;
+        self.write(session).await?;
+        Ok(SettleReply { settled, ripple })
+    }
+
+    /// Loads every row that the settlements may touch. Gives what is known of each attempt, by its place.
+    pub(crate) async fn load_settlements(
+        &mut self,
+        session: &mut Session<'_>,
+        request: &Settle,
+    ) -> Result<HashMap<usize, Known>> {
+        let known = self.load_attempts(session, &request.settlements).await?;
+        let held = |item: &usize| known.get(item).is_some_and(|known| known.held);
+        let live: Vec<_> = request
+            .settlements
+            .iter()
+            .enumerate()
+            .filter(|(item, _)| held(item))
+            .map(|(_, live)| live)
+            .collect();
+        let mut needs = Needs::default();
+        for settlement in &live {
+            needs.job(settlement.job);
+            settlement.outcome.carried().iter().for_each(|new| needs.new_chain(new));
+            if let Outcome::Continue { next, .. } = &settlement.outcome {
+                needs.job(next.id);
+                needs.blockers(&next.job.blockers);
+            }
+        }
+        self.load_chains(session, &needs).await?;
+        self.load_cycles(session, &live).await?;
+        let closing: Vec<_> = live.iter().filter_map(|settlement| self.may_close(settlement)).collect();
+        self.load_dependents(session, &closing).await?;
+        Ok(known)
+    }
+
+    async fn load_attempts(
+        &mut self,
+        session: &mut Session<'_>,
+        settlements: &[Settlement],
+    ) -> Result<HashMap<usize, Known>> {
+        let asked: Vec<_> = settlements.iter().map(|item| (hex(item.job.as_uuid()), item.fence.0)).collect();
+        let mut known = HashMap::new();
+        for row in session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await? {
+            let ended = row.maybe_word("ended_as")?;
+            known.insert(row.number("item")?, Known { held: row.flag("held")?, ended });
+            self.learn_job(JobRow::read(&row)?);
+        }
+        Ok(known)
+    }
+
+    /// Loads which chains wait for which, where a continuation with blockers could close a circle.
+    async fn load_cycles(&mut self, session: &mut Session<'_>, live: &[&Settlement]) -> Result<()> {
+        let mut roots = HashSet::new();
+        let mut searches = 0;
+        for settlement in live {
+            let Outcome::Continue { next, create } = &settlement.outcome else { continue };
+            if next.job.blockers.is_empty() {
+                continue;
+            }
+            searches += 1;
+            roots.extend(next.job.blockers.iter().map(|blocker| blocker.chain));
+            for new in create {
+                roots.extend(new.job.blockers.iter().map(|blocker| blocker.chain));
+                let key = new.key.as_ref();
+                roots.extend(
+                    key.and_then(|key| self.pointed_at(&new.job.job_type, &key.key)).map(|row| row.id),
+                );
+            }
+        }
+        if searches > 0 {
+            let roots: Vec<_> = roots.iter().map(|chain| hex(chain.as_uuid())).collect();
+            let limit = roots.len() + searches * CYCLE_SEARCH_MAX;
+            let values = vec![set(&roots)?, limit.into()];
+            self.waits = read_waits(&session.rows(&session.statements.load_waits, values).await?)?;
+        }
+        Ok(())
+    }
+
+    /// The chain that a settlement may close, now or when the blockers of its continuation fail, and whether it would
+    /// complete it.
+    fn may_close(&self, settlement: &Settlement) -> Option<(ChainId, bool)> {
+        let row = self.job(settlement.job)?;
+        let last = row.max_attempts.is_some_and(|max| row.attempt >= max);
+        match &settlement.outcome {
+            Outcome::Complete { .. } => Some((row.chain, true)),
+            Outcome::Fail { .. } => Some((row.chain, false)),
+            _ if row.cancel_requested => Some((row.chain, false)),
+            Outcome::Retry { .. } if last => Some((row.chain, false)),
+            Outcome::Continue { next, .. } if next.job.on_blocker_failure == OnBlockerFailure::Fail => {
+                Some((row.chain, false))
+            }
+            _ => None,
+        }
+    }
+
+    fn settle_one(&mut self, item: &Settlement, known: Known, ripple: &mut Ripple) -> Settled {
+        let Some(row) = self.job(item.job).cloned() else { return Settled::Lost(Lost::NotFound) };
+        if !(known.held && row.status == Status::Running) {
+            let end = self.end_of(&row, item.fence).or(known.ended);
+            let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
+            return if repeated { Settled::AlreadyApplied } else { Settled::Lost(row.lost()) };
+        }
+        if let Err(refusal) = item.outcome.check() {
+            return Settled::Refused(refusal);
+        }
+        let mark = self.mark();
+        match self.apply(row, &item.outcome, ripple) {
+            Ok(applied) => Settled::Applied(applied),
+            Err(refusal) => {
+                self.undo_to(mark);
+                Settled::Refused(refusal)
+            }
+        }
+    }
+
+    fn apply(&mut self, row: JobRow, outcome: &Outcome, ripple: &mut Ripple) -> Result<Applied, Refusal> {
+        let by = row.worker;
+        if row.cancel_requested && !matches!(outcome, Outcome::Complete { .. } | Outcome::Fail { .. }) {
+            return Ok(self.cancel(row, outcome, ripple));
+        }
+        match outcome {
+            Outcome::Complete { output, retention, create } => {
+                let created = self.create_carried(create, &mut Aliases::new())?;
+                let (closed_as, end) = (ClosedAs::Completed, AttemptEnd::Completed);
+                let closing = Closing { closed_as, output: Some(output.clone()), error: None, by, end };
+                Ok(Applied { created, ..self.end(row, closing, *retention, ripple) })
+            }
+            Outcome::Continue { next, create } => self.continue_chain(row, next, create, ripple),
+            Outcome::Retry { error, .. } if row.max_attempts.is_some_and(|max| row.attempt >= max) => {
+                Ok(self.fail(row, error, None, ripple))
+            }
+            Outcome::Retry { schedule, error } => {
+                Ok(self.put_back(row, schedule.due(self.now), Some(error.clone()), AttemptEnd::Retried))
+            }
+            Outcome::Reschedule { schedule, error } => {
+                Ok(self.put_back(row, schedule.due(self.now), error.clone(), AttemptEnd::Rescheduled))
+            }
+            Outcome::Fail { error, retention } => Ok(self.fail(row, error, *retention, ripple)),
+            Outcome::Release => {
+                let due_at = row.due_at;
+                Ok(self.put_back(row, due_at, None, AttemptEnd::Released))
+            }
+        }
+    }
+
+    /// Cancels a job that was asked to stop and would go on.
+    fn cancel(&mut self, row: JobRow, outcome: &Outcome, ripple: &mut Ripple) -> Applied {
+        let error = match outcome {
+            Outcome::Retry { error, .. } => Some(error.clone()),
+            Outcome::Reschedule { error, .. } => error.clone(),
+            _ => None,
+        };
+        let error = error.or_else(|| row.error.clone());
+        let (by, closed_as, end) = (row.worker, ClosedAs::Cancelled, AttemptEnd::Cancelled);
+        self.end(row, Closing { closed_as, output: None, error, by, end }, None, ripple)
+    }
+
+    fn fail(
+        &mut self,
+        row: JobRow,
+        error: &ErrorText,
+        retention: Option<Millis>,
+        ripple: &mut Ripple,
+    ) -> Applied {
+        let (by, closed_as, end) = (row.worker, ClosedAs::Failed, AttemptEnd::Failed);
+        self.end(
+            row,
+            Closing { closed_as, output: None, error: Some(error.clone()), by, end },
+            retention,
+            ripple,
+        )
+    }
+
+    /// Closes a job whose lease expired, and its chain.
+    pub(crate) fn end_reaped(
+        &mut self,
+        row: JobRow,
+        closed_as: ClosedAs,
+        error: ErrorText,
+        ripple: &mut Ripple,
+    ) -> Applied {
+        let closing =
+            Closing { closed_as, output: None, error: Some(error), by: None, end: AttemptEnd::Reaped };
+        self.end(row, closing, None, ripple)
+    }
+
+    /// Closes the job and its chain.
+    fn end(
+        &mut self,
+        row: JobRow,
+        closing: Closing,
+        retention: Option<Millis>,
+        ripple: &mut Ripple,
+    ) -> Applied {
+        let closed_as = closing.closed_as;
+        let row = self.close_job(row, closing);
+        ripple.closed.extend(self.close_chain(row.chain, closed_as, retention));
+        Applied { job: row.placed(), next: None, created: Vec::new() }
+    }
+
+    fn close_job(&mut self, mut row: JobRow, closing: Closing) -> JobRow {
+        row.status = closing.closed_as.into();
+        row.output = closing.output;
+        row.error = closing.error;
+        row.closed_at = Some(self.now);
+        row.closed_by = closing.by;
+        row.version = row.version.next();
+        row.ended = Some(closing.end);
+        if row.blockers > 0 && row.status != Status::Failed {
+            self.released.push(row.seq);
+        }
+        self.put_job(row.clone());
+        row
+    }
+
+    /// Puts the job back to be run again. Only retries and expired leases count as attempts.
+    pub(crate) fn put_back(
+        &mut self,
+        mut row: JobRow,
+        due_at: Timestamp,
+        error: Option<ErrorText>,
+        end: AttemptEnd,
+    ) -> Applied {
+        if let (Some(worker), Some(started_at)) = (row.worker, row.started_at) {
+            let (attempt, fence, ended_at) = (row.attempt, row.fence, Some(self.now));
+            let error = error.clone();
+            let record = AttemptRecord { attempt, fence, worker, started_at, ended_at, end, error };
+            self.attempts.push((row.seq, record));
+        }
+        if matches!(end, AttemptEnd::Rescheduled | AttemptEnd::Released) {
+            row.attempt = row.attempt.saturating_sub(1);
+        }
+        row.status = Status::Pending;
+        row.due_at = due_at;
+        row.error = error.or(row.error);
+        row.version = row.version.next();
+        let job = row.placed();
+        self.put_job(row);
+        Applied { job, next: None, created: Vec::new() }
+    }
+
+    /// Completes the job without an output and adds the next one to its chain.
+    fn continue_chain(
+        &mut self,
+        row: JobRow,
+        next: &NextJob,
+        create: &[NewChain],
+        ripple: &mut Ripple,
+    ) -> Result<Applied, Refusal> {
+        let mut aliases = Aliases::new();
+        let created = self.create_carried(create, &mut aliases)?;
+        if self.is_taken(next.id) {
+            return Err(Refusal::IdTaken);
+        }
+        let blockers = self.stored_blockers(&next.job.blockers, &aliases)?;
+        if let Some(blocker) = blockers.iter().find(|blocker| self.waits_for(blocker.chain, row.chain)) {
+            return Err(Refusal::WaitsForItself(blocker.chain));
+        }
+        let (by, end) = (row.worker, AttemptEnd::Continued);
+        let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
+        let index = row.index + 1;
+        let closed = self.close_job(row, closing);
+        let place = Place { id: next.id, chain: closed.chain, chain_type: closed.chain_type.clone(), index };
+        let next = self.insert_job(place, &next.job, blockers);
+        if let Some(mut chain) = self.chain(closed.chain).cloned() {
+            chain.latest = next.id;
+            chain.latest_index = index;
+            chain.trim_at = chain.trim_at.or_else(|| inner_leaves_at(&chain, &closed));
+            self.put_chain(chain);
+        }
+        if next.status == Status::Failed {
+            ripple.closed.extend(self.close_chain(closed.chain, ClosedAs::Failed, None));
+        }
+        Ok(Applied { job: closed.placed(), next: Some(next.placed()), created })
+    }
+
+    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused.
+    fn create_carried(
+        &mut self,
+        create: &[NewChain],
+        aliases: &mut Aliases,
+    ) -> Result<Vec<Created>, Refusal> {
+        let carried = create.iter().map(|new| match self.create_chain(new, aliases) {
+            Created::Refused(refusal) => Err(refusal),
+            created => Ok(created),
+        });
+        carried.collect()
+    }
+
+    /// Whether a chain waits, directly or through others, for the one that is sought.
+    fn waits_for(&self, from: ChainId, sought: ChainId) -> bool {
+        let mut queue = vec![from];
+        let mut seen = HashSet::from([from]);
+        while let Some(chain) = queue.pop() {
+            if chain == sought {
+                return true;
+            }
+            for awaited in self.awaited(chain) {
+                if seen.len() < CYCLE_SEARCH_MAX && seen.insert(awaited) {
+                    queue.push(awaited);
+                }
+            }
+        }
+        false
+    }
+
+    /// The chains that a chain's latest job waits for: as loaded, unless that job was created in this command.
+    fn awaited(&self, chain: ChainId) -> Vec<ChainId> {
+        let latest = self.chain(chain).and_then(|row| self.latest(row));
+        match latest.and_then(|latest| self.created_at(latest.seq).map(|created| (latest.status, created))) {
+            Some((Status::Blocked, created)) => created
+                .blockers
+                .iter()
+                .filter(|blocker| !blocker.resolved)
+                .map(|blocker| blocker.chain)
+                .collect(),
+            Some(_) => Vec::new(),
+            None => self.waits.get(&chain).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+impl JobRow {
+    /// Why an attempt that does not hold the job has lost it.
+    pub(crate) fn lost(&self) -> Lost {
+        match self.status {
+            Status::Running => Lost::TakenOver,
+            Status::Pending | Status::Blocked => Lost::Requeued,
+            closed => closed.closed_as().map_or(Lost::Requeued, Lost::Closed),
+        }
+    }
+}
+
+/// When a completed job that is not its chain's first may leave the open chain.
+fn inner_leaves_at(chain: &ChainRow, closed: &JobRow) -> Option<Timestamp> {
+    let at = closed.closed_at.filter(|_| closed.index > 0)?;
+    Some(at + chain.retention.completed.max(repeat_window()))
+}
+
+/// Whether this outcome may have ended an attempt so. A retry after the last attempt fails the job, and what would go on
+/// after a request to cancel is cancelled.
+fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
+    use AttemptEnd::{Cancelled, Completed, Continued, Failed, Released, Rescheduled, Retried};
+    match outcome {
+        Outcome::Complete { .. } => end == Completed,
+        Outcome::Continue { .. } => matches!(end, Continued | Cancelled),
+        Outcome::Retry { .. } => matches!(end, Retried | Failed | Cancelled),
+        Outcome::Reschedule { .. } => matches!(end, Rescheduled | Cancelled),
+        Outcome::Fail { .. } => end == Failed,
+        Outcome::Release => matches!(end, Released | Cancelled),
+    }
+}

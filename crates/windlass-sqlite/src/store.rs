@@ -1,0 +1,350 @@
+//! The store: its options, its connections, and the commands handed to the module of their family.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+    SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, Sqlite};
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+use windlass_core::command::{
+    Acquire, AcquireReply, Create, CreateReply, Durability, Exchange, ExchangeReply, Expire, ExpireReply,
+    GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Reap, ReapReply, Renew,
+    RenewReply, Settle, SettleReply,
+};
+use windlass_core::limit::BATCH_MAX_ITEMS;
+use windlass_core::{
+    BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Result, Store, SystemClock,
+    Timestamp,
+};
+
+use crate::error::{closed, from_driver};
+use crate::migrate::migrate;
+use crate::sql::{Counted, Session, Statements, Write};
+
+/// The longest table prefix, in bytes.
+pub const PREFIX_MAX_BYTES: usize = 40;
+
+/// How to open a [`SqliteStore`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    path: PathBuf,
+    prefix: String,
+    clock: Arc<dyn Clock>,
+    synchronous: Synchronous,
+    busy_timeout: Duration,
+    readers: u32,
+    #[cfg(feature = "known-bad")]
+    known_bad: Option<crate::known_bad::KnownBad>,
+}
+
+/// When SQLite waits for the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// At each commit: what was acknowledged survives a loss of power. The default.
+    #[default]
+    Full,
+    /// At checkpoints only: what was acknowledged survives the process, but the latest commits perhaps not a loss of
+    /// power. The database stays consistent.
+    Normal,
+}
+
+impl Options {
+    /// The database in this file, which is made if it is missing.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            prefix: "windlass_".to_owned(),
+            clock: Arc::new(SystemClock),
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(10),
+            readers: 4,
+            #[cfg(feature = "known-bad")]
+            known_bad: None,
+        }
+    }
+
+    /// What the names of its tables begin with: the namespace. 1 to 40 of `a-z`, `0-9` and `_`, not beginning with a
+    /// digit; `windlass_` unless given.
+    #[must_use]
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// The store's clock; the machine's unless given. All who open one file must go by the same.
+    #[must_use]
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// When SQLite waits for the disk.
+    #[must_use]
+    pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// How long a command waits for another connection's transaction before it gives up as busy; ten seconds unless given.
+    #[must_use]
+    pub const fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
+        self.busy_timeout = busy_timeout;
+        self
+    }
+
+    /// How many connections look things up, beside the one that writes; at least one, and four unless given.
+    #[must_use]
+    pub const fn readers(mut self, readers: u32) -> Self {
+        self.readers = readers;
+        self
+    }
+
+    /// Breaks the store on purpose. For tests of the tests.
+    #[cfg(feature = "known-bad")]
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn known_bad(mut self, known_bad: crate::known_bad::KnownBad) -> Self {
+        self.known_bad = Some(known_bad);
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let digit_first = self.prefix.starts_with(|first: char| first.is_ascii_digit());
+        if self.prefix.is_empty()
+            || self.prefix.len() > PREFIX_MAX_BYTES
+            || !self.prefix.bytes().all(plain)
+            || digit_first
+        {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "the table prefix {:?} is not 1 to {PREFIX_MAX_BYTES} of a-z, 0-9 and _, beginning with no digit",
+                    self.prefix
+                ),
+            ));
+        }
+        if self.path.as_os_str().is_empty() || self.path.as_os_str() == ":memory:" {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a SQLite store needs a file: give its path, or use the memory store",
+            ));
+        }
+        Ok(())
+    }
+
+    fn connection(&self) -> SqliteConnectOptions {
+        let options = SqliteConnectOptions::new().filename(&self.path).busy_timeout(self.busy_timeout);
+        options.disable_statement_logging()
+    }
+
+    fn writer(&self) -> SqliteConnectOptions {
+        let synchronous = match self.synchronous {
+            Synchronous::Full => SqliteSynchronous::Full,
+            Synchronous::Normal => SqliteSynchronous::Normal,
+        };
+        let options = self.connection().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
+        options.synchronous(synchronous).foreign_keys(true)
+    }
+}
+
+/// Job chains in a SQLite file.
+pub struct SqliteStore {
+    options: Options,
+    statements: Statements,
+    /// SQLite has one writer at a time. Commands queue here, first come first served, instead of in SQLite's lock, where
+    /// whoever sleeps shortest wins.
+    writer: Mutex<Option<SqliteConnection>>,
+    readers: SqlitePool,
+    counted: Counted,
+    closed: AtomicBool,
+}
+
+impl SqliteStore {
+    /// Opens the store, and makes or migrates its tables. Any number of stores, in any number of processes, may have the
+    /// same file open.
+    pub async fn open(options: Options) -> Result<Self> {
+        options.check()?;
+        let mut writer = options.writer().connect().await.map_err(from_driver)?;
+        #[allow(unused_mut, reason = "the known-bad variants change them")]
+        let mut statements = Statements::new(&options.prefix);
+        migrate(&mut writer, &statements, &options.prefix, &*options.clock).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(options.readers.max(1))
+            .acquire_timeout(options.busy_timeout)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_lazy_with(options.connection().read_only(true));
+        #[cfg(feature = "known-bad")]
+        if let Some(known_bad) = options.known_bad {
+            known_bad.spoil(&mut writer, &mut statements, &options.prefix).await?;
+        }
+        Ok(Self {
+            options,
+            statements,
+            writer: Mutex::new(Some(writer)),
+            readers,
+            counted: Counted::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Waits for its turn to write.
+    pub(crate) async fn writer(&self) -> Result<Writer<'_>> {
+        let guard = self.writer.lock().await;
+        let connection = MutexGuard::try_map(guard, Option::as_mut).map_err(|_| closed())?;
+        Ok(Writer { connection, store: self })
+    }
+
+    pub(crate) async fn reader(&self) -> Result<Reader<'_>> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        let connection = self.readers.acquire().await.map_err(from_driver)?;
+        Ok(Reader { connection, store: self })
+    }
+
+    /// The store's time. Commands that write ask for it when they have the write lock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.options.clock.now()
+    }
+
+    pub(crate) const fn durability(&self) -> Durability {
+        match self.options.synchronous {
+            Synchronous::Full => Durability::Synced,
+            Synchronous::Normal => Durability::Buffered,
+        }
+    }
+
+    #[cfg(feature = "known-bad")]
+    pub(crate) const fn variant(&self) -> Option<crate::known_bad::KnownBad> {
+        self.options.known_bad
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    async fn erase_all(&self) -> Result<()> {
+        let mut writer = self.writer().await?;
+        let mut write = writer.begin().await?;
+        let mut session = write.session();
+        session.run(&session.statements.erase_jobs, Vec::new()).await?;
+        write.commit().await
+    }
+
+    async fn close_all(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        let writer = self.writer.lock().await.take();
+        self.readers.close().await;
+        match writer {
+            Some(writer) => writer.close().await.map_err(from_driver),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The writing connection, for as long as one has it.
+pub(crate) struct Writer<'s> {
+    connection: MappedMutexGuard<'s, SqliteConnection>,
+    store: &'s SqliteStore,
+}
+
+impl Writer<'_> {
+    pub(crate) async fn begin(&mut self) -> Result<Write<'_>> {
+        Write::begin(&mut self.connection, &self.store.statements, &self.store.counted).await
+    }
+}
+
+/// A connection that looks things up.
+pub(crate) struct Reader<'s> {
+    connection: PoolConnection<Sqlite>,
+    store: &'s SqliteStore,
+}
+
+impl Reader<'_> {
+    pub(crate) fn session(&mut self) -> Session<'_> {
+        Session::new(&mut self.connection, &self.store.statements, &self.store.counted)
+    }
+}
+
+impl Store for SqliteStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue)
+    }
+
+    fn create(&self, request: Create) -> BoxFuture<'_, Result<CreateReply>> {
+        Box::pin(self.create_chains(request))
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>> {
+        Box::pin(self.acquire_jobs(request))
+    }
+
+    fn renew(&self, request: Renew) -> BoxFuture<'_, Result<RenewReply>> {
+        Box::pin(self.renew_leases(request))
+    }
+
+    fn settle(&self, request: Settle) -> BoxFuture<'_, Result<SettleReply>> {
+        Box::pin(self.settle_attempts(request))
+    }
+
+    fn exchange(&self, request: Exchange) -> BoxFuture<'_, Result<ExchangeReply>> {
+        Box::pin(self.exchange_attempts(request))
+    }
+
+    fn reap(&self, request: Reap) -> BoxFuture<'_, Result<ReapReply>> {
+        Box::pin(self.reap_jobs(request))
+    }
+
+    fn next_due(&self, request: NextDue) -> BoxFuture<'_, Result<NextDueReply>> {
+        Box::pin(self.look_due_up(request))
+    }
+
+    fn expire(&self, request: Expire) -> BoxFuture<'_, Result<ExpireReply>> {
+        Box::pin(self.expire_chains(request))
+    }
+
+    fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>> {
+        Box::pin(self.look_chains_up(request))
+    }
+
+    fn get_jobs(&self, request: GetJobs) -> BoxFuture<'_, Result<GetJobsReply>> {
+        Box::pin(self.look_jobs_up(request))
+    }
+
+    fn erase(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.erase_all())
+    }
+
+    fn counters(&self) -> Counters {
+        self.counted.counters()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.close_all())
+    }
+}
+
+/// Refuses a batch over its limit.
+pub(crate) fn check_batch(what: &str, items: usize) -> Result<()> {
+    if items > BATCH_MAX_ITEMS {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{items} {what} in one command: split them into batches of at most {BATCH_MAX_ITEMS}"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,361 @@
+//! The rows that one write command looks at and changes.
+//!
+//! A command runs in three steps inside one `begin immediate` transaction: it loads every row that it may need with a
+//! fixed number of set-based statements, decides item by item in memory, where a later item sees what an earlier
+//! one did, and writes what has changed with a fixed number of set-based statements. The write lock is held all
+//! along, so that nothing can change between the first step and the last.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use windlass_core::command::NewKey;
+use windlass_core::limit::RIPPLE_MAX;
+use windlass_core::{
+    AttemptEnd, AttemptRecord, Blocker, ChainId, Fence, JobId, Key, OnBlockerFailure, Payload, Result,
+    Status, Timestamp, TraceContext, TypeName,
+};
+
+use crate::row::{ChainRow, JobRow, Row, hex};
+use crate::sql::{Session, set};
+
+/// Places in the order of creation from here on belong to jobs that are not written yet.
+const UNWRITTEN: i64 = 1 << 62;
+
+/// The rows of one command, and what became of them.
+#[derive(Debug)]
+pub(crate) struct Working {
+    pub(crate) now: Timestamp,
+    jobs: HashMap<JobId, JobRow>,
+    chains: HashMap<ChainId, ChainRow>,
+    /// The chains that keys point at.
+    keys: HashMap<(TypeName, Key), ChainId>,
+    /// Ids that belong to stored jobs.
+    taken: HashSet<JobId>,
+    /// Which chains a chain's latest job waits for.
+    pub(crate) waits: HashMap<ChainId, Vec<ChainId>>,
+    /// The blocked jobs that wait for a chain, by their order of creation.
+    pub(crate) waiting: HashMap<ChainId, BTreeMap<i64, JobId>>,
+    /// Closed chains whose dependents are still to be resolved, in the order in which they closed.
+    pub(crate) rippling: BTreeSet<(Timestamp, i64, ChainId)>,
+    /// Whether there are more dependents than were loaded.
+    pub(crate) more_waiting: bool,
+
+    pub(crate) created: Vec<CreatedJob>,
+    pub(crate) changed_jobs: BTreeSet<i64>,
+    pub(crate) changed_chains: BTreeSet<ChainId>,
+    pub(crate) resolved: Vec<(i64, ChainId)>,
+    /// Jobs that closed while they were blocked.
+    pub(crate) ended_waits: Vec<i64>,
+    /// Jobs with blockers that no longer need them.
+    pub(crate) released: Vec<i64>,
+    pub(crate) attempts: Vec<(i64, AttemptRecord)>,
+    by_seq: HashMap<i64, JobId>,
+    log: Vec<Before>,
+    #[cfg(feature = "known-bad")]
+    pub(crate) keeps_refused: bool,
+}
+
+/// What a job that is not written yet has beyond its row.
+#[derive(Debug)]
+pub(crate) struct CreatedJob {
+    pub(crate) id: JobId,
+    pub(crate) input: Payload,
+    pub(crate) priority: i8,
+    pub(crate) trace: Option<TraceContext>,
+    pub(crate) chain_trace: Option<TraceContext>,
+    pub(crate) blockers: Vec<Blocker>,
+}
+
+/// What stood in a place before, so that a refused settlement leaves no trace.
+#[derive(Debug)]
+enum Before {
+    Job(JobId, Option<JobRow>),
+    Chain(ChainId, Option<ChainRow>),
+    Key((TypeName, Key), Option<ChainId>),
+    Created { waited_for: Vec<ChainId>, seq: i64 },
+}
+
+/// Which rows a command needs.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    ids: BTreeSet<String>,
+    keys: BTreeSet<(String, String)>,
+}
+
+impl Needs {
+    pub(crate) fn job(&mut self, id: JobId) {
+        self.ids.insert(hex(id.as_uuid()));
+    }
+
+    pub(crate) fn chain(&mut self, id: ChainId) {
+        self.ids.insert(hex(id.as_uuid()));
+    }
+
+    pub(crate) fn key(&mut self, chain_type: &TypeName, key: &NewKey) {
+        self.keys.insert((chain_type.to_string(), key.key.to_string()));
+    }
+}
+
+impl Working {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            now,
+            jobs: HashMap::new(),
+            chains: HashMap::new(),
+            keys: HashMap::new(),
+            taken: HashSet::new(),
+            waits: HashMap::new(),
+            waiting: HashMap::new(),
+            rippling: BTreeSet::new(),
+            more_waiting: false,
+            created: Vec::new(),
+            changed_jobs: BTreeSet::new(),
+            changed_chains: BTreeSet::new(),
+            resolved: Vec::new(),
+            ended_waits: Vec::new(),
+            released: Vec::new(),
+            attempts: Vec::new(),
+            by_seq: HashMap::new(),
+            log: Vec::new(),
+            #[cfg(feature = "known-bad")]
+            keeps_refused: false,
+        }
+    }
+
+    /// Loads chains with their latest jobs.
+    pub(crate) async fn load_chains(&mut self, session: &mut Session<'_>, needs: &Needs) -> Result<()> {
+        if needs.ids.is_empty() && needs.keys.is_empty() {
+            return Ok(());
+        }
+        let values = vec![set(&needs.ids)?, set(&needs.keys)?];
+        for row in session.rows(&session.statements.load_chains, values).await? {
+            let chain = ChainRow::read(&row)?;
+            let mut latest = JobRow::read(&row)?;
+            match row.maybe_uuid("asked")? {
+                Some(asked) => {
+                    self.taken.insert(JobId::from_uuid(asked));
+                }
+                None => {
+                    latest.output = row.maybe_payload("output_codec", "output")?;
+                    if let Some(key) = &chain.key {
+                        self.keys.insert((chain.chain_type.clone(), key.key.clone()), chain.id);
+                    }
+                    // This one has the output, which an earlier row of the same job may lack.
+                    self.jobs.remove(&latest.id);
+                }
+            }
+            self.learn_job(latest);
+            self.chains.entry(chain.id).or_insert(chain);
+        }
+        Ok(())
+    }
+
+    /// Loads the jobs that the end of these chains concerns (each with whether it completes), and those that an earlier
+    /// command left off at, with what it takes to close their chains.
+    pub(crate) async fn load_dependents(
+        &mut self,
+        session: &mut Session<'_>,
+        closing: &[(ChainId, bool)],
+    ) -> Result<()> {
+        // Twice, for the two rounds of a reap; and each chain takes up to two rows beside those of its dependents.
+        let limit = 4 * RIPPLE_MAX + 2 * closing.len();
+        let asked: Vec<_> = closing.iter().map(|(chain, done)| (hex(chain.as_uuid()), done)).collect();
+        let values = vec![set(&asked)?, self.now.as_millis().into(), (2 * RIPPLE_MAX).into(), limit.into()];
+        let rows = session.rows(&session.statements.load_dependents, values).await?;
+        self.more_waiting = rows.len() >= limit;
+        let mut needs = Needs::default();
+        let mut awaited = HashSet::new();
+        for row in &rows {
+            let chain = ChainId::from_uuid(row.uuid("awaited")?);
+            awaited.insert(chain);
+            if !self.chains.contains_key(&chain) {
+                needs.chain(chain);
+            }
+            if row.get::<Option<i64>>("seq")?.is_some() {
+                let job = JobRow::read(row)?;
+                self.waiting.entry(chain).or_default().insert(job.seq, job.id);
+                if job.on_blocker_failure == OnBlockerFailure::Fail {
+                    needs.chain(job.chain);
+                }
+                self.learn_job(job);
+            }
+        }
+        self.load_chains(session, &needs).await?;
+        let marked = awaited.iter().filter_map(|chain| self.chains.get(chain)).filter(|row| row.rippling);
+        self.rippling = marked.filter_map(ripple_place).collect();
+        Ok(())
+    }
+
+    /// Remembers a job as it is stored.
+    pub(crate) fn learn_job(&mut self, job: JobRow) {
+        self.by_seq.insert(job.seq, job.id);
+        self.jobs.entry(job.id).or_insert(job);
+    }
+
+    pub(crate) fn job(&self, id: JobId) -> Option<&JobRow> {
+        self.jobs.get(&id)
+    }
+
+    pub(crate) fn job_at(&self, seq: i64) -> Option<&JobRow> {
+        self.by_seq.get(&seq).and_then(|id| self.jobs.get(id))
+    }
+
+    pub(crate) fn chain(&self, id: ChainId) -> Option<&ChainRow> {
+        self.chains.get(&id)
+    }
+
+    pub(crate) fn latest(&self, chain: &ChainRow) -> Option<&JobRow> {
+        self.jobs.get(&chain.latest)
+    }
+
+    pub(crate) fn is_taken(&self, id: JobId) -> bool {
+        self.taken.contains(&id) || self.jobs.contains_key(&id)
+    }
+
+    /// The chain that a key points at.
+    pub(crate) fn pointed_at(&self, chain_type: &TypeName, key: &Key) -> Option<&ChainRow> {
+        self.keys.get(&(chain_type.clone(), key.clone())).and_then(|chain| self.chains.get(chain))
+    }
+
+    pub(crate) fn point(&mut self, chain_type: TypeName, key: Key, chain: ChainId) {
+        let entry = (chain_type, key);
+        let before = self.keys.insert(entry.clone(), chain);
+        self.log.push(Before::Key(entry, before));
+    }
+
+    /// The place of the next job to be created in the order of creation.
+    pub(crate) fn next_seq(&self) -> i64 {
+        UNWRITTEN + i64::try_from(self.created.len()).unwrap_or(0)
+    }
+
+    /// Whether a place belongs to a job that is not written yet.
+    pub(crate) const fn is_unwritten(seq: i64) -> bool {
+        seq >= UNWRITTEN
+    }
+
+    /// The job that is not written yet and has this place.
+    pub(crate) fn created_at(&self, seq: i64) -> Option<&CreatedJob> {
+        self.created.get(usize::try_from(seq.checked_sub(UNWRITTEN)?).ok()?)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn created_at_mut(&mut self, seq: i64) -> Option<&mut CreatedJob> {
+        self.created.get_mut(usize::try_from(seq.checked_sub(UNWRITTEN)?).ok()?)
+    }
+
+    /// Adds a job that is not written yet. If it is blocked, its blockers know of it.
+    pub(crate) fn create_job(&mut self, row: JobRow, created: CreatedJob) {
+        let waited_for: Vec<_> = match row.status {
+            Status::Blocked => created
+                .blockers
+                .iter()
+                .filter(|blocker| !blocker.resolved)
+                .map(|blocker| blocker.chain)
+                .collect(),
+            _ => Vec::new(),
+        };
+        for chain in &waited_for {
+            self.waiting.entry(*chain).or_default().insert(row.seq, row.id);
+        }
+        self.log.push(Before::Created { waited_for, seq: row.seq });
+        self.by_seq.insert(row.seq, row.id);
+        self.log.push(Before::Job(row.id, self.jobs.insert(row.id, row)));
+        self.created.push(created);
+    }
+
+    /// Changes a stored job.
+    pub(crate) fn put_job(&mut self, row: JobRow) {
+        if !Self::is_unwritten(row.seq) {
+            self.changed_jobs.insert(row.seq);
+        }
+        self.log.push(Before::Job(row.id, self.jobs.insert(row.id, row)));
+    }
+
+    /// Adds or changes a chain.
+    pub(crate) fn put_chain(&mut self, row: ChainRow) {
+        if !Self::is_unwritten(row.seq) {
+            self.changed_chains.insert(row.id);
+        }
+        self.log.push(Before::Chain(row.id, self.chains.insert(row.id, row)));
+    }
+
+    /// How the attempt of this fence ended, if it did so in this command.
+    pub(crate) fn end_of(&self, job: &JobRow, fence: Fence) -> Option<AttemptEnd> {
+        let closed = job.ended.filter(|_| job.fence == fence);
+        let put_back = || {
+            let mut attempts = self.attempts.iter();
+            attempts
+                .find(|(seq, record)| *seq == job.seq && record.fence == fence)
+                .map(|(_, record)| record.end)
+        };
+        closed.or_else(put_back)
+    }
+
+    /// The present state, to return to.
+    pub(crate) const fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Takes back what was created since the mark.
+    pub(crate) fn undo_to(&mut self, mark: usize) {
+        #[cfg(feature = "known-bad")]
+        if self.keeps_refused {
+            return;
+        }
+        for before in self.log.split_off(mark).into_iter().rev() {
+            match before {
+                Before::Job(id, row) => restore(&mut self.jobs, id, row),
+                Before::Chain(id, row) => restore(&mut self.chains, id, row),
+                Before::Key(entry, chain) => restore(&mut self.keys, entry, chain),
+                Before::Created { waited_for, seq } => {
+                    self.created.pop();
+                    self.by_seq.remove(&seq);
+                    for chain in waited_for {
+                        if let Some(jobs) = self.waiting.get_mut(&chain) {
+                            jobs.remove(&seq);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(feature = "known-bad")]
+impl Working {
+    /// Takes the keys as they were read earlier for the truth.
+    pub(crate) fn believe_keys(&mut self, early: Option<Self>) {
+        if let Some(early) = early {
+            self.keys = early.keys;
+        }
+    }
+
+    /// Takes the waits of jobs as they were read earlier for the truth.
+    pub(crate) fn believe_waits(&mut self, early: &Self) {
+        for (id, row) in &mut self.jobs {
+            row.waits = early.jobs.get(id).map_or(row.waits, |early| early.waits);
+        }
+    }
+}
+
+/// The place of a chain among those whose dependents are still to be resolved.
+pub(crate) fn ripple_place(row: &ChainRow) -> Option<(Timestamp, i64, ChainId)> {
+    row.closed.map(|closed| (closed.at, row.seq, row.id))
+}
+
+/// Puts back what a place held before.
+fn restore<K: Eq + std::hash::Hash, V>(places: &mut HashMap<K, V>, key: K, before: Option<V>) {
+    match before {
+        Some(value) => places.insert(key, value),
+        None => places.remove(&key),
+    };
+}
+
+/// Reads what a chain's latest job waits for.
+pub(crate) fn read_waits(rows: &[Row]) -> Result<HashMap<ChainId, Vec<ChainId>>> {
+    let mut waits: HashMap<ChainId, Vec<ChainId>> = HashMap::new();
+    for row in rows {
+        let waiting = ChainId::from_uuid(row.uuid("waiting")?);
+        waits.entry(waiting).or_default().push(ChainId::from_uuid(row.uuid("awaited")?));
+    }
+    Ok(waits)
+}

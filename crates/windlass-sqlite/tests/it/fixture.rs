@@ -1,0 +1,46 @@
+//! SQLite for the conformance suite: a file in a folder of its own, opened twice.
+
+use std::sync::Arc;
+
+use windlass_conformance::{Fixture, Subject};
+use windlass_core::{BoxFuture, Capabilities, Capability, ManualClock};
+use windlass_sqlite::{Options, SqliteStore};
+
+#[derive(Default)]
+pub(crate) struct Sqlite {
+    #[cfg(feature = "known-bad")]
+    pub(crate) known_bad: Option<windlass_sqlite::known_bad::KnownBad>,
+}
+
+impl Sqlite {
+    fn options(&self, folder: &tempfile::TempDir, clock: &Arc<ManualClock>) -> Options {
+        let options = Options::new(folder.path().join("jobs.db")).clock(clock.clone());
+        #[cfg(feature = "known-bad")]
+        if let Some(known_bad) = self.known_bad {
+            return options.known_bad(known_bad);
+        }
+        options
+    }
+}
+
+impl Fixture for Sqlite {
+    fn name(&self) -> &str {
+        "sqlite"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue)
+    }
+
+    fn open(&self) -> BoxFuture<'_, Subject> {
+        Box::pin(async {
+            let folder = tempfile::tempdir().expect("a temporary folder can be made");
+            let clock = Arc::new(ManualClock::default());
+            let open = || async {
+                let store = SqliteStore::open(self.options(&folder, &clock)).await;
+                Arc::new(store.expect("a new file can be opened"))
+            };
+            Subject::new(open().await, open().await, clock.clone()).keeping(folder)
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! The suite is checked: each store that is broken on purpose is caught.
+
+use windlass_conformance::run_cases;
+use windlass_sqlite::known_bad::KnownBad;
+
+use crate::fixture::Sqlite;
+
+/// Every one of these cases fails on the broken store.
+async fn check(known_bad: KnownBad, cases: &[&str]) {
+    let report = run_cases(&Sqlite { known_bad: Some(known_bad) }, cases).await;
+    let caught: Vec<_> = report.failed().map(|(case, _)| case.id).collect();
+    assert_eq!(caught, cases, "{known_bad:?} is not caught by each of these cases: {report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_ignores_the_fence_is_caught() {
+    let cases = ["renew.lost.taken_over", "stale.taken_over", "stale.same_worker", "stale.future_fence"];
+    check(KnownBad::FenceIgnored, &cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_looks_for_keys_too_early_is_caught() {
+    check(KnownBad::KeyNotUnique, &["race.key"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_looks_for_waits_too_early_is_caught() {
+    check(KnownBad::UnblockLost, &["race.fan_in"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_half_applies_a_refused_settlement_is_caught() {
+    check(KnownBad::SettleHalfApplied, &["chain.carried.refused"]).await;
+}

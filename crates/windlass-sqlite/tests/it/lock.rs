@@ -1,0 +1,80 @@
+//! The write lock: held by somebody else, waited for, given up.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use windlass_core::command::{Create, GetJobs, Reap, Types};
+use windlass_core::{ErrorKind, Millis, Store};
+use windlass_sqlite::SqliteStore;
+
+use crate::{File, new_chain, start, take};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_held_for_too_long_is_busy_and_hinders_no_look_up() {
+    let file = File::new();
+    let store = SqliteStore::open(file.options().busy_timeout(Duration::from_millis(50))).await.unwrap();
+    let (before, refused) = (new_chain(), new_chain());
+    start(&store, vec![before.clone()]).await;
+
+    let mut holder = file.connect().await;
+    sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
+    let error = store.create(Create { chains: vec![refused.clone()] }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    let jobs = vec![before.id.first_job(), refused.id.first_job()];
+    let found = store.get_jobs(GetJobs { jobs: jobs.clone() }).await.unwrap().jobs;
+    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false]);
+
+    sqlx::query("rollback").execute(&mut holder).await.unwrap();
+    start(&store, vec![refused]).await;
+    assert!(store.get_jobs(GetJobs { jobs }).await.unwrap().jobs.iter().all(Option::is_some));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reap_that_had_to_wait_leaves_owners_a_renewal_interval() {
+    let file = File::new();
+    let store = file.open().await;
+    start(&store, vec![new_chain()]).await;
+    assert_eq!(take(&store, 1).await.len(), 1);
+
+    let mut holder = file.connect().await;
+    sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
+    let renewal_interval = Millis::from_secs(20);
+    let reap = || Reap { types: Types::All, max: 10, except: Vec::new(), renewal_interval };
+    let mut waiting = store.reap(reap());
+    assert!(!is_ready(&mut waiting).await);
+    // The lease of a minute is over, but its owner had no chance to renew it.
+    file.clock.advance(Millis::from_secs(70));
+    sqlx::query("rollback").execute(&mut holder).await.unwrap();
+    assert_eq!(waiting.await.unwrap().reaped, []);
+
+    assert_eq!(store.reap(reap()).await.unwrap().reaped.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_command_leaves_the_store_usable() {
+    let file = File::new();
+    let store = file.open().await;
+    let mut holder = file.connect().await;
+    for polls in 1..30 {
+        let mut command = store.create(Create { chains: vec![new_chain()] });
+        for _ in 0..polls {
+            if is_ready(&mut command).await {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    // Nobody is left with the write lock.
+    sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
+    sqlx::query("rollback").execute(&mut holder).await.unwrap();
+    let last = new_chain();
+    start(&store, vec![last.clone()]).await;
+    assert!(store.get_jobs(GetJobs { jobs: vec![last.id.first_job()] }).await.unwrap().jobs[0].is_some());
+}
+
+/// Polls once.
+async fn is_ready<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> bool {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
+}

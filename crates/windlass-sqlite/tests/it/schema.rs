@@ -1,0 +1,27 @@
+//! `schema.sql` shows what the migrations come to.
+
+use sqlx::{Connection, Row};
+use windlass_sqlite::{Options, SqliteStore};
+
+#[tokio::test]
+async fn the_schema_is_the_one_in_the_golden_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = SqliteStore::open(Options::new(&path)).await.unwrap();
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    let mut connection = sqlx::sqlite::SqliteConnection::connect_with(&options).await.unwrap();
+    let all = "select sql from sqlite_schema where sql is not null and name not like 'sqlite_%' order by type desc, name";
+    let rows = sqlx::query(all).fetch_all(&mut connection).await.unwrap();
+    let schema: String = rows.iter().map(|row| format!("{};\n\n", row.get::<String, _>("sql"))).collect();
+    drop(store);
+
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(golden, &schema).unwrap();
+    }
+    let expected = std::fs::read_to_string(golden).unwrap();
+    assert_eq!(
+        schema, expected,
+        "the schema changed: run the test with UPDATE_GOLDEN=1 and look at the difference"
+    );
+}

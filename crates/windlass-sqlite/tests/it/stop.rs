@@ -1,0 +1,85 @@
+//! A job that was asked to stop. No command asks yet, so that the flag is set by hand.
+
+use windlass_core::command::{
+    Applied, GetChains, NextJob, Outcome, Reap, Renew, RenewLease, Renewed, Schedule, Settle, Settled,
+    Settlement, Types,
+};
+use windlass_core::{Chain, ClosedAs, ErrorText, JobId, LEASE_EXPIRED, Millis, Payload, Status, Store};
+use windlass_sqlite::SqliteStore;
+
+use crate::{File, new_chain, start, take};
+
+/// Settles a job that was asked to stop; gives its chain and the reply to the repeated settlement.
+async fn settle(outcome: Outcome) -> (Chain, Settled) {
+    let (_file, store, held) = asked_to_stop().await;
+    let settle = || Settle {
+        settlements: vec![Settlement { job: held.id, fence: held.fence, outcome: outcome.clone() }],
+    };
+    let lease = RenewLease { job: held.id, fence: held.fence, lease: Millis::from_secs(60) };
+    let renewed = store.renew(Renew { leases: vec![lease] }).await.unwrap().leases;
+    assert!(matches!(renewed[0], Renewed::Held { cancel_requested: true, .. }), "{renewed:?}");
+
+    let reply = store.settle(settle()).await.unwrap();
+    let Settled::Applied(Applied { job, next: None, .. }) = &reply.settled[0] else { panic!("{reply:?}") };
+    let chain = chain(&store, held.id).await;
+    assert_eq!((job.status, chain.latest.id), (chain.status(), held.id));
+    assert_eq!(Some(reply.ripple.closed[0].closed_as), chain.closed.map(|closed| closed.closed_as));
+    (chain, store.settle(settle()).await.unwrap().settled.remove(0))
+}
+
+async fn asked_to_stop() -> (File, SqliteStore, windlass_core::Job) {
+    let file = File::new();
+    let store = file.open().await;
+    start(&store, vec![new_chain()]).await;
+    let held = take(&store, 1).await.remove(0).job;
+    sqlx::query("update windlass_job set cancel_requested = 1")
+        .execute(&mut file.connect().await)
+        .await
+        .unwrap();
+    (file, store, held)
+}
+
+async fn chain(store: &SqliteStore, job: JobId) -> Chain {
+    let target = windlass_core::command::Target::Job(job);
+    store.get_chains(GetChains { chains: vec![target] }).await.unwrap().chains.remove(0).unwrap()
+}
+
+#[tokio::test]
+async fn what_would_go_on_is_cancelled() {
+    let error = || ErrorText::new("boom");
+    let next = NextJob { id: JobId::new(), job: new_chain().job };
+    for (outcome, kept) in [
+        (Outcome::Continue { next, create: vec![new_chain()] }, None),
+        (Outcome::Retry { schedule: Schedule::Now, error: error() }, Some(error())),
+        (Outcome::Reschedule { schedule: Schedule::Now, error: Some(error()) }, Some(error())),
+        (Outcome::Release, None),
+    ] {
+        let (chain, repeated) = settle(outcome).await;
+        assert_eq!((chain.status(), chain.latest.error), (Status::Cancelled, kept));
+        assert_eq!(repeated, Settled::AlreadyApplied);
+    }
+}
+
+#[tokio::test]
+async fn what_ends_anyway_stands() {
+    let complete =
+        Outcome::Complete { output: Payload::json("2").unwrap(), retention: None, create: Vec::new() };
+    assert_eq!(settle(complete).await.0.status(), Status::Completed);
+    let fail = Outcome::Fail { error: ErrorText::new("boom"), retention: None };
+    assert_eq!(settle(fail).await.0.status(), Status::Failed);
+}
+
+#[tokio::test]
+async fn a_lease_that_expires_cancels() {
+    let (file, store, held) = asked_to_stop().await;
+    file.clock.advance(Millis::from_secs(61));
+    let renewal_interval = Millis::from_secs(20);
+    let reap = Reap { types: Types::All, max: 10, except: Vec::new(), renewal_interval };
+    let reply = store.reap(reap).await.unwrap();
+    assert_eq!(reply.ripple.closed[0].closed_as, ClosedAs::Cancelled);
+    let chain = chain(&store, held.id).await;
+    assert_eq!(
+        (chain.status(), chain.latest.error),
+        (Status::Cancelled, Some(ErrorText::new(LEASE_EXPIRED)))
+    );
+}
