@@ -1,0 +1,5 @@
+-- Takes due jobs and leases them to a worker.
+
+local reply = acquire(request)
+commit()
+return cmsgpack.pack(reply)

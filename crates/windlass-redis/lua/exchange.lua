@@ -1,0 +1,6 @@
+-- Ends attempts, then takes due jobs.
+
+local settled = settle_all(request.settle.settlements)
+local acquired = acquire(request.acquire)
+commit()
+return cmsgpack.pack({ settle = settled, acquire = acquired })

@@ -1,0 +1,127 @@
+-- Takes due jobs and leases them to a worker.
+
+-- The order in which jobs are run.
+local function runs_before(left, right)
+  if left.priority ~= right.priority then
+    return left.priority > right.priority
+  elseif left.due ~= right.due then
+    return left.due < right.due
+  end
+  return left.seq < right.seq
+end
+
+-- The jobs that this very request took and that are still held under it.
+local function taken_before(id)
+  local taken = {}
+  for _, member_id in ipairs(read('SMEMBERS', name('request', id))) do
+    local row = must(job(member_id), 'job ' .. member_id)
+    if row.request == id then
+      taken[#taken + 1] = row
+    end
+  end
+  table.sort(taken, runs_before)
+  return taken
+end
+
+-- The priorities of a type that have pending jobs, as stored and as staged.
+local function priorities(job_type)
+  local found = {}
+  for _, priority in ipairs(stored_priorities(job_type)) do
+    found[priority] = true
+  end
+  for priority, staged in pairs(lanes_by_type[job_type] or {}) do
+    found[priority] = found[priority] or staged.listed
+  end
+  return found
+end
+
+-- The lanes of all types that are asked for, by priority, highest first: `{ priority, lanes }` each.
+local function levels(types)
+  local by_priority, list = {}, {}
+  for _, quota in ipairs(types) do
+    quota.left = quota.max
+    for priority in pairs(priorities(quota.type)) do
+      if not by_priority[priority] then
+        by_priority[priority] = { priority = priority, lanes = {} }
+        list[#list + 1] = by_priority[priority]
+      end
+      local lanes = by_priority[priority].lanes
+      lanes[#lanes + 1] = { quota = quota, jobs = lane(quota.type, priority) }
+    end
+  end
+  table.sort(list, function(left, right) return left.priority > right.priority end)
+  return list
+end
+
+-- The lane of a level whose head comes first, of those that are due and within their quota; and that head.
+local function first_lane(lanes)
+  local found, head
+  for _, candidate in ipairs(lanes) do
+    local entry = candidate.quota.left > 0 and first(candidate.jobs) or nil
+    if entry and entry.score <= now and (not head or before(entry, head)) then
+      found, head = candidate, entry
+    end
+  end
+  return found, head
+end
+
+local function lease(row, asked, quota)
+  displace(row)
+  set(row, 'status', 'running')
+  set(row, 'attempt', row.attempt + 1)
+  set(row, 'fence', row.fence + 1)
+  set(row, 'version', row.version + 1)
+  set(row, 'started', now)
+  set(row, 'worker', asked.worker)
+  set(row, 'request', asked.request)
+  set(row, 'lease_until', after(now, quota.lease))
+  set(row, 'ended_as', nil)
+  place(row)
+end
+
+local function take(asked)
+  local taken = {}
+  for _, level in ipairs(levels(asked.types)) do
+    while #taken < asked.max do
+      local found, head = first_lane(level.lanes)
+      if not found then
+        break
+      end
+      local row = must(job(id_of(head)), 'job ' .. id_of(head))
+      lease(row, asked, found.quota)
+      found.quota.left = found.quota.left - 1
+      taken[#taken + 1] = row
+    end
+  end
+  return taken
+end
+
+-- What the blockers of a job gave.
+local function outputs(row)
+  local list = {}
+  for _, blocker in ipairs(blockers(row)) do
+    local blocking = chain(blocker.chain)
+    if blocking then
+      local last = latest(blocking)
+      list[#list + 1] = {
+        chain = blocking.id, chain_type = blocking.chain_type, type = last.type, status = last.status,
+        output = text(last, 'output'), error = text(last, 'error'),
+      }
+    end
+  end
+  return list
+end
+
+local function acquire(asked)
+  ripple()
+  local taken, replies = taken_before(asked.request), {}
+  if not taken[1] then
+    taken = take(asked)
+  end
+  for at, row in ipairs(taken) do
+    local of = must(chain(row.chain), 'chain ' .. row.chain)
+    replies[at] = { job = view(row), key = of.key, chain_trace = of.chain_trace, blockers = outputs(row) }
+  end
+  return { jobs = replies, ripple = take_report(), now = now }
+end
+

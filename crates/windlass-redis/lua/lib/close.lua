@@ -1,0 +1,84 @@
+-- The end of attempts, jobs and chains.
+
+local BLOCKER_FAILED = 'a blocker chain did not complete: '
+
+-- What a command did beside what it was asked for: jobs that it unblocked, and chains that it closed.
+local report = { unblocked = {}, closed = {} }
+
+-- The report so far. The next one starts anew.
+local function take_report()
+  local taken = report
+  report = { unblocked = {}, closed = {} }
+  return taken
+end
+
+-- Closes a job, by the worker of its latest attempt or by nobody.
+local function close_job(row, closed_as, ended_as, closed_by)
+  displace(row)
+  set(row, 'status', closed_as)
+  set(row, 'closed', now)
+  set(row, 'closed_by', closed_by)
+  set(row, 'ended_as', ended_as)
+  set(row, 'version', row.version + 1)
+  set(row, 'request', nil)
+  set(row, 'lease_until', nil)
+  -- A failed job may be retried, and needs its blockers then.
+  if closed_as ~= 'failed' then
+    need(row, -1)
+  end
+end
+
+-- Puts a running job back to be run again. Only retries and reaped leases count as attempts.
+local function put_back(row, due, error_text, ended_as)
+  remember(row, ended_as, error_text)
+  displace(row)
+  if ended_as == 'rescheduled' or ended_as == 'released' then
+    set(row, 'attempt', math.max(row.attempt - 1, 0))
+  end
+  set(row, 'status', 'pending')
+  set(row, 'due', due)
+  set(row, 'version', row.version + 1)
+  set(row, 'request', nil)
+  set(row, 'lease_until', nil)
+  if error_text then
+    set_text(row, 'error', error_text)
+  end
+  place(row)
+end
+
+-- Whether a job waits that the end of this chain concerns.
+local function has_dependents(of)
+  return first(waiting(of.id, 'eager')) or (of.closed_as == 'completed' and first(waiting(of.id, 'wait')))
+end
+
+-- Closes a chain whose latest job has just been closed. Jobs that wait for it are left to `ripple`.
+local function close_chain(of, closed_as, retention)
+  set(of, 'closed_as', closed_as)
+  set(of, 'chain_closed', now)
+  set(of, 'retain_until', after(now, retention or of['keep_' .. closed_as]))
+  if of.trim_at then
+    trim_at(of, nil)
+  end
+  if of.held and not holds(of.hold, closed_as) then
+    free_key(of)
+  end
+  if of.needed == 0 then
+    add(leaving(), leaves_at(of), member(of))
+  elseif has_dependents(of) then
+    add(rippling(), now, member(of))
+  end
+end
+
+local function report_closed(of)
+  report.closed[#report.closed + 1] =
+    { chain = of.id, chain_type = of.chain_type, job = of.latest, closed_as = of.closed_as }
+end
+
+-- Closes a job and its chain.
+local function finish(row, closed_as, ended_as, closed_by, retention)
+  local of = must(chain(row.chain), 'chain ' .. row.chain)
+  close_job(row, closed_as, ended_as, closed_by)
+  close_chain(of, closed_as, retention)
+  report_closed(of)
+end
+

@@ -1,0 +1,221 @@
+-- Places: the indexes that a row stands in, by its status.
+
+local REPEAT_WINDOW = 600000
+local HISTORY_MAX = 20
+
+-- Of rows in their order of creation: sorts like their number, which has as many digits as a number can have here.
+local function member(row)
+  return string.format('%016.0f', row.seq) .. row.id
+end
+
+local function id_of(entry)
+  return string.sub(entry.member, 17)
+end
+
+-- The lanes that this script has to do with, by type and priority.
+local lanes_by_type = {}
+
+-- Pending jobs of a type and priority, by due time. A type's name has no control character, so that NUL ends it.
+local function lane(job_type, priority)
+  local lanes = lanes_by_type[job_type] or {}
+  lanes_by_type[job_type] = lanes
+  lanes[priority] = lanes[priority]
+    or index(name('pending', priority .. ':' .. job_type), tag .. ':lanes', job_type .. '\0' .. priority)
+  return lanes[priority]
+end
+
+-- The priorities of a type that have pending jobs, as they are stored.
+local function stored_priorities(job_type)
+  local found, prefix = {}, job_type .. '\0'
+  for at, listed in ipairs(read('ZRANGEBYLEX', tag .. ':lanes', '[' .. prefix, '(' .. job_type .. '\1')) do
+    found[at] = tonumber(string.sub(listed, #prefix + 1))
+  end
+  return found
+end
+
+-- Running jobs of a type, by the end of their lease.
+local function running(job_type)
+  return index(name('running', job_type), tag .. ':busy', job_type)
+end
+
+-- Blocked jobs that wait for a chain: those that its failure leaves waiting, and those that it does not.
+local function waiting(chain_id, policy)
+  return index(name(policy == 'wait' and 'patient' or 'eager', chain_id))
+end
+
+-- Closed chains that nobody needs, by the time they may leave.
+local function leaving()
+  return index(tag .. ':leaving')
+end
+
+-- Open chains by the time their oldest inner job may leave.
+local function trimming()
+  return index(tag .. ':trimming')
+end
+
+-- Closed chains whose dependents are still to be resolved, by the time they closed.
+local function rippling()
+  return index(tag .. ':rippling')
+end
+
+-- Puts a row into the indexes of its status.
+local function place(row)
+  if row.status == 'pending' then
+    add(lane(row.type, row.priority), row.due, member(row))
+  elseif row.status == 'running' then
+    add(running(row.type), row.lease_until, member(row))
+    stage('SADD', name('request', row.request), row.id)
+  elseif row.status == 'blocked' then
+    for id in pairs(open_waits(row)) do
+      add(waiting(id, row.on_failure), row.seq, row.id)
+    end
+  end
+end
+
+-- Takes a row out of the indexes of its status, before that changes.
+local function displace(row)
+  if row.status == 'pending' then
+    remove(lane(row.type, row.priority), member(row))
+  elseif row.status == 'running' then
+    remove(running(row.type), member(row))
+    stage('SREM', name('request', row.request), row.id)
+  elseif row.status == 'blocked' then
+    for id in pairs(open_waits(row)) do
+      remove(waiting(id, row.on_failure), row.id)
+    end
+  end
+end
+
+-- When a closed chain may leave.
+local function leaves_at(of)
+  return math.max(of.retain_until, after(of.chain_closed, REPEAT_WINDOW))
+end
+
+-- Counts the row's blockers as needed, or no longer. A closed chain leaves only while nobody needs it.
+local function need(row, count)
+  for _, blocker in ipairs(blockers(row)) do
+    local blocking = chain(blocker.chain)
+    if blocking then
+      local former = blocking.needed
+      set(blocking, 'needed', former + count)
+      if blocking.closed_as and former == 0 then
+        remove(leaving(), member(blocking))
+      elseif blocking.closed_as and blocking.needed == 0 then
+        add(leaving(), leaves_at(blocking), member(blocking))
+      end
+    end
+  end
+end
+
+-- Notes when the oldest inner job of a chain may leave, or that there is none.
+local function trim_at(of, inner)
+  if of.trim_at then
+    remove(trimming(), of.id)
+  end
+  local time = nil
+  if inner and not of.closed_as then
+    time = after(inner.closed, math.max(of.keep_completed, REPEAT_WINDOW))
+    add(trimming(), time, of.id)
+  end
+  set(of, 'trim_at', time)
+end
+
+-- Keys are fields of one hash: type and key, with the type's length in front.
+local key_holders = {}
+
+local function key_field(job_type, key)
+  return #job_type .. ':' .. job_type .. key
+end
+
+-- The row of the chain that a key points at, whether or not it holds it still.
+local function pointed_at(field)
+  if key_holders[field] == nil then
+    key_holders[field] = read('HGET', tag .. ':keys', field)
+  end
+  return key_holders[field] and chain(key_holders[field])
+end
+
+local function point(field, id)
+  set(key_holders, field, id)
+  if id then
+    stage('HSET', tag .. ':keys', field, id)
+  else
+    stage('HDEL', tag .. ':keys', field)
+  end
+end
+
+local HOLDS = {
+  open = {},
+  completed = { completed = true },
+  completed_or_failed = { completed = true, failed = true },
+  any = { completed = true, failed = true, cancelled = true },
+}
+
+local function holds(hold, closed_as)
+  return HOLDS[hold][closed_as] or false
+end
+
+-- The row of the chain that holds a key now, or nil.
+local function holder(job_type, key)
+  local found = pointed_at(key_field(job_type, key))
+  if not found or not found.held then
+    return nil
+  end
+  local within = not found.window or now < after(found.created, found.window)
+  local by_outcome = not found.closed_as or (holds(found.hold, found.closed_as) and now < found.retain_until)
+  return within and by_outcome and found or nil
+end
+
+-- Takes its key from a chain.
+local function free_key(of)
+  if of.held then
+    set(of, 'held', nil)
+    point(key_field(of.chain_type, of.key), false)
+  end
+end
+
+-- Adds the running attempt of a row to its history, as ended now.
+local function remember(row, ended_as, error_text)
+  local record = {
+    attempt = row.attempt, fence = row.fence, worker = row.worker, started = row.started, ended = now,
+    ended_as = ended_as, error = error_text,
+  }
+  local key = name('history', row.id)
+  stage('RPUSH', key, cmsgpack.pack(record))
+  stage('LTRIM', key, -HISTORY_MAX, -1)
+  set(row, 'remembered', { fence = row.fence, ended_as = ended_as })
+end
+
+-- How the attempt of a fence ended, as far as is remembered.
+local function end_of(row, fence)
+  if row.fence == fence and row.ended_as then
+    return row.ended_as
+  end
+  if row.remembered and row.remembered.fence == fence then
+    return row.remembered.ended_as
+  end
+  for _, packed in ipairs(read('LRANGE', name('history', row.id), 0, -1)) do
+    local record = cmsgpack.unpack(packed)
+    if record.fence == fence then
+      return record.ended_as
+    end
+  end
+  return nil
+end
+
+-- The row of a job that runs under this fence; or nil and why the attempt no longer holds it.
+local function held(id, fence)
+  local row = job(id)
+  if not row then
+    return nil, 'not_found'
+  elseif row.status == 'running' then
+    if row.fence == fence then
+      return row
+    end
+    return nil, 'taken_over'
+  elseif row.status == 'pending' or row.status == 'blocked' then
+    return nil, 'requeued'
+  end
+  return nil, row.status
+end
+

@@ -1,0 +1,175 @@
+-- Ends attempts.
+
+local CYCLE_SEARCH_MAX = 1000
+
+-- How an attempt that was settled so may have ended. A retry after the last attempt fails the job, and what would go
+-- on after a request to cancel is cancelled.
+local ENDS = {
+  complete = { completed = true },
+  continue = { continued = true, cancelled = true },
+  retry = { retried = true, failed = true, cancelled = true },
+  reschedule = { rescheduled = true, cancelled = true },
+  fail = { failed = true },
+  release = { released = true, cancelled = true },
+}
+
+local function applied(row)
+  return { job = placed(row), created = {} }
+end
+
+-- Closes the job by the worker that ran it, and its chain.
+local function close(row, closed_as, ended_as, retention)
+  finish(row, closed_as, ended_as, row.worker, retention)
+  return applied(row)
+end
+
+local function fail(row, error_text, retention)
+  set_text(row, 'error', error_text)
+  return close(row, 'failed', 'failed', retention)
+end
+
+local function requeue(row, due, error_text, ended_as)
+  put_back(row, due, error_text, ended_as)
+  return applied(row)
+end
+
+-- Creates the chains that a settlement carries; or nil and the refusal of the first that is refused.
+local function create_carried(list, aliases)
+  local created = {}
+  for at, new in ipairs(list) do
+    created[at] = create_chain(new, aliases)
+    if created[at].refused then
+      return nil, created[at].refused
+    end
+  end
+  return created
+end
+
+-- Whether a chain waits, directly or through others, for the one that is sought, as far as a bounded search shows.
+local function reaches(from, sought)
+  local queue, seen, count = { from }, { [from] = true }, 1
+  while queue[1] do
+    local id = table.remove(queue)
+    if id == sought then
+      return true
+    end
+    local found = chain(id)
+    local last = found and latest(found)
+    if last and last.status == 'blocked' then
+      local open = open_waits(last)
+      for _, blocker in ipairs(blockers(last)) do
+        if open[blocker.chain] and count < CYCLE_SEARCH_MAX and not seen[blocker.chain] then
+          seen[blocker.chain] = true
+          count = count + 1
+          queue[#queue + 1] = blocker.chain
+        end
+      end
+    end
+  end
+  return false
+end
+
+-- Completes the job without an output and adds the next one to its chain.
+local function continue_chain(row, item)
+  local aliases = {}
+  local created, refused = create_carried(item.create, aliases)
+  if not created then
+    return nil, refused
+  end
+  if job(item.next.id) then
+    return nil, { why = 'id_taken' }
+  end
+  local list, missing = resolve_blockers(item.next.blockers, aliases)
+  if not list then
+    return nil, missing
+  end
+  for _, blocker in ipairs(list) do
+    if reaches(blocker.chain, row.chain) then
+      return nil, { why = 'waits_for_itself', chain = blocker.chain }
+    end
+  end
+  local of = must(chain(row.chain), 'chain ' .. row.chain)
+  set_text(row, 'error', nil)
+  close_job(row, 'completed', 'continued', row.worker)
+  local next_job =
+    insert_job(item.next, list, { chain = of.id, chain_type = of.chain_type, index = row.index + 1 })
+  stage('ZADD', name('jobs', of.id), next_job.index, next_job.id)
+  set(of, 'latest', next_job.id)
+  set(of, 'latest_index', next_job.index)
+  if row.index > 0 and not of.trim_at then
+    trim_at(of, row)
+  end
+  if next_job.status == 'failed' then
+    close_chain(of, 'failed')
+    report_closed(of)
+  end
+  return { job = placed(row), next = placed(next_job), created = created }
+end
+
+local OUTCOMES = {
+  complete = function(row, item)
+    local created, refused = create_carried(item.create, {})
+    if not created then
+      return nil, refused
+    end
+    set_text(row, 'output', ARGV[item.output])
+    set_text(row, 'error', nil)
+    local reply = close(row, 'completed', 'completed', item.retention)
+    reply.created = created
+    return reply
+  end,
+  continue = continue_chain,
+  retry = function(row, item)
+    if row.max_attempts and row.attempt >= row.max_attempts then
+      return fail(row, item.error)
+    end
+    return requeue(row, due_at(item), item.error, 'retried')
+  end,
+  reschedule = function(row, item)
+    return requeue(row, due_at(item), item.error, 'rescheduled')
+  end,
+  fail = function(row, item)
+    return fail(row, item.error, item.retention)
+  end,
+  release = function(row)
+    return requeue(row, row.due, nil, 'released')
+  end,
+}
+
+local function apply(row, item)
+  if row.cancel and item.outcome ~= 'complete' and item.outcome ~= 'fail' then
+    if item.error then
+      set_text(row, 'error', item.error)
+    end
+    return close(row, 'cancelled', 'cancelled')
+  end
+  return OUTCOMES[item.outcome](row, item)
+end
+
+local function settle(item)
+  local row, lost = held(item.job, item.fence)
+  if not row then
+    local ended_as = lost ~= 'not_found' and end_of(job(item.job), item.fence)
+    return ended_as and ENDS[item.outcome][ended_as] and 'already_applied' or { lost = lost }
+  end
+  if item.invalid then
+    return { refused = { why = 'invalid' } }
+  end
+  local before_item = mark()
+  local reply, refused = apply(row, item)
+  if not reply then
+    undo(before_item)
+    return { refused = refused }
+  end
+  return { applied = reply }
+end
+
+local function settle_all(settlements)
+  local replies = {}
+  for at, item in ipairs(settlements) do
+    replies[at] = settle(item)
+  end
+  ripple()
+  return { settled = replies, ripple = take_report() }
+end
+

@@ -1,0 +1,5 @@
+-- Ends attempts.
+
+local reply = settle_all(request.settlements)
+commit()
+return cmsgpack.pack(reply)

@@ -1,0 +1,43 @@
+//! What the server says, in the words of the contract.
+
+use redis::{ErrorKind as DriverKind, RedisError, ServerErrorKind};
+use windlass_core::{Error, ErrorKind};
+
+/// The driver's error with its cure.
+pub(crate) fn from_driver(error: RedisError) -> Error {
+    let (kind, cure) = cure(&error);
+    Error::new(kind, format!("the Redis server: {error}: {cure}")).with_source(error)
+}
+
+/// Something stored or answered that this code cannot have written.
+pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("{what}: something else has written under this namespace; look at it before going on"),
+    )
+}
+
+fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
+    match (error.kind(), error.code()) {
+        (DriverKind::Server(ServerErrorKind::BusyLoading), _) => {
+            (ErrorKind::Unavailable, "it loads its data; try again")
+        }
+        (DriverKind::Server(ServerErrorKind::ReadOnly), _) => {
+            (ErrorKind::Unavailable, "it is a replica; connect to the primary")
+        }
+        (DriverKind::Server(ServerErrorKind::NoPerm), _) | (DriverKind::AuthenticationFailed, _) => {
+            (ErrorKind::Unavailable, "allow this user scripts and the keys `{windlass:*`")
+        }
+        (_, Some("OOM")) => (ErrorKind::Unavailable, "it is out of memory; raise `maxmemory` or expire more"),
+        (_, Some("BUSY")) => (ErrorKind::Busy, "a script of somebody's runs for too long; try again"),
+        (_, Some("WRONGTYPE")) => (
+            ErrorKind::Corrupt,
+            "something else has written under this namespace; nothing was changed, look at the key",
+        ),
+        (DriverKind::Server(ServerErrorKind::ResponseError), _) => {
+            (ErrorKind::Corrupt, "a script stopped; nothing of this call was written, look at what is stored")
+        }
+        (DriverKind::InvalidClientConfig, _) => (ErrorKind::Invalid, "mend the URL"),
+        _ => (ErrorKind::Unavailable, "try again when it can be reached; the command is safe to repeat"),
+    }
+}

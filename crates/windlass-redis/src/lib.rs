@@ -1,0 +1,79 @@
+//! Windlass on Redis and Valkey: the store contract as batch scripts.
+//!
+//! ```no_run
+//! # async fn open() -> windlass_core::Result<()> {
+//! use windlass_redis::{Options, RedisStore};
+//!
+//! let store = RedisStore::open("redis://127.0.0.1/", Options::default().namespace("jobs")).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! Every command is one call of one script, whatever the number of its items; Redis runs scripts one after the other.
+//! A script decides everything first and writes last, so that a command happens whole or not at all: one that is
+//! stopped by something unexpected, such as a key that somebody else has overwritten, has written nothing. Time is the
+//! server's, read once for each command. Only [`erase`](windlass_core::Store::erase) is several calls; nobody should use
+//! the namespace meanwhile.
+//!
+//! # Where things are
+//!
+//! All keys of a namespace begin with `{windlass:<namespace>}:`. The braces make that the hash tag: in a cluster one
+//! shard has the whole namespace, and another namespace may be on another shard. What users choose (names of types,
+//! keys) stands only at the end of a key's name, or inside a value.
+//!
+//! | key | what |
+//! |---|---|
+//! | `job:<id>` | hash: a job; a chain's first job carries the chain's facts too |
+//! | `jobs:<chain>` | sorted set: the chain's jobs but the first, by place |
+//! | `waits:<job>` | set: the chains that the job still waits for |
+//! | `history:<job>` | list: ended attempts |
+//! | `patient:<chain>`, `eager:<chain>` | sorted sets: blocked jobs that wait for the chain, by order of creation; those that its failure leaves waiting, and the others |
+//! | `dependents:<chain>` | sorted set: all jobs that wait or waited for it |
+//! | `pending:<priority>:<type>` | sorted set: pending jobs by due time |
+//! | `running:<type>` | sorted set: running jobs by the end of their lease |
+//! | `lanes`, `busy` | sorted sets: which of the two above there are |
+//! | `request:<id>` | set: the jobs that an acquire took and still holds |
+//! | `keys` | hash: the chain that each deduplication key points at |
+//! | `rippling` | sorted set: closed chains with dependents left to resolve |
+//! | `leaving`, `trimming` | sorted sets: what leaves when |
+//! | `seq` | how many jobs were ever created |
+//!
+//! Nothing has a time to live of Redis' own; [`expire`](windlass_core::Store::expire) removes what is kept no longer.
+//!
+//! # What is promised
+//!
+//! - An acknowledged write is as durable as the server is set up to be.
+//!   [`Durability`](windlass_core::command::Durability) is `Buffered` when its append-only file was on as the store was opened,
+//!   else `Volatile`.
+//! - Replication is asynchronous: a failover can lose the last acknowledged writes, and with them jobs, completions and
+//!   fences. What is then read is an earlier state, consistent in itself, because replicas get each script's writes as one.
+//! - The server must not evict: use `maxmemory-policy noeviction`. Under another policy it may remove jobs when its memory is
+//!   full.
+//! - Scripts need Redis 7.0 or later, or a Valkey that does what it does; they are tested on Redis 7.0.
+//!
+//! # Limits
+//!
+//! A namespace has up to 64 bytes ([`NAMESPACE_MAX_BYTES`]) and lives on one shard. The server does nothing else while a
+//! script runs; the limits of [`windlass_core::limit`] bound how long that is.
+
+mod error;
+mod row;
+mod script;
+mod store;
+mod wire;
+
+mod acquire;
+mod create;
+mod expire;
+mod get;
+mod reap;
+mod settle;
+
+#[cfg(feature = "known-bad")]
+#[doc(hidden)]
+pub mod known_bad;
+
+pub use script::Connection;
+pub use store::{NAMESPACE_MAX_BYTES, Options, RedisStore};

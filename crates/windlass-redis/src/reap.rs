@@ -1,0 +1,59 @@
+//! Putting jobs back whose lease expired.
+
+use serde::{Deserialize, Serialize};
+use windlass_core::command::{Reap, ReapReply, Reaped};
+use windlass_core::{Result, Timestamp, TypeName, WorkerId};
+
+use crate::store::RedisStore;
+use crate::wire::{Payloads, PlacedIn, Read, RippleIn, type_names};
+
+#[derive(Debug, Serialize)]
+struct ReapOut<'a> {
+    now: Option<i64>,
+    types: Option<Vec<&'a str>>,
+    max: u32,
+    except: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReapIn {
+    reaped: Vec<ReapedIn>,
+    ripple: RippleIn,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReapedIn {
+    job: PlacedIn,
+    #[serde(rename = "type")]
+    job_type: Read<TypeName>,
+    chain_type: Read<TypeName>,
+    attempt: u32,
+    worker: Read<WorkerId>,
+    lease_until: Read<Timestamp>,
+}
+
+impl From<ReapedIn> for Reaped {
+    fn from(reaped: ReapedIn) -> Self {
+        Self {
+            job: reaped.job.into(),
+            job_type: reaped.job_type.0,
+            chain_type: reaped.chain_type.0,
+            attempt: reaped.attempt,
+            worker: reaped.worker.0,
+            lease_until: reaped.lease_until.0,
+        }
+    }
+}
+
+impl RedisStore {
+    pub(crate) async fn run_reap(&self, request: Reap) -> Result<ReapReply> {
+        request.check()?;
+        let except = request.except.iter().map(ToString::to_string).collect();
+        let out = ReapOut { now: self.time(), types: type_names(&request.types), max: request.max, except };
+        let reply: ReapIn = self.write(&self.scripts().reap, &out, Payloads::default()).await?;
+        Ok(ReapReply {
+            reaped: reply.reaped.into_iter().map(Reaped::from).collect(),
+            ripple: reply.ripple.into(),
+        })
+    }
+}

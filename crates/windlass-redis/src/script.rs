@@ -1,0 +1,194 @@
+//! The scripts: their texts, and how they are called.
+
+use redis::Script;
+use redis::aio::{ConnectionLike, ConnectionManager, MultiplexedConnection};
+use redis::{Cmd, Pipeline, RedisFuture, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_core::Result;
+
+use crate::error::{corrupt, from_driver};
+use crate::wire::Payloads;
+
+/// Where scripts are sent.
+///
+/// Both kinds are cheap to clone and share one connection. A [`ConnectionManager`] connects again by itself; a
+/// [`MultiplexedConnection`] does not, and leaves that to whoever gave it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Connection {
+    /// One that connects again by itself.
+    Manager(ConnectionManager),
+    /// One that does not.
+    Multiplexed(MultiplexedConnection),
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Manager(_) => "Connection::Manager",
+            Self::Multiplexed(_) => "Connection::Multiplexed",
+        })
+    }
+}
+
+impl From<ConnectionManager> for Connection {
+    fn from(connection: ConnectionManager) -> Self {
+        Self::Manager(connection)
+    }
+}
+
+impl From<MultiplexedConnection> for Connection {
+    fn from(connection: MultiplexedConnection) -> Self {
+        Self::Multiplexed(connection)
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::Manager(connection) => connection.req_packed_command(command),
+            Self::Multiplexed(connection) => connection.req_packed_command(command),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::Manager(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::Multiplexed(connection) => connection.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::Manager(connection) => connection.get_db(),
+            Self::Multiplexed(connection) => connection.get_db(),
+        }
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident: $($library:ident)*,)*) => {
+        /// The text of every script, its libraries in front, by the name of its command.
+        pub(crate) const TEXTS: &[(&str, &str)] = &[$((
+            stringify!($name),
+            concat!(
+                $(include_str!(concat!("../lua/lib/", stringify!($library), ".lua")),)*
+                include_str!(concat!("../lua/", stringify!($name), ".lua")),
+            ),
+        ),)*];
+
+        /// The scripts, one for each command.
+        #[derive(Debug)]
+        pub(crate) struct Scripts { $(pub(crate) $name: Call,)* }
+
+        impl Scripts {
+            /// All scripts, each made of the command's name and its text.
+            pub(crate) fn new(make: impl Fn(&str, &str) -> Call) -> Self {
+                let mut calls = TEXTS.iter().map(|(name, text)| make(name, text));
+                Self { $($name: calls.next().expect(concat!("a text for ", stringify!($name))),)* }
+            }
+        }
+    };
+}
+scripts! {
+    create: stage row place close create,
+    acquire: stage row place close ripple acquire,
+    renew: stage row place,
+    settle: stage row place close ripple create settle,
+    exchange: stage row place close ripple create settle acquire,
+    reap: stage row place close ripple,
+    next_due: stage row place,
+    expire: stage row place,
+    get_chains: stage row place,
+    get_jobs: stage row place,
+}
+
+/// How a command is carried out.
+#[derive(Debug)]
+pub(crate) struct Call {
+    script: Script,
+    /// Called first, with the same arguments; its reply becomes the last argument of the script. A store that keeps its
+    /// promises needs no such thing: it is for those that are wrong on purpose.
+    look: Option<Script>,
+}
+
+impl Call {
+    /// One script and nothing before it.
+    pub(crate) fn new(text: &str) -> Self {
+        Self { script: Script::new(text), look: None }
+    }
+
+    /// The same after a look.
+    #[cfg_attr(not(feature = "known-bad"), expect(dead_code, reason = "good stores do not look first"))]
+    pub(crate) fn after_look(mut self, text: &str) -> Self {
+        self.look = Some(Script::new(text));
+        self
+    }
+
+    /// Carries the command out. A server that does not know the script (yet, or any more) is given it.
+    ///
+    /// The request travels as one MessagePack map; payloads travel beside it, as arguments of their own, because the
+    /// server's MessagePack reads no binary strings, and so that they are not copied once more.
+    pub(crate) async fn run<A: Serialize, R: DeserializeOwned>(
+        &self,
+        connection: &mut Connection,
+        tag: &str,
+        request: &A,
+        payloads: Payloads,
+    ) -> Result<R> {
+        let mut arguments = vec![rmp_serde::to_vec_named(request).map_err(corrupt)?];
+        arguments.extend(payloads.into_arguments());
+        if let Some(look) = &self.look {
+            arguments.push(send(connection, look, tag, &arguments).await?);
+        }
+        let reply = send(connection, &self.script, tag, &arguments).await?;
+        rmp_serde::from_slice(&reply)
+            .map_err(|error| corrupt(format!("a script's reply cannot be read ({error})")))
+    }
+}
+
+async fn send(
+    connection: &mut Connection,
+    script: &Script,
+    tag: &str,
+    arguments: &[Vec<u8>],
+) -> Result<Vec<u8>> {
+    script.key(tag).arg(arguments).invoke_async(connection).await.map_err(from_driver)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use redis::Client;
+    use windlass_testkit::RedisServer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_script_loads() {
+        let server = RedisServer::start().await;
+        let client = Client::open(server.url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        for (name, text) in TEXTS {
+            let loaded = Script::new(text).load_async(&mut connection).await;
+            assert!(loaded.is_ok(), "{name}: {loaded:?}");
+        }
+    }
+
+    #[test]
+    fn every_file_is_a_script() {
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua")).unwrap();
+        let files = files.filter_map(|file| {
+            file.unwrap().file_name().into_string().unwrap().strip_suffix(".lua").map(str::to_owned)
+        });
+        let names: BTreeSet<_> = TEXTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(files.collect::<BTreeSet<_>>(), names);
+    }
+}

@@ -1,0 +1,294 @@
+//! The store.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, InfoDict};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use windlass_core::command::{
+    Acquire, AcquireReply, Create, CreateReply, Durability, Exchange, ExchangeReply, Expire, ExpireReply,
+    GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Reap, ReapReply, Renew,
+    RenewReply, Settle, SettleReply,
+};
+use windlass_core::{BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Result, Store};
+
+use crate::error::from_driver;
+use crate::script::{Call, Connection, Scripts};
+use crate::wire::Payloads;
+
+/// The longest namespace, in bytes.
+pub const NAMESPACE_MAX_BYTES: usize = 64;
+
+/// How many keys a step of [`erase`](Store::erase) looks at.
+const ERASE_STEP: usize = 1_000;
+
+/// How a [`RedisStore`] is opened.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing before a store is opened with them"]
+pub struct Options {
+    namespace: String,
+    clock: Option<Arc<dyn Clock>>,
+    response_timeout: Duration,
+}
+
+impl Default for Options {
+    /// The namespace `default`, the server's clock, and 30 seconds for an answer.
+    fn default() -> Self {
+        Self { namespace: "default".to_owned(), clock: None, response_timeout: Duration::from_secs(30) }
+    }
+}
+
+impl Options {
+    /// The part of the server that this store uses: 1 to 64 of `a-z`, `0-9`, `_` and `-`. All its keys begin with
+    /// `{windlass:<namespace>}:`.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Another clock than the server's, for tests. All stores on one namespace need the same one.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// How long to wait for the server's answer to a command. Later it counts as unreachable. A connection that the
+    /// caller brings has its own limit.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+}
+
+/// A store on a Redis or Valkey server. See the [crate's page](crate).
+pub struct RedisStore {
+    /// None once the store is closed.
+    connection: RwLock<Option<Connection>>,
+    scripts: Scripts,
+    /// What all keys begin with: the hash tag of the namespace.
+    tag: String,
+    clock: Option<Arc<dyn Clock>>,
+    durability: Durability,
+    round_trips: AtomicU64,
+    commits: AtomicU64,
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("tag", &self.tag)
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// What it can do beyond what every store can.
+    pub const CAPABILITIES: Capabilities =
+        Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue);
+
+    /// Connects to a server: `redis://host:port/database`. The connection comes back by itself after a failure.
+    pub async fn open(url: &str, options: Options) -> Result<Self> {
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(options.response_timeout))
+            .set_number_of_retries(2);
+        let client = Client::open(url).map_err(from_driver)?;
+        let connection = ConnectionManager::new_with_config(client, config).await.map_err(from_driver)?;
+        Self::with_connection(connection, options).await
+    }
+
+    /// Uses a connection that the caller has.
+    pub async fn with_connection(connection: impl Into<Connection>, options: Options) -> Result<Self> {
+        let tag = tag(&options.namespace)?;
+        let mut connection = connection.into();
+        let durability = find_durability(&mut connection).await?;
+        Ok(Self {
+            connection: RwLock::new(Some(connection)),
+            scripts: Scripts::new(|_, text| Call::new(text)),
+            tag,
+            clock: options.clock,
+            durability,
+            round_trips: AtomicU64::new(1),
+            commits: AtomicU64::new(0),
+        })
+    }
+
+    /// The same store with other scripts.
+    #[cfg_attr(
+        not(feature = "known-bad"),
+        expect(dead_code, reason = "good stores have the scripts as they are")
+    )]
+    pub(crate) fn with_scripts(self, scripts: Scripts) -> Self {
+        Self { scripts, ..self }
+    }
+
+    pub(crate) const fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+
+    pub(crate) const fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// The time to give to a script; none where the server's own counts.
+    pub(crate) fn time(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now().as_millis())
+    }
+
+    /// Calls a script that writes.
+    pub(crate) async fn write<A: Serialize, R: DeserializeOwned>(
+        &self,
+        call: &Call,
+        request: &A,
+        payloads: Payloads,
+    ) -> Result<R> {
+        let reply = self.read(call, request, payloads).await?;
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(reply)
+    }
+
+    /// Calls a script that only looks.
+    pub(crate) async fn read<A: Serialize, R: DeserializeOwned>(
+        &self,
+        call: &Call,
+        request: &A,
+        payloads: Payloads,
+    ) -> Result<R> {
+        let mut connection = self.connection()?;
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+        call.run(&mut connection, &self.tag, request, payloads).await
+    }
+
+    fn connection(&self) -> Result<Connection> {
+        let connection = self.connection.read().unwrap_or_else(PoisonError::into_inner);
+        connection
+            .clone()
+            .ok_or_else(|| Error::new(ErrorKind::Closed, "the store was closed: open another one"))
+    }
+
+    async fn run_erase(&self) -> Result<()> {
+        let mut connection = self.connection()?;
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(format!("{}:*", self.tag)).arg("COUNT").arg(ERASE_STEP);
+            let (next, keys): (u64, Vec<Vec<u8>>) =
+                scan.query_async(&mut connection).await.map_err(from_driver)?;
+            self.round_trips.fetch_add(1, Ordering::Relaxed);
+            if !keys.is_empty() {
+                let mut unlink = redis::cmd("UNLINK");
+                unlink.arg(keys);
+                unlink.query_async::<()>(&mut connection).await.map_err(from_driver)?;
+                self.round_trips.fetch_add(1, Ordering::Relaxed);
+                self.commits.fetch_add(1, Ordering::Relaxed);
+            }
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+}
+
+impl Store for RedisStore {
+    fn capabilities(&self) -> Capabilities {
+        Self::CAPABILITIES
+    }
+
+    fn create(&self, request: Create) -> BoxFuture<'_, Result<CreateReply>> {
+        Box::pin(self.run_create(request))
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>> {
+        Box::pin(self.run_acquire(request))
+    }
+
+    fn renew(&self, request: Renew) -> BoxFuture<'_, Result<RenewReply>> {
+        Box::pin(self.run_renew(request))
+    }
+
+    fn settle(&self, request: Settle) -> BoxFuture<'_, Result<SettleReply>> {
+        Box::pin(self.run_settle(request))
+    }
+
+    fn exchange(&self, request: Exchange) -> BoxFuture<'_, Result<ExchangeReply>> {
+        Box::pin(self.run_exchange(request))
+    }
+
+    fn reap(&self, request: Reap) -> BoxFuture<'_, Result<ReapReply>> {
+        Box::pin(self.run_reap(request))
+    }
+
+    fn next_due(&self, request: NextDue) -> BoxFuture<'_, Result<NextDueReply>> {
+        Box::pin(self.run_next_due(request))
+    }
+
+    fn expire(&self, request: Expire) -> BoxFuture<'_, Result<ExpireReply>> {
+        Box::pin(self.run_expire(request))
+    }
+
+    fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>> {
+        Box::pin(self.run_get_chains(request))
+    }
+
+    fn get_jobs(&self, request: GetJobs) -> BoxFuture<'_, Result<GetJobsReply>> {
+        Box::pin(self.run_get_jobs(request))
+    }
+
+    fn erase(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.run_erase())
+    }
+
+    fn counters(&self) -> Counters {
+        Counters {
+            round_trips: self.round_trips.load(Ordering::Relaxed),
+            commits: self.commits.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async {
+            self.connection.write().unwrap_or_else(PoisonError::into_inner).take();
+            Ok(())
+        })
+    }
+}
+
+/// What all keys of a namespace begin with. The braces make it the hash tag, so that one shard has them all.
+fn tag(namespace: &str) -> Result<String> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
+    if namespace.is_empty() || namespace.len() > NAMESPACE_MAX_BYTES || !namespace.bytes().all(plain) {
+        let message = format!(
+            "{namespace:?} is no namespace: take 1 to {NAMESPACE_MAX_BYTES} of a-z, 0-9, `_` and `-`"
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(format!("{{windlass:{namespace}}}"))
+}
+
+/// How safe a write is that the server acknowledged, as it is set up now.
+async fn find_durability(connection: &mut Connection) -> Result<Durability> {
+    let info: InfoDict =
+        redis::cmd("INFO").arg("persistence").query_async(connection).await.map_err(from_driver)?;
+    // With its default of one `fsync` a second, the append-only file outlives the server but not the machine's power.
+    // Whether each write is synced cannot be asked without a permission that managed servers do not give.
+    let append_only = info.get::<u8>("aof_enabled").is_some_and(|enabled| enabled == 1);
+    Ok(if append_only { Durability::Buffered } else { Durability::Volatile })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_cannot_break_out_of_its_tag() {
+        assert_eq!(tag("jobs_1-a").unwrap(), "{windlass:jobs_1-a}");
+        for bad in ["", "a}b", "a:b", "A", "ä", "a*", &"x".repeat(65)] {
+            assert_eq!(tag(bad).unwrap_err().kind(), ErrorKind::Invalid, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! What travels between this code and the scripts.
+//!
+//! Requests are MessagePack maps, so that scripts read `item.due` and not `item[7]`; what is absent is nil there.
+//! Ids are text, times and durations whole milliseconds. A payload is one string of bytes, its codec's name and a
+//! colon in front, which scripts store and hand back without looking into it.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+use serde_bytes::ByteBuf;
+use windlass_core::command::{
+    ClosedChain, Created, Existing, Lost, NewBlocker, NewChain, NewJob, NewKey, Placed, Ripple, Schedule,
+    Types, Unblocked,
+};
+use windlass_core::{
+    ChainId, ClosedAs, Codec, ErrorText, JobId, Key, KeyHold, Millis, OnBlockerFailure, Payload, Refusal,
+    RequestId, Status, Timestamp, TraceContext, TypeName, WorkerId,
+};
+
+/// Payloads on their way to a script. They come behind the request, which is the script's first argument.
+#[derive(Debug, Default)]
+pub(crate) struct Payloads(Vec<Vec<u8>>);
+
+impl Payloads {
+    /// Adds one, and gives the number of the argument that it will be.
+    pub(crate) fn add(&mut self, payload: &Payload) -> usize {
+        let codec = payload.codec().as_str().as_bytes();
+        let mut bytes = Vec::with_capacity(codec.len() + 1 + payload.bytes().len());
+        bytes.extend_from_slice(codec);
+        bytes.push(b':');
+        bytes.extend_from_slice(payload.bytes());
+        self.0.push(bytes);
+        self.0.len() + 1
+    }
+
+    pub(crate) fn into_arguments(self) -> Vec<Vec<u8>> {
+        self.0
+    }
+}
+
+/// A chain to create.
+#[derive(Debug, Serialize)]
+pub(crate) struct NewChainOut<'a> {
+    /// It breaks a limit: the script refuses it at its place, this code says why.
+    invalid: bool,
+    job: NewJobOut<'a>,
+    key: Option<NewKeyOut<'a>>,
+    keep_completed: u64,
+    keep_failed: u64,
+    keep_cancelled: u64,
+    trace: Option<&'a str>,
+}
+
+/// A job to create.
+#[derive(Debug, Serialize)]
+pub(crate) struct NewJobOut<'a> {
+    id: String,
+    #[serde(rename = "type")]
+    job_type: &'a str,
+    input: usize,
+    #[serde(flatten)]
+    schedule: ScheduleOut,
+    priority: i8,
+    max_attempts: Option<u32>,
+    blockers: Vec<NewBlockerOut<'a>>,
+    on_failure: &'static str,
+    trace: Option<&'a str>,
+}
+
+/// When: at most one is set; neither means now.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct ScheduleOut {
+    at: Option<i64>,
+    after: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct NewBlockerOut<'a> {
+    chain: String,
+    trace: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct NewKeyOut<'a> {
+    key: &'a str,
+    hold: &'static str,
+    window: Option<u64>,
+    replaces: Option<String>,
+}
+
+impl<'a> NewChainOut<'a> {
+    pub(crate) fn new(chain: &'a NewChain, payloads: &mut Payloads) -> Self {
+        Self {
+            invalid: chain.check().is_err(),
+            job: NewJobOut::new(chain.id.first_job(), &chain.job, payloads),
+            key: chain.key.as_ref().map(NewKeyOut::from),
+            keep_completed: chain.retention.completed.get(),
+            keep_failed: chain.retention.failed.get(),
+            keep_cancelled: chain.retention.cancelled.get(),
+            trace: chain.trace.as_ref().map(TraceContext::as_str),
+        }
+    }
+}
+
+impl<'a> NewJobOut<'a> {
+    pub(crate) fn new(id: JobId, job: &'a NewJob, payloads: &mut Payloads) -> Self {
+        Self {
+            id: id.to_string(),
+            job_type: job.job_type.as_str(),
+            input: payloads.add(&job.input),
+            schedule: job.schedule.into(),
+            priority: job.priority,
+            max_attempts: job.max_attempts,
+            blockers: job.blockers.iter().map(NewBlockerOut::from).collect(),
+            on_failure: match job.on_blocker_failure {
+                OnBlockerFailure::Wait => "wait",
+                OnBlockerFailure::Fail => "fail",
+                OnBlockerFailure::Receive => "receive",
+            },
+            trace: job.trace.as_ref().map(TraceContext::as_str),
+        }
+    }
+}
+
+impl From<Schedule> for ScheduleOut {
+    fn from(schedule: Schedule) -> Self {
+        match schedule {
+            Schedule::Now => Self::default(),
+            Schedule::At(at) => Self { at: Some(at.as_millis()), after: None },
+            Schedule::After(delay) => Self { at: None, after: Some(delay.get()) },
+        }
+    }
+}
+
+impl<'a> From<&'a NewBlocker> for NewBlockerOut<'a> {
+    fn from(blocker: &'a NewBlocker) -> Self {
+        Self { chain: blocker.chain.to_string(), trace: blocker.trace.as_ref().map(TraceContext::as_str) }
+    }
+}
+
+impl<'a> From<&'a NewKey> for NewKeyOut<'a> {
+    fn from(key: &'a NewKey) -> Self {
+        Self {
+            key: key.key.as_str(),
+            hold: match key.hold {
+                KeyHold::Open => "open",
+                KeyHold::Completed => "completed",
+                KeyHold::CompletedOrFailed => "completed_or_failed",
+                KeyHold::Any => "any",
+            },
+            window: key.window.map(Millis::get),
+            replaces: key.replaces.map(|chain| chain.to_string()),
+        }
+    }
+}
+
+/// Types by name; none means all.
+pub(crate) fn type_names(types: &Types) -> Option<Vec<&str>> {
+    match types {
+        Types::All => None,
+        Types::Only(types) => Some(types.iter().map(TypeName::as_str).collect()),
+    }
+}
+
+/// A value as a script gives it, read as what the contract calls it.
+#[derive(Clone, Debug)]
+pub(crate) struct Read<T>(pub(crate) T);
+
+/// What can be read from a script's value.
+pub(crate) trait FromScript: Sized {
+    /// The script's value.
+    type Raw: for<'de> Deserialize<'de>;
+
+    fn from_script(raw: Self::Raw) -> Result<Self, String>;
+}
+
+impl<'de, T: FromScript> Deserialize<'de> for Read<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = T::Raw::deserialize(deserializer)?;
+        T::from_script(raw).map(Self).map_err(de::Error::custom)
+    }
+}
+
+macro_rules! from_script {
+    ($raw:ty: $($type:ty => $read:expr,)*) => {$(
+        impl FromScript for $type {
+            type Raw = $raw;
+
+            fn from_script(raw: $raw) -> Result<Self, String> {
+                let read: fn($raw) -> Result<Self, String> = $read;
+                read(raw)
+            }
+        }
+    )*};
+}
+from_script! { String:
+    JobId => |raw| raw.parse().map_err(text),
+    ChainId => |raw| raw.parse().map_err(text),
+    WorkerId => |raw| raw.parse().map_err(text),
+    RequestId => |raw| raw.parse().map_err(text),
+    TypeName => |raw| Self::new(raw).map_err(text),
+    Key => |raw| Self::new(raw).map_err(text),
+    TraceContext => |raw| Self::new(raw).map_err(text),
+    ErrorText => |raw| Ok(Self::new(raw)),
+    Status => |raw| match raw.as_str() {
+        "blocked" => Ok(Self::Blocked),
+        "pending" => Ok(Self::Pending),
+        "running" => Ok(Self::Running),
+        "completed" => Ok(Self::Completed),
+        "failed" => Ok(Self::Failed),
+        "cancelled" => Ok(Self::Cancelled),
+        _ => Err(format!("there is no status {raw:?}")),
+    },
+    ClosedAs => |raw| Status::from_script(raw.clone())?.closed_as().ok_or(format!("{raw} is not an end")),
+    OnBlockerFailure => |raw| match raw.as_str() {
+        "wait" => Ok(Self::Wait),
+        "fail" => Ok(Self::Fail),
+        "receive" => Ok(Self::Receive),
+        _ => Err(format!("there is no blocker-failure policy {raw:?}")),
+    },
+    KeyHold => |raw| match raw.as_str() {
+        "open" => Ok(Self::Open),
+        "completed" => Ok(Self::Completed),
+        "completed_or_failed" => Ok(Self::CompletedOrFailed),
+        "any" => Ok(Self::Any),
+        _ => Err(format!("there is no way {raw:?} to hold a key")),
+    },
+}
+from_script! { i64: Timestamp => |raw| Self::from_millis(raw).map_err(text), }
+from_script! { u64: Millis => |raw| Self::new(raw).map_err(text), }
+from_script! { ByteBuf:
+    Payload => |raw| {
+        let mut codec = raw.into_vec();
+        let colon = codec.iter().position(|byte| *byte == b':').ok_or("a payload has no codec")?;
+        let bytes = codec.split_off(colon + 1);
+        codec.truncate(colon);
+        let codec = Codec::new(String::from_utf8(codec).map_err(text)?).map_err(text)?;
+        Self::new(codec, bytes).map_err(text)
+    },
+}
+
+fn text(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Why a script refused an item.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub(crate) enum RefusedIn {
+    /// It breaks a limit, as this code had said.
+    Invalid,
+    IdTaken,
+    BlockerNotFound {
+        chain: Read<ChainId>,
+    },
+    WaitsForItself {
+        chain: Read<ChainId>,
+    },
+}
+
+impl RefusedIn {
+    /// The refusal; `check` says again what this code had found before it asked.
+    pub(crate) fn into_refusal(self, check: impl FnOnce() -> Result<(), Refusal>) -> Refusal {
+        match self {
+            Self::Invalid => check().err().unwrap_or(Refusal::IdTaken),
+            Self::IdTaken => Refusal::IdTaken,
+            Self::BlockerNotFound { chain } => Refusal::BlockerNotFound(chain.0),
+            Self::WaitsForItself { chain } => Refusal::WaitsForItself(chain.0),
+        }
+    }
+}
+
+/// Why an attempt no longer holds its job.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LostIn {
+    NotFound,
+    Requeued,
+    TakenOver,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl From<LostIn> for Lost {
+    fn from(lost: LostIn) -> Self {
+        match lost {
+            LostIn::NotFound => Self::NotFound,
+            LostIn::Requeued => Self::Requeued,
+            LostIn::TakenOver => Self::TakenOver,
+            LostIn::Completed => Self::Closed(ClosedAs::Completed),
+            LostIn::Failed => Self::Closed(ClosedAs::Failed),
+            LostIn::Cancelled => Self::Closed(ClosedAs::Cancelled),
+        }
+    }
+}
+
+/// Where a job was put.
+#[derive(Debug, Deserialize)]
+pub(crate) struct PlacedIn {
+    job: Read<JobId>,
+    chain: Read<ChainId>,
+    status: Read<Status>,
+    due: Read<Timestamp>,
+}
+
+impl From<PlacedIn> for Placed {
+    fn from(placed: PlacedIn) -> Self {
+        Self { job: placed.job.0, chain: placed.chain.0, status: placed.status.0, due_at: placed.due.0 }
+    }
+}
+
+/// What became of a chain to create.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CreatedIn {
+    New { job: PlacedIn, repeated: bool },
+    Existing(ExistingIn),
+    Refused(RefusedIn),
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ExistingIn {
+    chain: Read<ChainId>,
+    status: Read<Status>,
+    #[serde(rename = "type")]
+    job_type: Read<TypeName>,
+    output: Option<Read<Payload>>,
+    error: Option<Read<ErrorText>>,
+}
+
+impl CreatedIn {
+    pub(crate) fn into_created(self, chain: &NewChain) -> Created {
+        match self {
+            Self::New { job, repeated } => Created::New { job: job.into(), repeated },
+            Self::Existing(existing) => Created::Existing(Existing {
+                chain: existing.chain.0,
+                status: existing.status.0,
+                job_type: existing.job_type.0,
+                output: existing.output.map(|output| output.0),
+                error: existing.error.map(|error| error.0),
+            }),
+            Self::Refused(refused) => Created::Refused(refused.into_refusal(|| chain.check())),
+        }
+    }
+}
+
+/// What else a command did.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct RippleIn {
+    unblocked: Vec<UnblockedIn>,
+    closed: Vec<ClosedIn>,
+}
+
+#[derive(Debug, Deserialize)]
+struct UnblockedIn {
+    job: PlacedIn,
+    #[serde(rename = "type")]
+    job_type: Read<TypeName>,
+    chain_type: Read<TypeName>,
+    traces: Vec<Read<TraceContext>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ClosedIn {
+    chain: Read<ChainId>,
+    chain_type: Read<TypeName>,
+    job: Read<JobId>,
+    closed_as: Read<ClosedAs>,
+}
+
+impl From<RippleIn> for Ripple {
+    fn from(ripple: RippleIn) -> Self {
+        let unblocked = ripple.unblocked.into_iter().map(|unblocked| Unblocked {
+            job: unblocked.job.into(),
+            job_type: unblocked.job_type.0,
+            chain_type: unblocked.chain_type.0,
+            traces: unblocked.traces.into_iter().map(|trace| trace.0).collect(),
+        });
+        let closed = ripple.closed.into_iter().map(|closed| ClosedChain {
+            chain: closed.chain.0,
+            chain_type: closed.chain_type.0,
+            job: closed.job.0,
+            closed_as: closed.closed_as.0,
+        });
+        Self { unblocked: unblocked.collect(), closed: closed.collect() }
+    }
+}

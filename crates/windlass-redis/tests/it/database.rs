@@ -1,0 +1,42 @@
+//! A look at the server behind the store's back.
+
+use std::collections::BTreeMap;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, Client};
+use windlass_testkit::SharedRedis;
+
+/// One namespace on a server.
+pub(crate) struct Database {
+    pub(crate) connection: MultiplexedConnection,
+    namespace: String,
+}
+
+impl Database {
+    pub(crate) async fn open(server: &SharedRedis) -> Self {
+        let client = Client::open(server.url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        Self { connection, namespace: server.namespace().to_owned() }
+    }
+
+    /// The full name of a key.
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{{windlass:{}}}:{name}", self.namespace)
+    }
+
+    /// Everything that is stored, as the server would write it to a disk.
+    pub(crate) async fn dump(&mut self) -> BTreeMap<String, Vec<u8>> {
+        let keys: Vec<String> = self.connection.keys(self.key("*")).await.unwrap();
+        let mut dump = BTreeMap::new();
+        for key in keys {
+            let value = redis::cmd("DUMP").arg(&key).query_async(&mut self.connection).await.unwrap();
+            dump.insert(key, value);
+        }
+        dump
+    }
+
+    /// The names of all keys.
+    pub(crate) async fn names(&mut self) -> Vec<String> {
+        self.dump().await.into_keys().collect()
+    }
+}

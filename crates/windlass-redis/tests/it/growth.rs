@@ -1,0 +1,53 @@
+//! Nothing grows without bound: when all has left, all has left.
+
+use std::sync::Arc;
+
+use windlass_conformance::{Subject, complete, continue_with, fail, retry};
+use windlass_core::command::Expire;
+use windlass_core::{KeyHold, OnBlockerFailure};
+use windlass_redis::RedisStore;
+
+use crate::database::Database;
+use crate::fixture::fresh;
+
+const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_counter_stays_when_all_chains_have_left() {
+    let (server, clock, options) = fresh();
+    let mut database = Database::open(&server).await;
+    let store = Arc::new(RedisStore::open(&server.url(), options).await.unwrap());
+    let subject = Subject::new(store.clone(), store, clock);
+
+    // Keys that outlive their chain, one that does not, and priorities.
+    subject.start("a").key("any").hold(KeyHold::Any).priority(5).await;
+    subject.start("a").key("open").priority(-5).await;
+    subject.work("a", retry("once more")).await;
+    for _ in 0..2 {
+        subject.work("a", complete("1")).await;
+    }
+    // A chain of many jobs, and one whose lease expires.
+    subject.start("b").await;
+    for _ in 0..5 {
+        subject.work("b", continue_with(subject.start("b").next_job())).await;
+    }
+    subject.acquire_one("b").await;
+    subject.advance(60_000);
+    subject.reap().await;
+    subject.work("b", complete("2")).await;
+    // Jobs that waited: with success, with failure, and for more than one.
+    let (good, bad) = (subject.start("good").await, subject.start("bad").await);
+    subject.start("c").blocked_by([good, bad]).on_failure(OnBlockerFailure::Receive).await;
+    subject.start("d").blocked_by([good, bad]).on_failure(OnBlockerFailure::Fail).await;
+    subject.work("good", complete("3")).await;
+    subject.work("bad", fail("no")).await;
+    subject.work("c", complete("4")).await;
+    assert!(subject.acquire("d", 1).await.is_empty());
+
+    // The failed jobs still need their blockers, which leave in a second round.
+    for _ in 0..2 {
+        subject.advance(HUNDRED_DAYS);
+        while subject.run(Expire { max: 2 }).await.more {}
+    }
+    assert_eq!(database.names().await, [database.key("seq")]);
+}

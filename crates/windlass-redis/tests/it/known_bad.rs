@@ -1,0 +1,61 @@
+//! The conformance suite catches stores that are wrong on purpose.
+
+use std::sync::Arc;
+
+use windlass_conformance::{Fixture, Subject, run_cases};
+use windlass_core::{BoxFuture, Capabilities};
+use windlass_redis::RedisStore;
+use windlass_redis::known_bad::{KnownBad, open};
+
+use crate::fixture::{Redis, fresh};
+
+struct Bad(KnownBad);
+
+impl Fixture for Bad {
+    fn name(&self) -> &str {
+        "known-bad redis"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        RedisStore::CAPABILITIES
+    }
+
+    fn open(&self) -> BoxFuture<'_, Subject> {
+        Box::pin(async {
+            let (server, clock, options) = fresh();
+            let store = open(&server.url(), options.clone(), self.0).await.unwrap();
+            let other = open(&server.url(), options, self.0).await.unwrap();
+            Subject::new(Arc::new(store), Arc::new(other), clock).keeping(server)
+        })
+    }
+}
+
+/// Each of these cases fails on the bad store, and none on the good one.
+async fn check(known_bad: KnownBad, cases: &[&str]) {
+    let report = run_cases(&Bad(known_bad), cases).await;
+    let caught_by: Vec<_> = report.failed().map(|(case, _)| case.id).collect();
+    assert_eq!(caught_by, cases, "{known_bad:?} went unnoticed\n{report}");
+    let report = run_cases(&Redis, cases).await;
+    assert!(report.is_conformant(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ignored_fence_is_caught() {
+    let cases = ["renew.lost.taken_over", "stale.taken_over", "stale.same_worker", "repeat.settle.later"];
+    check(KnownBad::FenceIgnored, &cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_taken_twice_is_caught() {
+    check(KnownBad::KeyNotUnique, &["race.key", "race.keys"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_unblocking_is_caught() {
+    check(KnownBad::UnblockLost, &["race.fan_in"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settlement_applied_by_half_is_caught() {
+    check(KnownBad::SettleHalfApplied, &["chain.carried.refused"]).await;
+}

@@ -1,0 +1,118 @@
+//! The server is restarted, forgets its scripts, and is shared with others.
+
+use std::time::Duration;
+
+use redis::Client;
+use windlass_conformance::{json, type_name};
+use windlass_core::command::{Create, Created, Durability, GetChains, NewChain, NewJob};
+use windlass_core::{ChainId, ErrorKind, Store, Timestamp};
+use windlass_redis::{Options, RedisStore};
+use windlass_testkit::{RedisServer, shared_redis, wait_until};
+
+use crate::database::Database;
+
+fn chain() -> NewChain {
+    NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")))
+}
+
+async fn is_stored(store: &RedisStore, id: ChainId) -> bool {
+    store.get_chains(GetChains { chains: vec![id.into()] }).await.unwrap().chains[0].is_some()
+}
+
+#[tokio::test]
+async fn scripts_come_back_after_they_were_flushed() {
+    let server = shared_redis().await;
+    let store =
+        RedisStore::open(&server.url(), Options::default().namespace(server.namespace())).await.unwrap();
+    let mut database = Database::open(&server).await;
+    let new = chain();
+    for repeated in [false, true] {
+        let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut database.connection).await.unwrap();
+        let reply = store.create(Create { chains: vec![new.clone()] }).await.unwrap();
+        assert!(matches!(reply.chains[0], Created::New { repeated: again, .. } if again == repeated));
+    }
+}
+
+#[tokio::test]
+async fn a_store_goes_on_when_its_server_comes_back() {
+    let mut server =
+        RedisServer::builder().arg("--appendonly", "yes").arg("--appendfsync", "always").start().await;
+    let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
+    let (first, second) = (chain(), chain());
+    let reply = store.create(Create { chains: vec![first.clone()] }).await.unwrap();
+    assert_eq!(reply.durability, Durability::Buffered);
+
+    server.kill().await;
+    let error = store.create(Create { chains: vec![second.clone()] }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    server.restart().await;
+
+    // Repeated until it succeeds, as any command may be.
+    wait_until("the store has connected again", Duration::from_secs(20), async || {
+        store.create(Create { chains: vec![second.clone()] }).await.is_ok()
+    })
+    .await;
+    assert!(is_stored(&store, first.id).await);
+    assert!(is_stored(&store, second.id).await);
+}
+
+#[tokio::test]
+async fn a_connection_of_the_callers_own_is_used() {
+    let server = shared_redis().await;
+    let connection = Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let options = Options::default().namespace(server.namespace());
+    let store = RedisStore::with_connection(connection, options).await.unwrap();
+    let new = chain();
+    let before = Timestamp::now();
+    let reply = store.create(Create { chains: vec![new.clone()] }).await.unwrap();
+    let after = Timestamp::now();
+    assert_eq!(reply.durability, Durability::Volatile);
+    // Without a clock of its own the store takes the server's, which runs on this machine.
+    let Created::New { job, .. } = reply.chains[0] else { panic!("it is new") };
+    assert!(before <= job.due_at && job.due_at <= after, "{before:?} {:?} {after:?}", job.due_at);
+}
+
+#[tokio::test]
+async fn erasing_a_namespace_leaves_the_others() {
+    let (server, neighbour) = (shared_redis().await, shared_redis().await);
+    let open = async |namespace: &str| {
+        RedisStore::open(&server.url(), Options::default().namespace(namespace)).await.unwrap()
+    };
+    // The neighbour's name begins with this one's.
+    let longer = format!("{}-{}", server.namespace(), neighbour.namespace());
+    let (store, other) = (open(server.namespace()).await, open(&longer).await);
+    let (own, foreign) = (chain(), chain());
+    store.create(Create { chains: vec![own.clone()] }).await.unwrap();
+    other.create(Create { chains: vec![foreign.clone()] }).await.unwrap();
+    assert!(!is_stored(&store, foreign.id).await);
+
+    store.erase().await.unwrap();
+    assert_eq!(Database::open(&server).await.names().await, [""; 0]);
+    assert!(!is_stored(&store, own.id).await);
+    assert!(is_stored(&other, foreign.id).await);
+}
+
+#[tokio::test]
+async fn a_batch_is_one_round_trip() {
+    let server = shared_redis().await;
+    let store =
+        RedisStore::open(&server.url(), Options::default().namespace(server.namespace())).await.unwrap();
+    let before = store.counters();
+    let chains: Vec<_> = std::iter::repeat_with(chain).take(1_000).collect();
+    store.create(Create { chains }).await.unwrap();
+    let after = store.counters();
+    assert_eq!((after.round_trips - before.round_trips, after.commits - before.commits), (1, 1));
+}
+
+#[tokio::test]
+async fn a_bad_namespace_and_a_missing_server_are_said() {
+    let server = shared_redis().await;
+    let options = Options::default().namespace("no}tag");
+    assert_eq!(RedisStore::open(&server.url(), options).await.unwrap_err().kind(), ErrorKind::Invalid);
+    let mut gone = RedisServer::start().await;
+    gone.stop().await;
+    let error = RedisStore::open(&gone.url(), Options::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let error = RedisStore::open("http://127.0.0.1", Options::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}

@@ -1,0 +1,45 @@
+//! `docs/conformance.md` is generated. `WINDLASS_UPDATE=1 cargo test -p windlass --all-features` writes it anew.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs};
+
+use windlass::Capabilities;
+use windlass_conformance::{EXCLUDED, coverage, table};
+
+#[test]
+fn the_table_in_the_docs_is_the_present_one() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
+    let expected = page();
+    if env::var_os("WINDLASS_UPDATE").is_some() {
+        fs::write(&path, &expected).unwrap();
+    }
+    let actual = fs::read_to_string(&path).unwrap();
+    assert!(
+        actual == expected,
+        "docs/conformance.md is not the present table: run `WINDLASS_UPDATE=1 cargo test -p windlass --all-features`"
+    );
+}
+
+fn page() -> String {
+    let stores = [
+        ("memory", Capabilities::all()),
+        ("SQLite", windlass::sqlite::CAPABILITIES),
+        ("Redis", windlass::redis::CAPABILITIES),
+    ];
+    let mut page = String::from(
+        "# Conformance\n\n\
+         Generated from the cases of `windlass-conformance`. Each store runs every case that it is not shown to lack a\n\
+         capability for, one by one, in `cargo xtask test`.\n\n",
+    );
+    for (store, capabilities) in stores {
+        let (run, all) = coverage(capabilities);
+        writeln!(page, "- {store}: {run} of {all} cases").unwrap();
+    }
+    page.push_str(&table(&stores));
+    page.push_str("\n## Cases of the sources without a counterpart\n\n| case | why |\n|---|---|\n");
+    for (case, reason) in EXCLUDED {
+        writeln!(page, "| {case} | {reason} |").unwrap();
+    }
+    page
+}

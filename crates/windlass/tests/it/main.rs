@@ -1,0 +1,3 @@
+//! What holds for the project as a whole.
+
+mod conformance_table;
