@@ -44,7 +44,7 @@ impl ManualClock {
 }
 
 impl Default for ManualClock {
-    /// Some time in 2026.
+    /// Some time in January 2027.
     fn default() -> Self {
         Self(AtomicI64::new(1_800_000_000_000))
     }

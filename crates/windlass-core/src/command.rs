@@ -36,7 +36,7 @@ pub use work::{
 };
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS};
+use crate::limit::{BATCH_MAX_BLOCKERS, BATCH_MAX_BYTES, BATCH_MAX_ITEMS};
 
 /// Calls `$with!` with one line for each command: its name as a method, its request and its reply.
 #[macro_export]
@@ -146,14 +146,14 @@ impl Command {
         )
     }
 
-    /// Whether an application may give it inside a transaction of its own. The others belong to workers,
-    /// whose effect must be seen at once.
+    /// Whether an application may give it inside a transaction of its own. The others belong to workers, and
+    /// their effect must be seen at once. A renewal may be part of one: it keeps a stale attempt from
+    /// committing what it wrote there.
     #[must_use]
     pub const fn is_transactional(&self) -> bool {
         !matches!(
             self,
             Self::Acquire(_)
-                | Self::Renew(_)
                 | Self::Exchange(_)
                 | Self::Reap(_)
                 | Self::Expire(_)
@@ -164,21 +164,45 @@ impl Command {
     }
 }
 
-/// Refuses a batch over its limits.
-pub(crate) fn check_batch(what: &str, items: usize, bytes: usize) -> Result<()> {
-    if items > BATCH_MAX_ITEMS {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!("{items} {what} in one command: split them into batches of at most {BATCH_MAX_ITEMS}"),
-        ));
+/// How large a command is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Size {
+    pub(crate) items: usize,
+    pub(crate) bytes: usize,
+    pub(crate) blockers: usize,
+}
+
+impl Size {
+    pub(crate) const fn of_items(items: usize) -> Self {
+        Self { items, bytes: 0, blockers: 0 }
     }
-    if bytes > BATCH_MAX_BYTES {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!(
-                "{bytes} bytes of payload in one command: split it into batches of at most {BATCH_MAX_BYTES}"
-            ),
-        ));
+
+    /// The two together.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        let bytes = self.bytes.saturating_add(other.bytes);
+        Self { items: self.items + other.items, bytes, blockers: self.blockers + other.blockers }
     }
-    Ok(())
+
+    /// Refuses a command that is larger than a limit.
+    pub(crate) fn check(self, what: &str) -> Result<()> {
+        let over = |count: usize, of: &str, max: usize| {
+            let text = format!("{count} {of} in one command: split it into commands of at most {max}");
+            Err(Error::new(ErrorKind::Invalid, text))
+        };
+        if self.items > BATCH_MAX_ITEMS {
+            return over(self.items, what, BATCH_MAX_ITEMS);
+        }
+        if self.blockers > BATCH_MAX_BLOCKERS {
+            return over(self.blockers, "blockers", BATCH_MAX_BLOCKERS);
+        }
+        if self.bytes > BATCH_MAX_BYTES {
+            return over(self.bytes, "bytes of payload", BATCH_MAX_BYTES);
+        }
+        Ok(())
+    }
+}
+
+/// Refuses more items than a command may have.
+pub(crate) fn check_items(what: &str, items: usize) -> Result<()> {
+    Size::of_items(items).check(what)
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
+use crate::time::Timestamp;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -83,12 +85,22 @@ impl ChainId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub u64);
 
+/// How many fences there are for each millisecond of the time of creation.
+const FENCES_PER_MS: u64 = 1_024;
+
 /// Counts the changes of a job since its creation, from 0: each change of its status, each trigger and each
 /// request to cancel. Renewals and resolved blockers do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
 impl Fence {
+    /// The fence of a job that was never acquired. It comes from the time of creation, so that a chain that
+    /// is deleted and created again under its id does not use the fences of its former life.
+    #[must_use]
+    pub fn at_creation(created_at: Timestamp) -> Self {
+        Self(u64::try_from(created_at.as_millis()).unwrap_or(0) * FENCES_PER_MS)
+    }
+
     /// The fence of the next acquisition.
     #[must_use]
     pub const fn next(self) -> Self {

@@ -81,7 +81,8 @@ pub enum OnBlockerFailure {
 }
 
 /// Which outcomes of its chain hold a key after the chain closed, until its retention or the key's window
-/// ends. An open chain always holds its key, unless its window ended.
+/// ends: a held key keeps another chain from being created. An open chain always holds its key, unless its
+/// window ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyHold {
     /// None: the key is free as soon as the chain closes. The default.
@@ -171,7 +172,7 @@ pub struct Job {
     pub attempt: u32,
     /// After this many attempts a failure is final; no limit if none.
     pub max_attempts: Option<u32>,
-    /// The fence of the latest acquisition; 0 before the first.
+    /// The fence of the latest acquisition; before the first, see [`Fence::at_creation`].
     pub fence: Fence,
     /// Counts changes other than renewals.
     pub version: Version,
@@ -189,7 +190,7 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When it was closed.
     pub closed_at: Option<Timestamp>,
-    /// The worker that closed it; none if that was done from outside.
+    /// The worker that closed it; none if nobody's attempt did: from outside, by a reap, with a blocker.
     pub closed_by: Option<WorkerId>,
     /// The trace context it was created in.
     pub trace: Option<TraceContext>,
@@ -211,7 +212,7 @@ pub struct Lease {
 pub struct Blocker {
     /// The chain.
     pub chain: ChainId,
-    /// Whether the job still waits for it.
+    /// Whether the job waits for it no longer.
     pub resolved: bool,
     /// The trace context of the wait.
     pub trace: Option<TraceContext>,
@@ -263,8 +264,8 @@ pub struct ChainKey {
     pub hold: KeyHold,
     /// It is held no longer than this after the chain's creation.
     pub window: Option<Millis>,
-    /// Whether the key still points at this chain. It may be free all the same: when its window or the
-    /// chain's retention is over, the next chain of that key takes it.
+    /// Whether the key still points at this chain: until its retention is over or another chain takes the
+    /// key. Whether it keeps another chain from being created is a matter of `hold` and `window`.
     pub held: bool,
 }
 
@@ -313,6 +314,8 @@ pub enum AttemptEnd {
     Rescheduled,
     /// The job failed for good.
     Failed,
+    /// It failed, and it was the last attempt of the job's maximum.
+    Exhausted,
     /// The worker gave it back, uncounted.
     Released,
     /// Its lease expired.

@@ -34,9 +34,9 @@ pub use job::{
     OnBlockerFailure, Retention, Status,
 };
 pub use memory::{MemoryStore, MemoryTx};
-pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName};
+pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
 pub use notifier::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
-pub use observer::{About, Event, NoObserver, Observer};
+pub use observer::{About, Event, NoObserver, Observer, Traced};
 pub use payload::Payload;
 pub use refusal::Refusal;
 pub use store::{BoxFuture, Capabilities, Capability, Counters, Finding, Store, Transactional};

@@ -18,9 +18,10 @@ use crate::time::{Millis, Timestamp};
 /// A store in this process's memory: for tests, for development, and for work that may be lost with the
 /// process.
 ///
-/// It is the reference: what it does is what every store does. Clones share their jobs. One writer works at a
-/// time; an open transaction is a writer, so that other writes wait for its end, at most for the busy
-/// timeout. Readers never wait, and do not see what a transaction has written before it commits.
+/// It is the reference: what it does is what every store does. Clones share their jobs, and are closed
+/// together. One writer works at a time; an open transaction is a writer, so that other writes wait for its
+/// end, at most for the busy timeout. Readers never wait, and do not see what a transaction has written
+/// before it commits.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -75,6 +76,17 @@ impl MemoryStore {
         Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands }) }
     }
 
+    /// Refuses a transaction of another store.
+    fn check_own(&self, tx: &MemoryTx) -> Result<()> {
+        if Arc::ptr_eq(&self.shared, &tx.shared) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "the transaction belongs to another store: begin it with this one",
+        ))
+    }
+
     async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
         self.execute(request.into()).await?.try_into()
     }
@@ -87,16 +99,23 @@ impl MemoryStore {
         let _writer = self.shared.writer().await?;
         let mut state = self.shared.open_state()?;
         let now = self.shared.clock.now();
-        if let (Command::Reap(reap), Some(stall)) = (&command, state.stall)
-            && stall.forbids_reaping(now, reap.renewal_interval)
-        {
-            return Ok(Reply::Reap(ReapReply { reaped: Vec::new(), ripple: Ripple::default() }));
-        }
+        let command = match (command, state.stall) {
+            (Command::Reap(reap), Some(stall)) if stall.forbids_reaping(now, reap.renewal_interval) => {
+                Command::Reap(Reap { max: 0, ..reap })
+            }
+            (command, _) => command,
+        };
         state.model.apply(now, &command).map(|(reply, _)| reply)
     }
 }
 
 impl Stall {
+    /// Whether a later stall counts in its place: a longer one, or one so late that every owner has had its
+    /// time.
+    fn gives_way_to(self, lasted: Duration, ended_at: Timestamp) -> bool {
+        lasted >= self.lasted || ended_at.since(self.ended_at) >= 2 * self.lasted
+    }
+
     /// Whether owners have not yet had the time to renew what they could not renew in between.
     fn forbids_reaping(self, now: Timestamp, renewal_interval: Millis) -> bool {
         self.lasted * 2 >= Duration::from(renewal_interval) && now < self.ended_at + renewal_interval
@@ -115,11 +134,14 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock can only come from a broken rule of the model; what is stored is what it was.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open_state(&self) -> Result<MutexGuard<'_, State>> {
+        if self.state.is_poisoned() {
+            let text = "a command panicked half-way, and what is stored may be inconsistent: start anew";
+            return Err(Error::new(ErrorKind::Corrupt, text));
+        }
         let state = self.state();
         if state.closed {
             Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"))
@@ -182,8 +204,10 @@ macro_rules! store {
             }
 
             fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.shared.state().closed = true;
-                Box::pin(async { Ok(()) })
+                Box::pin(async {
+                    self.shared.state().closed = true;
+                    Ok(())
+                })
             }
         }
     };
@@ -235,7 +259,7 @@ impl MemoryTx {
         let ended_at = self.shared.clock.now();
         let lasted = ended_at.since(self.began_at);
         let mut state = self.shared.state();
-        if !lasted.is_zero() {
+        if state.stall.is_none_or(|stall| stall.gives_way_to(lasted, ended_at)) {
             state.stall = Some(Stall { lasted, ended_at });
         }
         self.ended = true;
@@ -279,25 +303,38 @@ impl Transactional for MemoryStore {
     }
 
     fn commit(&self, mut tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { tx.end(true) })
+        Box::pin(async move {
+            self.check_own(&tx)?;
+            tx.end(true)
+        })
     }
 
     fn rollback(&self, mut tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { tx.end(false) })
+        Box::pin(async move {
+            self.check_own(&tx)?;
+            tx.end(false)
+        })
     }
 
     fn savepoint<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        let mark = tx.shared.state().uncommitted.len();
-        tx.savepoints.push(mark);
-        Box::pin(async { Ok(()) })
+        Box::pin(async {
+            self.check_own(tx)?;
+            let mark = tx.shared.state().uncommitted.len();
+            tx.savepoints.push(mark);
+            Ok(())
+        })
     }
 
     fn release<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async { tx.pop_savepoint().map(drop) })
+        Box::pin(async {
+            self.check_own(tx)?;
+            tx.pop_savepoint().map(drop)
+        })
     }
 
     fn rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
+            self.check_own(tx)?;
             let mark = tx.pop_savepoint()?;
             tx.undo_to(mark);
             Ok(())
@@ -305,6 +342,9 @@ impl Transactional for MemoryStore {
     }
 
     fn execute_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
-        Box::pin(async move { tx.execute(&command) })
+        Box::pin(async move {
+            self.check_own(tx)?;
+            tx.execute(&command)
+        })
     }
 }

@@ -24,13 +24,15 @@ mod table;
 
 pub use row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey};
 
+use std::sync::Arc;
+
 use crate::command::{Command, ExchangeReply, Reply, Target};
 use crate::error::Result;
 use crate::id::ChainId;
 use crate::job::Chain;
+use crate::limit::RIPPLE_MAX;
 use crate::name::{Key, TypeName};
 use crate::time::Timestamp;
-use row::ChainRow as StoredChain;
 use table::Tables;
 
 /// The state machine.
@@ -49,7 +51,7 @@ impl Model {
     /// Carries a command out at a time. An error means that the command as a whole breaks a limit; nothing
     /// has changed then.
     pub fn apply(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
-        let reply = Turn { tables: &mut self.tables, now }.run(command);
+        let reply = Turn { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX }.run(command);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
@@ -79,6 +81,8 @@ impl Model {
 struct Turn<'a> {
     tables: &'a mut Tables,
     now: Timestamp,
+    /// How many more dependents this command may resolve.
+    ripple_left: usize,
 }
 
 impl Turn<'_> {
@@ -95,10 +99,10 @@ impl Turn<'_> {
                 Reply::Exchange(ExchangeReply { settle, acquire: self.acquire(&request.acquire)? })
             }
             Command::Reap(request) => Reply::Reap(self.reap(request)?),
-            Command::NextDue(request) => Reply::NextDue(self.next_due(request)),
+            Command::NextDue(request) => Reply::NextDue(self.next_due(request)?),
             Command::Expire(request) => Reply::Expire(self.expire(*request)?),
             Command::CompleteFromOutside(request) => {
-                Reply::CompleteFromOutside(self.complete_from_outside(request))
+                Reply::CompleteFromOutside(self.complete_from_outside(request)?)
             }
             Command::Cancel(request) => Reply::Cancel(self.cancel(request)?),
             Command::Trigger(request) => Reply::Trigger(self.trigger(request)?),
@@ -112,7 +116,7 @@ impl Turn<'_> {
             Command::ListJobs(request) => Reply::ListJobs(self.list_jobs(request)?),
             Command::ListDependents(request) => Reply::ListDependents(self.list_dependents(request)?),
             Command::ListAttempts(request) => Reply::ListAttempts(self.list_attempts(*request)),
-            Command::Count(request) => Reply::Count(self.count(request)),
+            Command::Count(request) => Reply::Count(self.count(request)?),
             Command::Beat(request) => Reply::Beat(self.beat(request)?),
             Command::Retire(request) => Reply::Retire(self.retire(*request)),
             Command::ListWorkers(_) => Reply::ListWorkers(self.list_workers()),
@@ -120,10 +124,15 @@ impl Turn<'_> {
         })
     }
 
-    /// The chain that holds a key now.
-    fn holder(&self, chain_type: &TypeName, key: &Key) -> Option<ChainId> {
+    /// The chain that a key points at.
+    fn pointed_at(&self, chain_type: &TypeName, key: &Key) -> Option<&Arc<ChainRow>> {
         let chain = self.tables.keys.get(&(chain_type.clone(), key.clone()))?;
-        self.tables.chain(*chain).filter(|row| row.holds_key(self.now)).map(|row| row.id)
+        self.tables.chain(*chain).filter(|row| row.closed.is_none_or(|closed| self.now < closed.retain_until))
+    }
+
+    /// The chain that holds a key, so that no other may be created with it.
+    fn holder(&self, chain_type: &TypeName, key: &Key) -> Option<ChainId> {
+        self.pointed_at(chain_type, key).filter(|row| row.holds_key(self.now)).map(|row| row.id)
     }
 
     /// The chain that a target means.
@@ -131,12 +140,12 @@ impl Turn<'_> {
         match target {
             Target::Chain(id) => self.tables.chain(*id).map(|row| row.id),
             Target::Job(id) => self.tables.job(*id).map(|row| row.job.chain),
-            Target::Key(chain_type, key) => self.holder(chain_type, key),
+            Target::Key(chain_type, key) => self.pointed_at(chain_type, key).map(|row| row.id),
         }
     }
 
     /// A stored chain as readers see it.
-    fn view(&self, row: &StoredChain) -> Chain {
+    fn view(&self, row: &ChainRow) -> Chain {
         let latest = self.tables.latest(row).job.clone();
         let first = match self.tables.job(row.id.first_job()) {
             Some(first) => first.job.clone(),

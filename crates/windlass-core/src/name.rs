@@ -82,6 +82,10 @@ text! {
     LockName, check_name
 }
 text! {
+    /// The name that a worker was given: 1 to 200 bytes without control characters.
+    WorkerName, check_name
+}
+text! {
     /// A W3C trace context as text: 1 to 512 bytes without control characters.
     TraceContext, |text| {
         if text.is_empty() || text.len() > TRACE_MAX_BYTES || text.contains(char::is_control) {

@@ -11,7 +11,7 @@ pub use in_process::InProcessNotifier;
 pub use subscription::{Publisher, Signal, Subscription};
 
 use crate::error::Result;
-use crate::id::{ChainId, JobId};
+use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::TypeName;
 use crate::store::BoxFuture;
 use crate::time::Timestamp;
@@ -27,9 +27,9 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
     /// A [`Hint::Scheduled`] first adds its count to the wake budget of its type, then is delivered.
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>>;
 
-    /// Receives the hints of these topics. The subscription is live when this returns; it ends when it is
-    /// closed or dropped, and a later one is independent of it. A subscription harms no other, whether it is
-    /// read or not.
+    /// Receives the hints of these topics; there must be at least one. The subscription is live when this
+    /// returns; it ends when it is closed or dropped, and a later one is independent of it. A subscription
+    /// harms no other, whether it is read or not.
     ///
     /// The notifier connects again by itself when its connection is lost, subscribes again, and sends
     /// [`Signal::Gap`]: whoever gets that looks at the store.
@@ -60,8 +60,13 @@ pub enum Hint {
     },
     /// A chain closed.
     ChainClosed(ChainId),
-    /// An attempt lost its job, or is asked to stop.
-    OwnershipLost(JobId),
+    /// A worker's attempt lost its job, or is asked to stop.
+    OwnershipLost {
+        /// The worker.
+        worker: WorkerId,
+        /// The job.
+        job: JobId,
+    },
     /// An event for those who watch, encoded by its sender.
     Event(Bytes),
 }
@@ -73,7 +78,7 @@ impl Hint {
         match self {
             Self::Scheduled { job_type, .. } => Topic::Scheduled(job_type.clone()),
             Self::ChainClosed(chain) => Topic::ChainClosed(*chain),
-            Self::OwnershipLost(job) => Topic::OwnershipLost(*job),
+            Self::OwnershipLost { worker, .. } => Topic::OwnershipLost(*worker),
             Self::Event(_) => Topic::Events,
         }
     }
@@ -87,8 +92,8 @@ pub enum Topic {
     Scheduled(TypeName),
     /// This chain closes.
     ChainClosed(ChainId),
-    /// The attempt on this job is to stop.
-    OwnershipLost(JobId),
+    /// Attempts of this worker are to stop.
+    OwnershipLost(WorkerId),
     /// All events.
     Events,
 }

@@ -15,17 +15,28 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
     /// Something happened.
     fn observe(&self, event: &Event);
 
-    /// Asked before a job or chain is written: the trace context to store with it. Replies bring the stored
-    /// ones back.
-    fn trace_context(&self, about: &About) -> Option<TraceContext> {
-        let _ = about;
+    /// Asked before something is written: the trace context to store with it. Replies bring the stored ones
+    /// back.
+    fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
+        let _ = (traced, about);
         None
     }
 
     /// What [`trace_context`](Self::trace_context) was asked about was rolled back: its spans can end.
-    fn rolled_back(&self, about: &About) {
-        let _ = about;
+    fn rolled_back(&self, traced: Traced, about: &About) {
+        let _ = (traced, about);
     }
+}
+
+/// What a trace context is stored with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Traced {
+    /// The chain that the job starts.
+    Chain,
+    /// The job.
+    Job,
+    /// The job's wait for this chain.
+    Wait(ChainId),
 }
 
 /// An observer that looks away.

@@ -49,6 +49,8 @@ pub enum Refusal {
     WaitsForItself(ChainId),
     /// The key is held by another chain.
     KeyTaken(ChainId),
+    /// The chain was asked to stop, so that its successor is not started.
+    CancelRequested,
     /// An open job outside the set depends on the chain.
     Needed {
         /// The chain that cannot go.
@@ -113,6 +115,7 @@ impl fmt::Display for Refusal {
                 write!(f, "the chain would wait for itself through blocker chain {chain}")
             }
             Self::KeyTaken(chain) => write!(f, "the key is held by chain {chain}"),
+            Self::CancelRequested => f.write_str("the chain was asked to stop: its successor is not started"),
             Self::Needed { chain, by } => {
                 write!(f, "open job {by} depends on chain {chain}: finish, cancel or delete it first")
             }

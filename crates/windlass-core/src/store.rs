@@ -28,16 +28,19 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// - **Atomic.** A command happens whole or not at all, and commands behave as if they came one after the
 ///   other.
 /// - **Batch-first.** It takes many items, costs a fixed number of round trips whatever their number, and
-///   answers for each in the order given. The items of one command act in that order, so that a later one
-///   sees what an earlier one did. An empty command gives an empty reply. One above a limit of
-///   [`limit`](crate::limit) is an error of kind `Invalid`, and writes nothing.
+///   answers for each in the order given. Items that concern the same chain, job or key act in that order, so
+///   that a later one sees what an earlier one did; what follows from them (see
+///   [`Ripple`](crate::command::Ripple)) comes last. An empty command gives an empty reply. One above a limit
+///   of [`limit`](crate::limit) is an error of kind `Invalid`, and writes nothing.
 /// - **Items are independent.** One that is refused writes nothing, says why, and harms no other.
 /// - **The store's clock decides.** Each command happens at one time on it; nobody else's clock is compared
 ///   with it.
 /// - **Safe to repeat.** After a lost reply the same command may be sent again: creation is recognized by its
 ///   id, acquisition and completion from outside by their request id, a settlement by its fence, a retry by
-///   its version; the rest come to the same by nature. It holds for
-///   [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after the end of a chain.
+///   its version; the rest come to the same by nature (a trigger may find its job taken, and a delete its
+///   chain gone: that is its success), if a chain is named by its id and not by a key, which may point at
+///   another by then. It holds for [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after the end of a
+///   chain.
 /// - **A stale attempt changes nothing.** A write for an attempt carries `(job, fence)` and is carried out
 ///   only while the job runs under that fence.
 /// - **Bytes stay exact.** Payloads, keys and names come back as they were given.
@@ -66,7 +69,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///   chain is open, and afterwards if its outcome is one of those that hold it; in both cases only within
     ///   the key's window, counted from the chain's creation, and in the second only until the chain's
     ///   retention ends. A key whose holder is the chain named in `replaces` is taken over. Whoever is stored
-    ///   with a key has it alone: the former holder, open or not, no longer holds it. This is so under any
+    ///   with a key has it alone: it no longer points at the former chain, open or not. This is so under any
     ///   concurrency.
     /// - It is *refused* if a blocker chain is not stored, or is the chain itself.
     /// - Otherwise it is stored. Its first job is `blocked` while a blocker chain has not completed, else
@@ -85,16 +88,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Repeated with the same request id it gives the jobs that the request took and that are still held
     /// under it, and takes no others; if there are none, it acquires anew.
     ///
-    /// A row that somebody else holds is skipped, never waited for. It goes on with unblocking that an
-    /// earlier command had to leave off at [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX), before it looks for
-    /// jobs.
+    /// A row that somebody else holds is skipped, never waited for. It also goes on with unblocking that an
+    /// earlier command had to leave off; what that frees is taken by this acquire or a later one.
     fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>>;
 
     /// Renews leases: each then lasts for its length from now.
     ///
     /// A lease that has expired but was not reaped is held, and renewed. The reply says for each whether it
     /// is held, and then whether the job was asked to stop; or *busy*; or why it is lost. A job's version
-    /// does not change.
+    /// does not change. In a transaction it keeps the job until the end of that: nobody else reaps or settles
+    /// it in between.
     fn renew(&self, request: Renew) -> BoxFuture<'_, Result<RenewReply>>;
 
     /// Ends attempts.
@@ -122,15 +125,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// of it is written.
     ///
     /// A job that was asked to stop and would go on (`Continue`, `Retry`, `Reschedule`, `Release`) is
-    /// cancelled instead, and its carried chains are not created. `Complete` and `Fail` stand.
+    /// cancelled instead, and its carried chains are not created. `Complete` and `Fail` stand, but a carried
+    /// chain that `replaces` the job's own is not created: a recurring chain ends there.
     ///
     /// When a chain closes it stays until its retention for that outcome ends; `Complete` and `Fail` may
     /// bring another. Jobs that waited for it are resolved in their order of creation: a completed chain
     /// resolves the wait; one that failed or was cancelled does what each job's policy says. A job without
     /// any wait left is `pending`, due at its time or now if that is past. However many blockers end at once
     /// and in whatever order, none is left blocked. The reply tells what was unblocked and closed. Above
-    /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX) dependents the rest is left, with a stored mark, to later
-    /// commands.
+    /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX) dependents, and where somebody else holds the row of one, the
+    /// rest is left, with a stored mark, to later acquires and reaps.
     fn settle(&self, request: Settle) -> BoxFuture<'_, Result<SettleReply>>;
 
     /// [`settle`](Self::settle), then [`acquire`](Self::acquire), as one command in one round trip.
@@ -144,8 +148,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Gives `max` jobs at most, longest expired first, of the types asked for, and none of those named in
     /// `except`. The attempt counts. The job is `pending` and due now, or `failed` after the last attempt of
     /// its maximum, or `cancelled` if it was asked to stop; its error says that its lease expired. The reply
-    /// names the worker that had held it. A row that somebody else holds is skipped. Like an acquire, it
-    /// first goes on with unblocking that was left off.
+    /// names the worker that had held it. A row that somebody else holds is skipped. Like an acquire, it goes
+    /// on with unblocking that was left off. Where one writer stops all, a reap after a time in which nobody
+    /// could renew leaves owners one renewal interval.
     fn reap(&self, request: Reap) -> BoxFuture<'_, Result<ReapReply>>;
 
     /// When the earliest pending job of these types is due, and when the earliest lease of theirs expires.
@@ -169,9 +174,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///
     /// The job must be its chain's latest and its version the one given, else the reply is *changed* and
     /// nothing is written. It may be pending, blocked or running; if it runs, the reply names the worker that
-    /// is displaced. The steps are carried out one after the other, as settlements of the same name would be;
-    /// each but the last continues the chain. If one is refused, none is written. A repeated call with the
-    /// same request id is *already applied*. The job's `closed_by` stays empty.
+    /// is displaced. The steps are carried out one after the other, as settlements of the same name would be,
+    /// also if the job was asked to stop; each but the last continues the chain. If one is refused, none is
+    /// written. A repeated call with the same request id is *already applied*. The job's `closed_by` stays
+    /// empty.
     fn complete_from_outside(
         &self,
         request: CompleteFromOutside,
@@ -201,11 +207,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("trigger")
     }
 
-    /// Reopens failed chains.
+    /// Reopens chains that failed or were cancelled.
     ///
-    /// The failed job is `pending` and due now, or `blocked` if it waits; its attempts are counted from 0
+    /// The closed job is `pending` and due now, or `blocked` if it waits; its attempts are counted from 0
     /// again, its error and history stay. Refused if another chain holds the key, if a blocker is no longer
-    /// stored, or if one has failed or was cancelled and the job would fail again at once. A failure that was
+    /// stored, or if one has failed or was cancelled and the job would fail again at once. An end that was
     /// retried since the version given is *already retried*. The chain holds its key again.
     fn retry(&self, request: Retry) -> BoxFuture<'_, Result<RetryReply>> {
         let _ = request;
@@ -217,7 +223,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Targets that are not stored are skipped. With `cascade` the chains that any of their jobs waits or
     /// waited for go too, and so on, each once. Refused, with the references, if an open job outside the set
     /// depends on a chain in it; and above [`DELETE_MAX_CHAINS`](crate::limit::DELETE_MAX_CHAINS). A chain
-    /// that runs is removed too, and named. Its key is free.
+    /// that runs is removed too, and named with its worker. Its key is free. A delete forgets: a creation
+    /// repeated after it creates anew.
     fn delete(&self, request: Delete) -> BoxFuture<'_, Result<DeleteReply>> {
         let _ = request;
         unsupported("delete")
@@ -235,8 +242,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("pause")
     }
 
-    /// Looks chains up, by id, by one of their jobs, or by the key that points at them. A key points at no
-    /// chain once its window or its closed chain's retention is over.
+    /// Looks chains up, by id, by one of their jobs, or by the key that points at them. A key points at the
+    /// latest chain that was stored with it, whether or not that still holds it, until that chain is closed
+    /// and its retention over.
     fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>>;
 
     /// Looks jobs up.

@@ -1,4 +1,4 @@
-use crate::command::check_batch;
+use crate::command::Size;
 use crate::error::Result;
 use crate::id::{ChainId, JobId};
 use crate::job::{KeyHold, OnBlockerFailure, Retention, Status};
@@ -28,14 +28,6 @@ pub struct NewChain {
     pub retention: Retention,
     /// The trace context of the chain.
     pub trace: Option<TraceContext>,
-}
-
-impl NewChain {
-    /// A chain with nothing but a first job.
-    #[must_use]
-    pub fn new(id: ChainId, job: NewJob) -> Self {
-        Self { id, job, key: None, retention: Retention::default(), trace: None }
-    }
 }
 
 /// A job to create.
@@ -85,9 +77,19 @@ impl NewJob {
         }
         Ok(())
     }
+
+    pub(crate) fn size(&self) -> Size {
+        Size { items: 1, bytes: self.input.bytes().len(), blockers: self.blockers.len() }
+    }
 }
 
 impl NewChain {
+    /// A chain with nothing but a first job.
+    #[must_use]
+    pub fn new(id: ChainId, job: NewJob) -> Self {
+        Self { id, job, key: None, retention: Retention::default(), trace: None }
+    }
+
     /// Checks what can be checked without the store. Every store does so before it writes.
     pub fn check(&self) -> Result<(), Refusal> {
         self.job.check()?;
@@ -101,8 +103,8 @@ impl NewChain {
 impl Create {
     /// Refuses a batch over its limits. Every store does so first.
     pub fn check(&self) -> Result<()> {
-        let bytes = self.chains.iter().map(|chain| chain.job.input.bytes().len()).sum();
-        check_batch("chains", self.chains.len(), bytes)
+        let size = self.chains.iter().fold(Size::default(), |size, chain| size.and(chain.job.size()));
+        size.check("chains")
     }
 }
 
@@ -188,6 +190,8 @@ pub enum Created {
     },
     /// Another chain holds its key. Nothing was written.
     Existing(Existing),
+    /// Somebody's open transaction has a row that decides it: try it again alone. Nothing was written.
+    Busy,
     /// It was refused. Nothing was written.
     Refused(Refusal),
 }
@@ -199,7 +203,7 @@ impl Created {
         match self {
             Self::New { job, .. } => Some(job.chain),
             Self::Existing(existing) => Some(existing.chain),
-            Self::Refused(_) => None,
+            Self::Busy | Self::Refused(_) => None,
         }
     }
 }
@@ -230,6 +234,8 @@ pub struct Existing {
     pub output: Option<Payload>,
     /// Its latest job's error.
     pub error: Option<ErrorText>,
+    /// Its trace context.
+    pub trace: Option<TraceContext>,
 }
 
 /// How safe a write is when it is acknowledged.

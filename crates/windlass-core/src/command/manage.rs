@@ -1,4 +1,4 @@
-use crate::command::check_batch;
+use crate::command::check_items;
 use crate::command::create::Placed;
 use crate::command::work::Ripple;
 use crate::error::{Error, ErrorKind, Result};
@@ -56,7 +56,7 @@ pub struct CancelReply {
 /// What became of a chain to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It is cancelled.
+    /// It is cancelled; see the reply's ripple for what belongs to it.
     Cancelled {
         /// The chain.
         chain: ChainId,
@@ -113,6 +113,8 @@ pub struct Triggered {
     pub job: Placed,
     /// Its type.
     pub job_type: TypeName,
+    /// Its chain's type.
+    pub chain_type: TypeName,
 }
 
 /// Why a job cannot be triggered.
@@ -126,17 +128,17 @@ pub enum Untriggerable {
     Busy,
 }
 
-/// Reopens failed chains. See [`Store::retry`](crate::Store::retry).
+/// Reopens chains that failed or were cancelled. See [`Store::retry`](crate::Store::retry).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The chains, by their failed jobs.
+    /// The chains, by their closed jobs.
     pub chains: Vec<RetryTarget>,
 }
 
-/// A failed chain to reopen, named by the job that failed.
+/// A chain to reopen, named by the job that failed or was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryTarget {
-    /// The failed job that the caller looked at.
+    /// The job that the caller looked at.
     pub job: JobId,
     /// Its version then, so that a repeated call does not retry twice.
     pub version: Version,
@@ -158,11 +160,13 @@ pub enum Retried {
         job: Placed,
         /// Its type.
         job_type: TypeName,
+        /// Its chain's type.
+        chain_type: TypeName,
     },
-    /// The failure that the caller saw was retried before.
+    /// The end that the caller saw was retried before.
     AlreadyRetried,
-    /// The job has not failed.
-    NotFailed(Status),
+    /// The job has neither failed nor was it cancelled.
+    NotRetriable(Status),
     /// There is no such job.
     NotFound,
     /// It cannot be retried: its key was taken, or a blocker is gone or failed.
@@ -207,8 +211,8 @@ pub struct DeletedChain {
     pub chain_type: TypeName,
     /// Where it stood.
     pub status: Status,
-    /// Its job that was running; its worker is to be told.
-    pub running: Option<JobId>,
+    /// Its job that was running, and the worker that is to be told.
+    pub running: Option<(JobId, WorkerId)>,
 }
 
 /// Changes how long closed chains stay. See [`Store::set_retention`](crate::Store::set_retention).
@@ -269,7 +273,7 @@ impl Expire {
         if self.max < 2 {
             return Err(Error::new(ErrorKind::Invalid, "expire at least 2 jobs at once"));
         }
-        check_batch("jobs to expire", self.max as usize, 0)
+        check_items("jobs to expire", self.max as usize)
     }
 }
 

@@ -1,5 +1,7 @@
+use crate::command::Size;
 use crate::command::create::{Created, NewChain, Placed};
 use crate::command::work::{NextJob, Ripple};
+use crate::error::Result;
 use crate::id::{JobId, RequestId, Version, WorkerId};
 use crate::job::Status;
 use crate::limit::{CARRIED_MAX, STEPS_MAX};
@@ -50,24 +52,49 @@ pub enum Step {
 }
 
 impl CompleteFromOutside {
+    /// Refuses a command over its limits. Every store does so first.
+    pub fn check_size(&self) -> Result<()> {
+        self.steps.iter().map(Step::size).fold(Size::default(), Size::and).check("steps and carried chains")
+    }
+
     /// Checks what can be checked without the store. Every store does so before it writes.
     pub fn check(&self) -> Result<(), Refusal> {
         let ends_early = self.steps.iter().rev().skip(1).any(|step| !matches!(step, Step::Continue { .. }));
         if self.steps.is_empty() || self.steps.len() > STEPS_MAX || ends_early {
             return Err(Refusal::StepsInvalid);
         }
-        self.steps.iter().try_for_each(|step| {
-            let (next, create) = match step {
-                Step::Complete { create, .. } => (None, create.as_slice()),
-                Step::Continue { next, create } => (Some(next), create.as_slice()),
-                Step::Fail { .. } => (None, [].as_slice()),
-            };
-            if create.len() > CARRIED_MAX {
-                return Err(Refusal::TooManyCarried);
-            }
-            create.iter().try_for_each(NewChain::check)?;
-            next.map_or(Ok(()), |next| next.job.check())
-        })
+        self.steps.iter().try_for_each(Step::check)
+    }
+}
+
+impl Step {
+    /// Chains it carries.
+    #[must_use]
+    pub fn carried(&self) -> &[NewChain] {
+        match self {
+            Self::Complete { create, .. } | Self::Continue { create, .. } => create,
+            Self::Fail { .. } => &[],
+        }
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        if self.carried().len() > CARRIED_MAX {
+            return Err(Refusal::TooManyCarried);
+        }
+        self.carried().iter().try_for_each(NewChain::check)?;
+        match self {
+            Self::Continue { next, .. } => next.job.check(),
+            _ => Ok(()),
+        }
+    }
+
+    fn size(&self) -> Size {
+        let own = match self {
+            Self::Complete { output, .. } => Size { items: 1, bytes: output.bytes().len(), blockers: 0 },
+            Self::Continue { next, .. } => next.job.size(),
+            Self::Fail { .. } => Size::of_items(1),
+        };
+        self.carried().iter().fold(own, |size, chain| size.and(chain.job.size()))
     }
 }
 

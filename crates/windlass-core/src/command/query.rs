@@ -1,9 +1,10 @@
+use crate::command::check_items;
+use crate::command::manage::Target;
+use crate::error::Result;
 use crate::id::{ChainId, JobId};
 use crate::job::{AttemptRecord, Chain, Job, Status};
 use crate::name::TypeName;
 use crate::time::Timestamp;
-
-use super::manage::Target;
 
 /// Which job types.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,16 @@ pub enum Types {
     All,
     /// These.
     Only(Vec<TypeName>),
+}
+
+impl Types {
+    /// Refuses what breaks a limit. Every store does so first.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Self::All => Ok(()),
+            Self::Only(types) => check_items("types", types.len()),
+        }
+    }
 }
 
 /// Asks when there is something to do. See [`Store::next_due`](crate::Store::next_due).
@@ -39,6 +50,13 @@ pub struct GetChains {
     pub chains: Vec<Target>,
 }
 
+impl GetChains {
+    /// Refuses what breaks a limit. Every store does so first.
+    pub fn check(&self) -> Result<()> {
+        check_items("chains", self.chains.len())
+    }
+}
+
 /// The reply to [`GetChains`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetChainsReply {
@@ -51,6 +69,13 @@ pub struct GetChainsReply {
 pub struct GetJobs {
     /// Which.
     pub jobs: Vec<JobId>,
+}
+
+impl GetJobs {
+    /// Refuses what breaks a limit. Every store does so first.
+    pub fn check(&self) -> Result<()> {
+        check_items("jobs", self.jobs.len())
+    }
 }
 
 /// The reply to [`GetJobs`].
@@ -77,7 +102,7 @@ pub struct Page {
     pub order: Order,
     /// Go on behind this place.
     pub after: Option<Cursor>,
-    /// At most this many rows, up to [`PAGE_MAX`](crate::limit::PAGE_MAX).
+    /// At most this many rows: 1 to [`PAGE_MAX`](crate::limit::PAGE_MAX).
     pub max: u32,
 }
 
@@ -202,7 +227,7 @@ pub struct Count {
 /// The reply to [`Count`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountReply {
-    /// For each type that has jobs, by name.
+    /// For each type that has jobs or is paused, by name.
     pub types: Vec<TypeCount>,
     /// Whether the counts of closed jobs are estimates.
     pub closed_estimated: bool,

@@ -1,5 +1,5 @@
 use crate::id::{RequestId, WorkerId};
-use crate::name::{LockName, TypeName};
+use crate::name::{LockName, TypeName, WorkerName};
 use crate::time::{Millis, Timestamp};
 
 /// Announces a worker, and that it still lives. See [`Store::beat`](crate::Store::beat).
@@ -8,7 +8,7 @@ pub struct Beat {
     /// Who.
     pub worker: WorkerId,
     /// The name it was given.
-    pub name: Option<TypeName>,
+    pub name: Option<WorkerName>,
     /// The types it works on.
     pub types: Vec<TypeName>,
     /// How many slots it has.
@@ -57,7 +57,7 @@ pub struct WorkerInfo {
     /// Who.
     pub worker: WorkerId,
     /// The name it was given.
-    pub name: Option<TypeName>,
+    pub name: Option<WorkerName>,
     /// The types it works on.
     pub types: Vec<TypeName>,
     /// How many slots it has.

@@ -1,10 +1,10 @@
-use crate::command::check_batch;
 use crate::command::create::{Created, NewChain, NewJob, Placed, Schedule};
 use crate::command::query::Types;
+use crate::command::{Size, check_items};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
-use crate::job::{ClosedAs, Job, Status};
-use crate::limit::{BATCH_MAX_ITEMS, CARRIED_MAX};
+use crate::job::{ClosedAs, Job, Retention, Status};
+use crate::limit::{CARRIED_MAX, REAP_EXCEPT_MAX};
 use crate::name::{ErrorText, Key, TraceContext, TypeName};
 use crate::payload::Payload;
 use crate::refusal::Refusal;
@@ -37,13 +37,8 @@ pub struct Quota {
 impl Acquire {
     /// Refuses what breaks a limit. Every store does so first.
     pub fn check(&self) -> Result<()> {
-        check_batch("types", self.types.len(), 0)?;
-        if self.max as usize > BATCH_MAX_ITEMS {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("{} jobs in one acquire: take at most {BATCH_MAX_ITEMS} at once", self.max),
-            ));
-        }
+        check_items("types", self.types.len())?;
+        check_items("jobs", self.max as usize)?;
         if self.types.iter().any(|quota| quota.lease == Millis::ZERO) {
             return Err(Error::new(ErrorKind::Invalid, "a lease of no time: give at least a millisecond"));
         }
@@ -64,7 +59,7 @@ impl Acquire {
 pub struct AcquireReply {
     /// The jobs, in the order they are to be run.
     pub jobs: Vec<Acquired>,
-    /// What else happened: see [`limit::RIPPLE_MAX`](crate::limit::RIPPLE_MAX).
+    /// What else happened: see [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX).
     pub ripple: Ripple,
     /// The store's time.
     pub now: Timestamp,
@@ -79,6 +74,10 @@ pub struct Acquired {
     pub key: Option<Key>,
     /// Its chain's trace context.
     pub chain_trace: Option<TraceContext>,
+    /// When its chain was created.
+    pub chain_created_at: Timestamp,
+    /// How long its chain stays once it has closed.
+    pub retention: Retention,
     /// What its blockers gave, in the order in which they were declared.
     pub blockers: Vec<BlockerOutput>,
 }
@@ -92,7 +91,8 @@ pub struct BlockerOutput {
     pub chain_type: TypeName,
     /// Its latest job's type, which its output is of.
     pub job_type: TypeName,
-    /// Where it stands: completed, or closed otherwise for a job that receives failures.
+    /// Where it stands: completed; or, for a job that receives failures, closed otherwise, or open again if
+    /// it was retried since.
     pub status: Status,
     /// Its output, if it completed.
     pub output: Option<Payload>,
@@ -121,7 +121,7 @@ pub struct RenewLease {
 impl Renew {
     /// Refuses what breaks a limit. Every store does so first.
     pub fn check(&self) -> Result<()> {
-        check_batch("leases", self.leases.len(), 0)?;
+        check_items("leases", self.leases.len())?;
         if self.leases.iter().any(|renew| renew.lease == Millis::ZERO) {
             return Err(Error::new(ErrorKind::Invalid, "a lease of no time: give at least a millisecond"));
         }
@@ -260,21 +260,21 @@ impl Outcome {
         }
     }
 
-    fn bytes(&self) -> usize {
+    fn size(&self) -> Size {
         let own = match self {
-            Self::Complete { output, .. } => output.bytes().len(),
-            Self::Continue { next, .. } => next.job.input.bytes().len(),
-            _ => 0,
+            Self::Complete { output, .. } => Size { items: 1, bytes: output.bytes().len(), blockers: 0 },
+            Self::Continue { next, .. } => next.job.size(),
+            _ => Size::of_items(1),
         };
-        own + self.carried().iter().map(|chain| chain.job.input.bytes().len()).sum::<usize>()
+        self.carried().iter().fold(own, |size, chain| size.and(chain.job.size()))
     }
 }
 
 impl Settle {
     /// Refuses a batch over its limits. Every store does so first.
     pub fn check(&self) -> Result<()> {
-        let bytes = self.settlements.iter().map(|settlement| settlement.outcome.bytes()).sum();
-        check_batch("settlements", self.settlements.len(), bytes)
+        let sizes = self.settlements.iter().map(|settlement| settlement.outcome.size());
+        sizes.fold(Size::default(), Size::and).check("settlements and carried chains")
     }
 }
 
@@ -292,9 +292,9 @@ pub struct SettleReply {
 pub enum Settled {
     /// It is written.
     Applied(Applied),
-    /// An earlier call had written it.
-    AlreadyApplied,
-    /// Somebody's open transaction has the row: try it again alone.
+    /// An earlier call had written it. The job as it stands now.
+    AlreadyApplied(Placed),
+    /// Somebody's open transaction has a row that it needs: try it again alone. Nothing was written.
     Busy,
     /// The attempt no longer holds the job. Nothing was written.
     Lost(Lost),
@@ -331,8 +331,8 @@ pub struct Unblocked {
     pub job_type: TypeName,
     /// Its chain's type.
     pub chain_type: TypeName,
-    /// The trace contexts of its waits, in the order of its blockers, where given.
-    pub traces: Vec<TraceContext>,
+    /// The trace contexts of its waits, one for each of its blockers.
+    pub traces: Vec<Option<TraceContext>>,
 }
 
 /// A chain that closed.
@@ -344,8 +344,16 @@ pub struct ClosedChain {
     pub chain_type: TypeName,
     /// The job that closed it.
     pub job: JobId,
+    /// That job's type.
+    pub job_type: TypeName,
     /// How.
     pub closed_as: ClosedAs,
+    /// That job's error.
+    pub error: Option<ErrorText>,
+    /// When the chain was created.
+    pub created_at: Timestamp,
+    /// The chain's trace context.
+    pub trace: Option<TraceContext>,
 }
 
 /// Settles, then acquires. See [`Store::exchange`](crate::Store::exchange).
@@ -383,8 +391,12 @@ pub struct Reap {
 impl Reap {
     /// Refuses what breaks a limit. Every store does so first.
     pub fn check(&self) -> Result<()> {
-        check_batch("jobs to leave out", self.except.len(), 0)?;
-        check_batch("jobs to reap", self.max as usize, 0)
+        if self.except.len() > REAP_EXCEPT_MAX {
+            let text =
+                format!("{} jobs to leave out of one reap: at most {REAP_EXCEPT_MAX}", self.except.len());
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        check_items("jobs to reap", self.max as usize)
     }
 }
 

@@ -10,13 +10,12 @@ use crate::command::{
 use crate::error::Result;
 use crate::id::{Fence, JobId};
 use crate::job::{Lease, Status};
-use crate::limit::RIPPLE_MAX;
 
 impl Turn<'_> {
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<AcquireReply> {
         request.check()?;
         let mut ripple = Ripple::default();
-        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.ripple(&mut ripple);
         let mut jobs = self.taken_before(request);
         if jobs.is_empty() {
             jobs = self.due_jobs(request);
@@ -101,6 +100,8 @@ impl Turn<'_> {
             job: row.job.clone(),
             key: chain.key.as_ref().map(|key| key.key.clone()),
             chain_trace: chain.trace.clone(),
+            chain_created_at: chain.created_at,
+            retention: chain.retention,
             blockers: blockers.collect(),
         })
     }

@@ -8,7 +8,7 @@ use crate::command::{Create, CreateReply, Created, Durability, Existing, NewBloc
 use crate::error::Result;
 use crate::id::{ChainId, Fence, JobId, Version};
 use crate::job::{Blocker, ChainKey, ClosedAs, Job, OnBlockerFailure, Status};
-use crate::name::{ErrorText, TypeName};
+use crate::name::{ErrorText, Key, TypeName};
 use crate::refusal::Refusal;
 
 /// The chains that stand for chains of the same command which turned out to exist under their key.
@@ -60,13 +60,15 @@ impl Turn<'_> {
         if key.replaces == Some(holder) {
             return None;
         }
-        let latest = &self.tables.latest(self.tables.chain(holder)?).job;
+        let chain = self.tables.chain(holder)?;
+        let latest = &self.tables.latest(chain).job;
         Some(Existing {
             chain: holder,
             status: latest.status,
             job_type: latest.job_type.clone(),
             output: latest.output.clone(),
             error: latest.error.clone(),
+            trace: chain.trace.clone(),
         })
     }
 
@@ -119,7 +121,7 @@ impl Turn<'_> {
     }
 
     /// Takes a key away from the chain that it points at.
-    pub(super) fn free_key(&mut self, chain_type: &TypeName, key: crate::name::Key) {
+    pub(super) fn free_key(&mut self, chain_type: &TypeName, key: Key) {
         let Some(former) = self.tables.keys.get(&(chain_type.clone(), key)).copied() else { return };
         let Some(row) = self.tables.chain(former) else { return };
         let mut row = ChainRow::clone(row);
@@ -155,7 +157,7 @@ impl Turn<'_> {
             due_at: new.schedule.due(self.now),
             attempt: 0,
             max_attempts: new.max_attempts,
-            fence: Fence::default(),
+            fence: Fence::at_creation(self.now),
             version: Version::default(),
             lease: None,
             cancel_requested: false,

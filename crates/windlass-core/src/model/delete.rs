@@ -1,10 +1,9 @@
 use std::collections::HashSet;
 
 use super::Turn;
-use crate::command::{Delete, DeleteReply, Deleted, DeletedChain, check_batch};
+use crate::command::{Delete, DeleteReply, Deleted, DeletedChain, check_items};
 use crate::error::Result;
 use crate::id::ChainId;
-use crate::job::Status;
 use crate::limit::DELETE_MAX_CHAINS;
 use crate::refusal::Refusal;
 
@@ -13,7 +12,7 @@ const REFERENCES_MAX: usize = 100;
 
 impl Turn<'_> {
     pub(super) fn delete(&mut self, request: &Delete) -> Result<DeleteReply> {
-        check_batch("chains", request.chains.len(), 0)?;
+        check_items("chains", request.chains.len())?;
         let Some(chains) = self.doomed(request) else {
             return Ok(DeleteReply::Refused(vec![Refusal::TooManyChains]));
         };
@@ -29,7 +28,7 @@ impl Turn<'_> {
                 chain,
                 chain_type: row.chain_type.clone(),
                 status: latest.status,
-                running: (latest.status == Status::Running).then_some(latest.id),
+                running: latest.lease.map(|lease| (latest.id, lease.worker)),
             });
             self.remove_chain(chain);
         }
@@ -61,13 +60,13 @@ impl Turn<'_> {
         let doomed: HashSet<_> = chains.iter().collect();
         let mut references = Vec::new();
         for chain in chains {
-            for (_, by) in self.tables.dependents.get(chain).into_iter().flatten() {
-                let outside = self
-                    .tables
-                    .job(*by)
-                    .is_some_and(|row| row.job.status.is_open() && !doomed.contains(&row.job.chain));
-                if outside && references.len() < REFERENCES_MAX {
+            for (_, by) in self.tables.open_dependents.get(chain).into_iter().flatten() {
+                let outside = self.tables.job(*by).is_some_and(|row| !doomed.contains(&row.job.chain));
+                if outside {
                     references.push(Refusal::Needed { chain: *chain, by: *by });
+                }
+                if references.len() == REFERENCES_MAX {
+                    return references;
                 }
             }
         }

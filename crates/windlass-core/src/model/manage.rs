@@ -1,4 +1,5 @@
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::Turn;
 use super::row::{ChainRow, JobRow, Row, RowKey};
@@ -6,22 +7,21 @@ use super::settle::{Closing, keep};
 use crate::command::{
     Cancel, CancelMode, CancelReply, Cancelled, Pause, PauseReply, RetentionSet, Retried, Retry, RetryReply,
     RetryTarget, Ripple, SetRetention, SetRetentionReply, Target, Trigger, TriggerReply, Triggered,
-    Untriggerable, check_batch,
+    Untriggerable, check_items,
 };
 use crate::error::Result;
 use crate::id::JobId;
-use crate::job::{ClosedAs, OnBlockerFailure, Status};
-use crate::limit::RIPPLE_MAX;
+use crate::job::{Blocker, ClosedAs, OnBlockerFailure, Status};
 use crate::refusal::Refusal;
 use crate::time::Millis;
 
 impl Turn<'_> {
     pub(super) fn cancel(&mut self, request: &Cancel) -> Result<CancelReply> {
-        check_batch("chains", request.chains.len(), 0)?;
+        check_items("chains", request.chains.len())?;
         let mut ripple = Ripple::default();
         let chains =
             request.chains.iter().map(|target| self.cancel_one(target, request.mode, &mut ripple)).collect();
-        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.ripple(&mut ripple);
         Ok(CancelReply { chains, ripple })
     }
 
@@ -57,7 +57,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn trigger(&mut self, request: &Trigger) -> Result<TriggerReply> {
-        check_batch("jobs", request.jobs.len(), 0)?;
+        check_items("jobs", request.jobs.len())?;
         let found: Vec<_> = request.jobs.iter().map(|target| self.triggerable(target)).collect();
         if found.iter().any(Result::is_err) {
             return Ok(TriggerReply::Refused(found.into_iter().map(Result::err).collect()));
@@ -73,7 +73,11 @@ impl Turn<'_> {
                 changed.job.version = changed.job.version.next();
                 row = self.tables.put_job(changed);
             }
-            triggered.push(Triggered { job: row.placed(), job_type: row.job.job_type.clone() });
+            triggered.push(Triggered {
+                job: row.placed(),
+                job_type: row.job.job_type.clone(),
+                chain_type: row.job.chain_type.clone(),
+            });
         }
         Ok(TriggerReply::Triggered(triggered))
     }
@@ -95,7 +99,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn retry(&mut self, request: &Retry) -> Result<RetryReply> {
-        check_batch("chains", request.chains.len(), 0)?;
+        check_items("chains", request.chains.len())?;
         Ok(RetryReply { chains: request.chains.iter().map(|target| self.retry_one(*target)).collect() })
     }
 
@@ -104,8 +108,9 @@ impl Turn<'_> {
         if row.job.version > target.version {
             return Retried::AlreadyRetried;
         }
-        if row.job.status != Status::Failed || row.job.version != target.version {
-            return Retried::NotFailed(row.job.status);
+        let retriable = matches!(row.job.status, Status::Failed | Status::Cancelled);
+        if !retriable || row.job.version != target.version {
+            return Retried::NotRetriable(row.job.status);
         }
         let row = JobRow::clone(row);
         let chain = ChainRow::clone(self.tables.chain_of(&row));
@@ -113,7 +118,8 @@ impl Turn<'_> {
             return Retried::Refused(refusal);
         }
         let job = self.reopen(row, chain);
-        Retried::Retried { job: job.placed(), job_type: job.job.job_type.clone() }
+        let (job_type, chain_type) = (job.job.job_type.clone(), job.job.chain_type.clone());
+        Retried::Retried { job: job.placed(), job_type, chain_type }
     }
 
     fn retry_refusal(&self, row: &JobRow, chain: &ChainRow) -> Option<Refusal> {
@@ -131,7 +137,7 @@ impl Turn<'_> {
         })
     }
 
-    fn reopen(&mut self, mut row: JobRow, mut chain: ChainRow) -> std::sync::Arc<JobRow> {
+    fn reopen(&mut self, mut row: JobRow, mut chain: ChainRow) -> Arc<JobRow> {
         if let Some(record) = row.latest_attempt() {
             keep(&mut row, record);
         }
@@ -144,7 +150,7 @@ impl Turn<'_> {
                 let closed = self.tables.chain(blocker.chain).and_then(|chain| chain.closed);
                 let now_resolved =
                     closed.is_some_and(|closed| receives || closed.closed_as == ClosedAs::Completed);
-                crate::job::Blocker { resolved: blocker.resolved || now_resolved, ..blocker.clone() }
+                Blocker { resolved: blocker.resolved || now_resolved, ..blocker.clone() }
             })
             .collect();
         let waits = row.job.blockers.iter().any(|blocker| !blocker.resolved);
@@ -156,7 +162,6 @@ impl Turn<'_> {
         row.job.closed_by = None;
         row.job.cancel_requested = false;
         row.end = None;
-        row.outside = None;
         chain.closed = None;
         chain.rippling = false;
         if let Some(key) = chain.key.as_ref().map(|key| key.key.clone()) {
@@ -170,7 +175,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn set_retention(&mut self, request: &SetRetention) -> Result<SetRetentionReply> {
-        check_batch("chains", request.chains.len(), 0)?;
+        check_items("chains", request.chains.len())?;
         let chains = request.chains.iter().map(|target| self.retain(target, request.retention)).collect();
         Ok(SetRetentionReply { chains })
     }
@@ -188,7 +193,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn pause(&mut self, request: &Pause) -> Result<PauseReply> {
-        check_batch("types", request.types.len(), 0)?;
+        check_items("types", request.types.len())?;
         let mut were_paused = Vec::with_capacity(request.types.len());
         for job_type in &request.types {
             let was_paused = self.tables.is_paused(job_type);

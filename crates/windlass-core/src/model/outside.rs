@@ -5,14 +5,18 @@ use super::settle::Closing;
 use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, OutsideApplied, Ripple, Step};
 use crate::error::Result;
 use crate::job::{AttemptEnd, ClosedAs, Status};
-use crate::limit::RIPPLE_MAX;
 use crate::refusal::Refusal;
 
 impl Turn<'_> {
     pub(super) fn complete_from_outside(
         &mut self,
         request: &CompleteFromOutside,
-    ) -> CompleteFromOutsideReply {
+    ) -> Result<CompleteFromOutsideReply> {
+        request.check_size()?;
+        Ok(self.complete(request))
+    }
+
+    fn complete(&mut self, request: &CompleteFromOutside) -> CompleteFromOutsideReply {
         let Some(row) = self.tables.job(request.job).cloned() else {
             return CompleteFromOutsideReply::NotFound;
         };
@@ -48,7 +52,11 @@ impl Turn<'_> {
             let mut row = JobRow::clone(row);
             row.outside = Some(request.request);
             let end = (row.job.status == Status::Running).then_some(AttemptEnd::Displaced);
+            let stopping = row.job.cancel_requested.then_some(row.job.chain);
             let (closed_as, output, error, retention) = match step {
+                Step::Continue { .. } if stopping.is_some() => {
+                    (ClosedAs::Cancelled, None, row.job.error.clone(), None)
+                }
                 Step::Continue { next, create } => {
                     let applied = self.continue_chain(row, next, create, (None, end), &mut ripple)?;
                     created.extend(applied.created);
@@ -56,7 +64,7 @@ impl Turn<'_> {
                     continue;
                 }
                 Step::Complete { output, retention, create } => {
-                    created.extend(self.create_carried(create, &mut Aliases::new())?);
+                    created.extend(self.create_carried(create, &mut Aliases::new(), stopping)?);
                     (ClosedAs::Completed, Some(output.clone()), None, *retention)
                 }
                 Step::Fail { error, retention } => (ClosedAs::Failed, None, Some(error.clone()), *retention),
@@ -64,8 +72,9 @@ impl Turn<'_> {
             let row = self.close_job(row, Closing { closed_as, output, error, by: None, end });
             ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention));
             latest = row.placed();
+            break;
         }
-        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.ripple(&mut ripple);
         Ok(OutsideApplied { latest, displaced, created, ripple })
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use uuid::Uuid;
@@ -7,7 +7,7 @@ use super::Turn;
 use crate::command::{
     ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFilter,
     ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
-    ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types, check_batch,
+    ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
@@ -17,7 +17,8 @@ use crate::name::TypeName;
 use crate::time::Timestamp;
 
 impl Turn<'_> {
-    pub(super) fn next_due(&self, request: &NextDue) -> NextDueReply {
+    pub(super) fn next_due(&self, request: &NextDue) -> Result<NextDueReply> {
+        request.types.check()?;
         let pending = |name: &TypeName| {
             let levels = self.tables.pending.get(name).filter(|_| !self.tables.is_paused(name));
             let heads = levels.into_iter().flat_map(|levels| levels.values().filter_map(BTreeSet::first));
@@ -35,26 +36,25 @@ impl Turn<'_> {
                 (types.iter().filter_map(pending).min(), types.iter().filter_map(lease).min())
             }
         };
-        NextDueReply { now: self.now, due_at, lease_until }
+        Ok(NextDueReply { now: self.now, due_at, lease_until })
     }
 
     pub(super) fn get_chains(&self, request: &GetChains) -> Result<GetChainsReply> {
-        check_batch("chains", request.chains.len(), 0)?;
+        request.check()?;
         let get =
             |target| self.find(target).and_then(|chain| self.tables.chain(chain)).map(|row| self.view(row));
         Ok(GetChainsReply { chains: request.chains.iter().map(get).collect() })
     }
 
     pub(super) fn get_jobs(&self, request: &GetJobs) -> Result<GetJobsReply> {
-        check_batch("jobs", request.jobs.len(), 0)?;
+        request.check()?;
         let get = |job| self.tables.job(job).map(|row| row.job.clone());
         Ok(GetJobsReply { jobs: request.jobs.iter().copied().map(get).collect() })
     }
 
     pub(super) fn list_chains(&self, request: &ListChains) -> Result<ListChainsReply> {
         let place = Place::of(&request.page)?;
-        let rows =
-            place.walk(self.tables.chains_by_seq.range(place.range()).map(|(seq, chain)| (*seq, *chain)));
+        let rows = place.within(&self.tables.chains_by_seq);
         let (chains, next) = place.page(rows, |chain| {
             let row = self.tables.chain(chain)?;
             let top_level = !request.filter.top_level || !self.tables.dependents.contains_key(&chain);
@@ -66,12 +66,14 @@ impl Turn<'_> {
     pub(super) fn list_jobs(&self, request: &ListJobs) -> Result<ListJobsReply> {
         let place = Place::of(&request.page)?;
         let rows = match request.filter.chain {
-            None => place.walk(self.tables.jobs_by_seq.range(place.range()).map(|(seq, job)| (*seq, *job))),
+            None => place.within(&self.tables.jobs_by_seq),
             Some(chain) => {
-                // A chain's jobs are in the order of their creation.
-                let jobs = self.tables.chain_jobs.range((chain, 0)..=(chain, u32::MAX));
-                let seqs = jobs.filter_map(|(_, job)| Some((self.tables.job(*job)?.seq, *job)));
-                place.walk(seqs.filter(|(seq, _)| place.range().contains(seq)))
+                // A chain's jobs are in the order of their creation, so that their place in it numbers them too.
+                let index = |number: &u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
+                let (from, to) = (index(place.range().start()), index(place.range().end()));
+                let jobs = (!place.range().is_empty())
+                    .then(|| self.tables.chain_jobs.range((chain, from)..=(chain, to.max(from))));
+                place.walk(jobs.into_iter().flatten().map(|((_, index), job)| (u64::from(*index) + 1, *job)))
             }
         };
         let (jobs, next) = place.page(rows, |job| {
@@ -87,7 +89,8 @@ impl Turn<'_> {
         let dependents = self.tables.dependents.get(&request.chain).unwrap_or(&none);
         let (lowest, highest) = (JobId::from_uuid(Uuid::nil()), JobId::from_uuid(Uuid::max()));
         let range = (*place.range().start(), lowest)..=(*place.range().end(), highest);
-        let rows = place.walk(dependents.range(range).copied());
+        let rows = (!place.range().is_empty()).then(|| dependents.range(range).copied());
+        let rows = place.walk(rows.into_iter().flatten());
         let (jobs, next) = place.page(rows, |job| self.tables.job(job).map(|row| row.job.clone()));
         Ok(ListDependentsReply { jobs, next })
     }
@@ -99,16 +102,15 @@ impl Turn<'_> {
         ListAttemptsReply { attempts: row.history.iter().cloned().chain(row.latest_attempt()).collect() }
     }
 
-    pub(super) fn count(&self, request: &Count) -> CountReply {
+    pub(super) fn count(&self, request: &Count) -> Result<CountReply> {
+        request.types.check()?;
         let names: BTreeSet<&TypeName> = match &request.types {
             Types::All => self.tables.counts.keys().chain(self.tables.paused()).collect(),
             Types::Only(types) => types.iter().collect(),
         };
         let known = |name: &&TypeName| self.tables.counts.contains_key(*name) || self.tables.is_paused(name);
-        CountReply {
-            types: names.into_iter().filter(known).map(|name| self.count_type(name)).collect(),
-            closed_estimated: false,
-        }
+        let types = names.into_iter().filter(known).map(|name| self.count_type(name)).collect();
+        Ok(CountReply { types, closed_estimated: false })
     }
 
     fn count_type(&self, name: &TypeName) -> TypeCount {
@@ -149,16 +151,28 @@ impl Place {
         };
         let after =
             page.after.as_ref().map(|Cursor(text)| text.parse::<u64>().map_err(not_ours)).transpose()?;
-        Ok(Self { order: page.order, after, max: (page.max as usize).min(PAGE_MAX) })
+        let max = page.max as usize;
+        if max == 0 || max > PAGE_MAX {
+            let text = format!("a page of {max} rows: ask for 1 to {PAGE_MAX}");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(Self { order: page.order, after, max })
     }
 
     /// The rows behind the place.
     fn range(&self) -> RangeInclusive<u64> {
         match (self.order, self.after) {
-            (_, None) => 0..=u64::MAX,
-            (Order::Newest, Some(after)) => 0..=after.saturating_sub(1),
+            (_, None) => 1..=u64::MAX,
+            (Order::Newest, Some(after)) => 1..=after.saturating_sub(1),
             (Order::Oldest, Some(after)) => after.saturating_add(1)..=u64::MAX,
         }
+    }
+
+    /// The rows of an index in the order asked for.
+    fn within<'a, I: Copy>(&self, rows: &'a BTreeMap<u64, I>) -> Box<dyn Iterator<Item = (u64, I)> + 'a> {
+        // A range that ends before it begins is no range to a map.
+        let rows = (!self.range().is_empty()).then(|| rows.range(self.range()));
+        self.walk(rows.into_iter().flatten().map(|(seq, id)| (*seq, *id)))
     }
 
     /// The rows in the order asked for.

@@ -9,17 +9,16 @@ use crate::command::{Reap, ReapReply, Reaped, Ripple, Types};
 use crate::error::Result;
 use crate::id::JobId;
 use crate::job::{AttemptEnd, ClosedAs};
-use crate::limit::RIPPLE_MAX;
 use crate::name::ErrorText;
 
 impl Turn<'_> {
     pub(super) fn reap(&mut self, request: &Reap) -> Result<ReapReply> {
         request.check()?;
         let mut ripple = Ripple::default();
-        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.ripple(&mut ripple);
         let expired = self.expired(request);
         let reaped = expired.into_iter().filter_map(|job| self.reap_one(job, &mut ripple)).collect();
-        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.ripple(&mut ripple);
         Ok(ReapReply { reaped, ripple })
     }
 

@@ -4,7 +4,7 @@ use super::Turn;
 use super::row::{LockRow, Row, RowKey};
 use crate::command::{
     Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkersReply, LockAction, LockState, Retire,
-    RetireReply, WorkerInfo, check_batch,
+    RetireReply, WorkerInfo, check_items,
 };
 use crate::error::Result;
 
@@ -13,7 +13,7 @@ const CLEARED_MAX: usize = 10;
 
 impl Turn<'_> {
     pub(super) fn beat(&mut self, request: &Beat) -> Result<BeatReply> {
-        check_batch("types", request.types.len(), 0)?;
+        check_items("types", request.types.len())?;
         let gone = self.tables.worker_ends.iter().take_while(|(at, _)| *at <= self.now).take(CLEARED_MAX);
         for worker in gone.map(|(_, worker)| *worker).collect::<Vec<_>>() {
             self.tables.set(RowKey::Worker(worker), None);

@@ -22,27 +22,34 @@ impl Turn<'_> {
         let mut row = ChainRow::clone(self.tables.chain(chain)?);
         let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
         row.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
-        if let Some(key) = &mut row.key {
-            key.held = key.held && key.hold.holds(closed_as);
-        }
         row.rippling = self.tables.waiting.get(&chain).is_some_and(|waiting| {
             !waiting.eager.is_empty() || closed_as == ClosedAs::Completed && !waiting.patient.is_empty()
         });
-        let closed = ClosedChain { chain, chain_type: row.chain_type.clone(), job: row.latest, closed_as };
+        let latest = &self.tables.latest(&row).job;
+        let closed = ClosedChain {
+            chain,
+            chain_type: row.chain_type.clone(),
+            job: latest.id,
+            job_type: latest.job_type.clone(),
+            closed_as,
+            error: latest.error.clone(),
+            created_at: row.created_at,
+            trace: row.trace.clone(),
+        };
         self.tables.put_chain(row);
         Some(closed)
     }
 
-    /// Resolves waits for chains that have closed, for at most `budget` jobs. The marks of the chains let a
-    /// later command go on with the rest.
-    pub(super) fn ripple(&mut self, mut budget: usize, ripple: &mut Ripple) {
+    /// Resolves waits for chains that have closed, of as many jobs as one command may. The marks of the
+    /// chains let a later command go on with the rest.
+    pub(super) fn ripple(&mut self, ripple: &mut Ripple) {
         while let Some((.., chain)) = self.tables.rippling.first().copied() {
             let Some(closed) = self.tables.chain(chain).and_then(|row| row.closed) else { return };
             while let Some(job) = self.next_waiting(chain, closed.closed_as) {
-                if budget == 0 {
+                if self.ripple_left == 0 {
                     return;
                 }
-                budget -= 1;
+                self.ripple_left -= 1;
                 self.resolve(job, chain, closed.closed_as, ripple);
             }
             let Some(row) = self.tables.chain(chain) else { return };
@@ -81,7 +88,7 @@ impl Turn<'_> {
                 job: row.placed(),
                 job_type: row.job.job_type.clone(),
                 chain_type: row.job.chain_type.clone(),
-                traces: row.job.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect(),
+                traces: row.job.blockers.iter().map(|blocker| blocker.trace.clone()).collect(),
             });
         }
         self.tables.put_job(row);

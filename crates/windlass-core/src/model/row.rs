@@ -44,7 +44,8 @@ impl JobRow {
         let (worker, started_at) = (self.worker?, self.job.started_at?);
         let end = if self.job.status == Status::Running { AttemptEnd::Running } else { self.end? };
         let ended_at = if end == AttemptEnd::Running { None } else { self.job.closed_at };
-        let error = if self.job.status == Status::Failed { self.job.error.clone() } else { None };
+        let failed = matches!(self.job.status, Status::Failed | Status::Cancelled);
+        let error = if failed { self.job.error.clone() } else { None };
         Some(AttemptRecord {
             attempt: self.job.attempt,
             fence: self.job.fence,
@@ -93,15 +94,12 @@ pub struct ChainRow {
 }
 
 impl ChainRow {
-    /// Whether it holds its key at this time.
+    /// Whether it keeps others from being created with its key at this time, if that points at it.
     pub(super) fn holds_key(&self, now: Timestamp) -> bool {
         let Some(key) = &self.key else { return false };
         let within = key.window.is_none_or(|window| now < self.created_at + window);
-        let by_outcome = match self.closed {
-            None => true,
-            Some(closed) => key.hold.holds(closed.closed_as) && now < closed.retain_until,
-        };
-        key.held && within && by_outcome
+        within
+            && self.closed.is_none_or(|closed| key.hold.holds(closed.closed_as) && now < closed.retain_until)
     }
 
     /// When a closed chain may leave.

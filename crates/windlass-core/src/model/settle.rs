@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Turn;
@@ -8,8 +9,8 @@ use crate::command::{
 };
 use crate::error::Result;
 use crate::id::{ChainId, WorkerId};
-use crate::job::{AttemptEnd, AttemptRecord, ClosedAs, Status};
-use crate::limit::{CYCLE_SEARCH_MAX, HISTORY_MAX, RIPPLE_MAX};
+use crate::job::{AttemptEnd, AttemptRecord, Blocker, ClosedAs, Status};
+use crate::limit::{CYCLE_SEARCH_MAX, HISTORY_MAX};
 use crate::name::ErrorText;
 use crate::payload::Payload;
 use crate::refusal::Refusal;
@@ -29,7 +30,7 @@ impl Turn<'_> {
         request.check()?;
         let mut ripple = Ripple::default();
         let settled = request.settlements.iter().map(|item| self.settle_one(item, &mut ripple)).collect();
-        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.ripple(&mut ripple);
         Ok(SettleReply { settled, ripple })
     }
 
@@ -39,7 +40,8 @@ impl Turn<'_> {
             Err(lost) => {
                 let end = self.tables.job(item.job).and_then(|row| row.end_of(item.fence));
                 let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
-                return if repeated { Settled::AlreadyApplied } else { Settled::Lost(lost) };
+                let placed = self.tables.job(item.job).filter(|_| repeated).map(|row| row.placed());
+                return placed.map_or(Settled::Lost(lost), Settled::AlreadyApplied);
             }
         };
         if let Err(refusal) = item.outcome.check() {
@@ -74,7 +76,8 @@ impl Turn<'_> {
         }
         match outcome {
             Outcome::Complete { output, retention, create } => {
-                let created = self.create_carried(create, &mut Aliases::new())?;
+                let stopping = row.job.cancel_requested.then_some(row.job.chain);
+                let created = self.create_carried(create, &mut Aliases::new(), stopping)?;
                 let (closed_as, end) = (ClosedAs::Completed, Some(AttemptEnd::Completed));
                 let closing = Closing { closed_as, output: Some(output.clone()), error: None, by, end };
                 Ok(Applied { created, ..self.end(row, closing, *retention, ripple) })
@@ -84,13 +87,15 @@ impl Turn<'_> {
             }
             Outcome::Retry { schedule, error } => {
                 if row.job.max_attempts.is_some_and(|max| row.job.attempt >= max) {
-                    return Ok(self.fail(row, error.clone(), None, ripple));
+                    return Ok(self.fail(row, error.clone(), AttemptEnd::Exhausted, None, ripple));
                 }
                 let error = Some(error.clone());
                 Ok(self.put_back(row, schedule.due(self.now), error, AttemptEnd::Retried))
             }
             Outcome::Reschedule { schedule, error } => Ok(self.reschedule(row, *schedule, error.clone())),
-            Outcome::Fail { error, retention } => Ok(self.fail(row, error.clone(), *retention, ripple)),
+            Outcome::Fail { error, retention } => {
+                Ok(self.fail(row, error.clone(), AttemptEnd::Failed, *retention, ripple))
+            }
             Outcome::Release => {
                 let due_at = row.job.due_at;
                 Ok(self.put_back(row, due_at, None, AttemptEnd::Released))
@@ -106,10 +111,11 @@ impl Turn<'_> {
         &mut self,
         row: JobRow,
         error: ErrorText,
+        end: AttemptEnd,
         retention: Option<Millis>,
         ripple: &mut Ripple,
     ) -> Applied {
-        let (by, closed_as, end) = (row.worker, ClosedAs::Failed, Some(AttemptEnd::Failed));
+        let (by, closed_as, end) = (row.worker, ClosedAs::Failed, Some(end));
         self.end(row, Closing { closed_as, output: None, error: Some(error), by, end }, retention, ripple)
     }
 
@@ -170,14 +176,16 @@ impl Turn<'_> {
         ripple: &mut Ripple,
     ) -> Result<Applied, Refusal> {
         let mut aliases = Aliases::new();
-        let created = self.create_carried(create, &mut aliases)?;
+        let created = self.create_carried(create, &mut aliases, None)?;
         if self.tables.job(next.id).is_some() {
             return Err(Refusal::IdTaken);
         }
         let blockers = self.resolve_blockers(&next.job.blockers, &aliases)?;
         let chain = ChainRow::clone(self.tables.chain_of(&row));
-        let blocking = |blocker: ChainId| self.reaches(blocker, chain.id);
-        if let Some(blocker) = blockers.iter().find(|blocker| blocking(blocker.chain)) {
+        let mut seen = HashSet::new();
+        if let Some(blocker) =
+            blockers.iter().find(|blocker| self.reaches(blocker.chain, chain.id, &mut seen))
+        {
             return Err(Refusal::WaitsForItself(blocker.chain));
         }
         let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
@@ -193,39 +201,48 @@ impl Turn<'_> {
         Ok(Applied { job, next: Some(next.placed()), created })
     }
 
-    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused.
+    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused. A
+    /// chain that was asked to stop gets no successor, since nothing would stop that.
     pub(super) fn create_carried(
         &mut self,
         create: &[NewChain],
         aliases: &mut Aliases,
+        stopping: Option<ChainId>,
     ) -> Result<Vec<Created>, Refusal> {
+        let succeeds = |new: &NewChain| new.key.as_ref().and_then(|key| key.replaces);
         create
             .iter()
-            .map(|new| match self.create_chain(new, aliases) {
-                Created::Refused(refusal) => Err(refusal),
-                created => Ok(created),
+            .map(|new| {
+                if stopping.is_some() && succeeds(new) == stopping {
+                    return Ok(Created::Refused(Refusal::CancelRequested));
+                }
+                match self.create_chain(new, aliases) {
+                    Created::Refused(refusal) => Err(refusal),
+                    created => Ok(created),
+                }
             })
             .collect()
     }
 
-    /// Whether a chain waits, directly or through others, for the one that is sought.
-    fn reaches(&self, from: ChainId, sought: ChainId) -> bool {
+    /// Whether a chain waits, directly or through others, for the one that is sought; or would wait for it if
+    /// it were retried. `seen` is what earlier searches for the same one have looked at in vain.
+    fn reaches(&self, from: ChainId, sought: ChainId, seen: &mut HashSet<ChainId>) -> bool {
         let mut queue = vec![from];
-        let mut seen = std::collections::HashSet::from([from]);
         while let Some(chain) = queue.pop() {
             if chain == sought {
                 return true;
             }
-            let Some(row) = self.tables.chain(chain) else { continue };
-            let latest = &self.tables.latest(row).job;
-            if latest.status != Status::Blocked {
+            if seen.len() >= CYCLE_SEARCH_MAX || !seen.insert(chain) {
                 continue;
             }
-            for blocker in latest.blockers.iter().filter(|blocker| !blocker.resolved) {
-                if seen.len() < CYCLE_SEARCH_MAX && seen.insert(blocker.chain) {
-                    queue.push(blocker.chain);
-                }
-            }
+            let Some(row) = self.tables.chain(chain) else { continue };
+            let latest = &self.tables.latest(row).job;
+            let waits = |blocker: &&Blocker| match latest.status {
+                Status::Blocked => !blocker.resolved,
+                Status::Failed | Status::Cancelled => true,
+                _ => false,
+            };
+            queue.extend(latest.blockers.iter().filter(waits).map(|blocker| blocker.chain));
         }
         false
     }
@@ -238,7 +255,7 @@ fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
         Outcome::Complete { .. } => end == AttemptEnd::Completed,
         Outcome::Continue { .. } => matches!(end, AttemptEnd::Continued | AttemptEnd::Cancelled),
         Outcome::Retry { .. } => {
-            matches!(end, AttemptEnd::Retried | AttemptEnd::Failed | AttemptEnd::Cancelled)
+            matches!(end, AttemptEnd::Retried | AttemptEnd::Exhausted | AttemptEnd::Cancelled)
         }
         Outcome::Reschedule { .. } => matches!(end, AttemptEnd::Rescheduled | AttemptEnd::Cancelled),
         Outcome::Fail { .. } => end == AttemptEnd::Failed,

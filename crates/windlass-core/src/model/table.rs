@@ -40,6 +40,8 @@ pub(super) struct Tables {
     pub(super) chain_jobs: BTreeMap<(ChainId, u32), JobId>,
     /// The jobs that wait or waited for a chain.
     pub(super) dependents: HashMap<ChainId, BTreeSet<(u64, JobId)>>,
+    /// The open jobs among them.
+    pub(super) open_dependents: HashMap<ChainId, BTreeSet<(u64, JobId)>>,
     /// The blocked jobs that still wait for a chain.
     pub(super) waiting: HashMap<ChainId, Waiting>,
     /// How many jobs need a chain's output, now or when they are retried.
@@ -152,12 +154,14 @@ impl Tables {
     pub(super) fn install(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
         match (key, after) {
             (RowKey::Job(id), Some(Row::Job(row))) => {
-                let before = self.remove_job(*id);
+                // Most changes leave the edges alone, and a job may have many.
+                let edges = self.jobs.get(id).is_none_or(|before| !same_edges(before, &row));
+                let before = self.remove_job(*id, edges);
                 self.jobs.insert(*id, Arc::clone(&row));
-                self.index_job(&row);
+                self.index_job(&row, edges);
                 before.map(Row::Job)
             }
-            (RowKey::Job(id), _) => self.remove_job(*id).map(Row::Job),
+            (RowKey::Job(id), _) => self.remove_job(*id, true).map(Row::Job),
             (RowKey::Chain(id), Some(Row::Chain(row))) => {
                 let before = self.remove_chain(*id);
                 self.index_chain(&row);
@@ -197,7 +201,7 @@ impl Tables {
         }
     }
 
-    fn index_job(&mut self, row: &JobRow) {
+    fn index_job(&mut self, row: &JobRow, edges: bool) {
         let job = &row.job;
         self.next_seq = self.next_seq.max(row.seq);
         self.jobs_by_seq.insert(row.seq, job.id);
@@ -217,24 +221,34 @@ impl Tables {
             }
             _ => {}
         }
-        for blocker in job.blockers.iter() {
-            self.dependents.entry(blocker.chain).or_default().insert((row.seq, job.id));
-            if row.needs_blockers() {
-                self.change_needed(blocker.chain, true);
-            }
-            if job.status == Status::Blocked && !blocker.resolved {
-                let waiting = self.waiting.entry(blocker.chain).or_default();
-                let patient = job.on_blocker_failure == OnBlockerFailure::Wait;
-                let jobs = if patient { &mut waiting.patient } else { &mut waiting.eager };
-                jobs.insert((row.seq, job.id));
-            }
+        if edges {
+            self.index_edges(row);
         }
         if job.index > 0 {
             self.reindex_trim(job.chain);
         }
     }
 
-    fn remove_job(&mut self, id: JobId) -> Option<Arc<JobRow>> {
+    fn index_edges(&mut self, row: &JobRow) {
+        let entry = (row.seq, row.job.id);
+        for blocker in row.job.blockers.iter() {
+            self.dependents.entry(blocker.chain).or_default().insert(entry);
+            if row.job.status.is_open() {
+                self.open_dependents.entry(blocker.chain).or_default().insert(entry);
+            }
+            if row.needs_blockers() {
+                self.change_needed(blocker.chain, true);
+            }
+            if row.job.status == Status::Blocked && !blocker.resolved {
+                let waiting = self.waiting.entry(blocker.chain).or_default();
+                let patient = row.job.on_blocker_failure == OnBlockerFailure::Wait;
+                let jobs = if patient { &mut waiting.patient } else { &mut waiting.eager };
+                jobs.insert(entry);
+            }
+        }
+    }
+
+    fn remove_job(&mut self, id: JobId, edges: bool) -> Option<Arc<JobRow>> {
         let row = self.jobs.remove(&id)?;
         let job = &row.job;
         self.jobs_by_seq.remove(&row.seq);
@@ -260,28 +274,31 @@ impl Tables {
             }
             _ => {}
         }
-        for blocker in job.blockers.iter() {
-            if let Some(jobs) = self.dependents.get_mut(&blocker.chain) {
-                jobs.remove(&(row.seq, job.id));
-                if jobs.is_empty() {
-                    self.dependents.remove(&blocker.chain);
-                }
-            }
-            if row.needs_blockers() {
-                self.change_needed(blocker.chain, false);
-            }
-            if let Some(waiting) = self.waiting.get_mut(&blocker.chain) {
-                waiting.patient.remove(&(row.seq, job.id));
-                waiting.eager.remove(&(row.seq, job.id));
-                if *waiting == Waiting::default() {
-                    self.waiting.remove(&blocker.chain);
-                }
-            }
+        if edges {
+            self.remove_edges(&row);
         }
         if job.index > 0 {
             self.reindex_trim(job.chain);
         }
         Some(row)
+    }
+
+    fn remove_edges(&mut self, row: &JobRow) {
+        let entry = (row.seq, row.job.id);
+        for blocker in row.job.blockers.iter() {
+            remove_entry(&mut self.dependents, blocker.chain, entry);
+            remove_entry(&mut self.open_dependents, blocker.chain, entry);
+            if row.needs_blockers() {
+                self.change_needed(blocker.chain, false);
+            }
+            if let Some(waiting) = self.waiting.get_mut(&blocker.chain) {
+                waiting.patient.remove(&entry);
+                waiting.eager.remove(&entry);
+                if *waiting == Waiting::default() {
+                    self.waiting.remove(&blocker.chain);
+                }
+            }
+        }
     }
 
     fn remove_pending(&mut self, row: &JobRow) {
@@ -369,4 +386,20 @@ fn remove_member<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: &K, m
     if set.is_empty() {
         sets.remove(key);
     }
+}
+
+/// Takes a job off a chain's list, and the list with it when it is empty.
+fn remove_entry(lists: &mut HashMap<ChainId, BTreeSet<(u64, JobId)>>, chain: ChainId, entry: (u64, JobId)) {
+    let Some(list) = lists.get_mut(&chain) else { return };
+    list.remove(&entry);
+    if list.is_empty() {
+        lists.remove(&chain);
+    }
+}
+
+/// Whether the indexes of a job's blockers are the same for both.
+fn same_edges(before: &JobRow, after: &JobRow) -> bool {
+    let kind =
+        |row: &JobRow| (row.job.status.is_open(), row.job.status == Status::Blocked, row.needs_blockers());
+    Arc::ptr_eq(&before.job.blockers, &after.job.blockers) && kind(before) == kind(after)
 }

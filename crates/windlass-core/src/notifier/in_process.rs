@@ -12,6 +12,9 @@ use crate::store::BoxFuture;
 /// How long a wake budget counts after the latest hint.
 const BUDGET_TTL: Duration = Duration::from_secs(60);
 
+/// From so many budgets on, old ones are cleared away before another is added.
+const BUDGETS_BEFORE_CLEARING: usize = 100;
+
 /// Hints inside one process. Clones share their subscribers.
 #[derive(Clone, Debug, Default)]
 pub struct InProcessNotifier {
@@ -69,6 +72,12 @@ impl Notifier for InProcessNotifier {
 
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
         Box::pin(async move {
+            if topics.is_empty() {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    "a subscription to nothing: give at least one topic",
+                ));
+            }
             let mut shared = self.open()?;
             shared.next_subscriber += 1;
             let id = shared.next_subscriber;
@@ -113,6 +122,9 @@ impl Notifier for InProcessNotifier {
 impl Shared {
     fn add_budget(&mut self, job_type: &TypeName, count: u32) {
         let now = Instant::now();
+        if self.budgets.len() >= BUDGETS_BEFORE_CLEARING {
+            self.budgets.retain(|_, budget| budget.ends_at > now);
+        }
         let budget = self.budgets.entry(job_type.clone()).or_insert(Budget { left: 0, ends_at: now });
         if budget.ends_at <= now {
             budget.left = 0;

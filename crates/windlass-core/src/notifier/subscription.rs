@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Notify, mpsc};
 
@@ -15,7 +15,10 @@ pub enum Signal {
     /// Something happened.
     Hint(Hint),
     /// Something may have happened unheard: look at the store.
-    Gap,
+    Gap {
+        /// How many hints were dropped because the reader was slow; 0 if only the connection was lost.
+        missed: u64,
+    },
 }
 
 /// A stream of hints. Dropping it ends it.
@@ -35,7 +38,15 @@ pub struct Publisher {
 #[derive(Debug, Default)]
 struct Gap {
     set: AtomicBool,
+    missed: AtomicU64,
     changed: Notify,
+}
+
+impl Gap {
+    fn take(&self) -> Option<Signal> {
+        let set = self.set.swap(false, Ordering::AcqRel);
+        set.then(|| Signal::Gap { missed: self.missed.swap(0, Ordering::AcqRel) })
+    }
 }
 
 struct OnDrop(Option<Box<dyn FnOnce() + Send + Sync>>);
@@ -63,8 +74,8 @@ impl Subscription {
     pub async fn next(&mut self) -> Option<Signal> {
         loop {
             let changed = self.gap.changed.notified();
-            if self.gap.set.swap(false, Ordering::AcqRel) {
-                return Some(Signal::Gap);
+            if let Some(gap) = self.gap.take() {
+                return Some(gap);
             }
             tokio::select! {
                 hint = self.hints.recv() => return hint.map(Signal::Hint),
@@ -75,8 +86,8 @@ impl Subscription {
 
     /// The next signal, if one waits.
     pub fn try_next(&mut self) -> Option<Signal> {
-        if self.gap.set.swap(false, Ordering::AcqRel) {
-            return Some(Signal::Gap);
+        if let Some(gap) = self.gap.take() {
+            return Some(gap);
         }
         self.hints.try_recv().ok().map(Signal::Hint)
     }
@@ -89,6 +100,7 @@ impl Publisher {
     /// Hands a hint over without waiting. A reader that is too slow gets a gap in its place.
     pub fn send(&self, hint: Hint) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.hints.try_send(hint) {
+            self.gap.missed.fetch_add(1, Ordering::AcqRel);
             self.gap();
         }
     }
