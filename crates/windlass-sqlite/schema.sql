@@ -33,7 +33,7 @@ CREATE TABLE windlass_job (
   due_at integer not null,
   attempt integer not null default 0,
   max_attempts integer,
-  fence integer not null default 0,
+  fence integer not null,
   version integer not null default 0,
   worker blob,                                -- who made the latest attempt
   request blob,                               -- the acquire that took it, while it runs

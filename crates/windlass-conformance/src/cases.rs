@@ -11,9 +11,11 @@ mod cancel;
 mod chain;
 mod count;
 mod create;
+mod cycle;
 mod exchange;
 mod isolation;
 mod key;
+mod key_points;
 mod key_terms;
 mod list;
 mod manage;
@@ -21,10 +23,16 @@ mod outside;
 mod race;
 mod reap;
 mod renew;
+mod repeat;
+mod ripple;
 mod savepoint;
 mod settle;
+mod size;
 mod stale;
+mod stop;
+mod told;
 mod transaction;
+mod transaction_lease;
 mod worker;
 
 /// All groups, in reading order.
@@ -32,24 +40,32 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     create::CASES,
     key::CASES,
     key_terms::CASES,
+    key_points::CASES,
     blocker::CASES,
+    ripple::CASES,
     acquire::CASES,
     renew::CASES,
     settle::CASES,
     chain::CASES,
+    cycle::CASES,
+    told::CASES,
     stale::CASES,
+    repeat::CASES,
     reap::CASES,
     race::CASES,
     bytes::CASES,
     bound::CASES,
+    size::CASES,
     exchange::CASES,
     outside::CASES,
     cancel::CASES,
+    stop::CASES,
     manage::CASES,
     list::CASES,
     count::CASES,
     worker::CASES,
     transaction::CASES,
+    transaction_lease::CASES,
     savepoint::CASES,
     isolation::CASES,
 ];
@@ -59,7 +75,7 @@ mod prelude {
     pub(super) use windlass_core::command::*;
     pub(super) use windlass_core::{
         ChainId, ClosedAs, ErrorKind, ErrorText, Fence, JobId, KeyHold, Millis, OnBlockerFailure, Refusal,
-        RequestId, Retention, Status, WorkerId, limit,
+        RequestId, Retention, Status, TraceContext, WorkerId, WorkerName, limit,
     };
 
     pub(super) use crate::case::{Case, case};

@@ -97,7 +97,8 @@ impl Run {
 
     /// Compares the latest chains and jobs, on the store and on the replica.
     async fn look_around(&mut self, generator: &Generator, latest: usize) {
-        let chains: Vec<Target> = generator.chains(latest).map(Target::Chain).collect();
+        let chains: Vec<Target> =
+            generator.chains(latest).map(Target::Chain).chain(generator.keys()).collect();
         for chains in chains.chunks(500) {
             self.look(GetChains { chains: chains.to_vec() }.into()).await;
         }

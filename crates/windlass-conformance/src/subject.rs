@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_core::command::{
     Acquire, Acquired, Applied, Command, Create, CreateReply, Created, Expire, ExpireReply, GetChains,
-    GetJobs, NewChain, Outcome, Quota, Reap, ReapReply, Renew, RenewLease, Renewed, Request, Settle,
+    GetJobs, NewChain, Outcome, Placed, Quota, Reap, ReapReply, Renew, RenewLease, Renewed, Request, Settle,
     SettleReply, Settled, Settlement, Target, Types,
 };
 use windlass_core::{
@@ -184,6 +184,15 @@ impl Subject {
         match self.settle(attempt, outcome).await {
             Settled::Applied(applied) => applied,
             other => panic!("expected the settlement to be applied, got {other:?}"),
+        }
+    }
+
+    /// Ends an attempt that was ended so before. The case fails unless the store knows it. Gives the job as it
+    /// stands now.
+    pub async fn repeat(&self, attempt: &Acquired, outcome: Outcome) -> Placed {
+        match self.settle(attempt, outcome).await {
+            Settled::AlreadyApplied(job) => job,
+            other => panic!("expected the settlement to be already applied, got {other:?}"),
         }
     }
 

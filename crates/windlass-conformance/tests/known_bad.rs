@@ -7,8 +7,8 @@ use std::sync::Arc;
 use windlass_conformance::{Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Verdict, run_cases};
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Clock, Fence, JobId, ManualClock, MemoryStore, Payload, RequestId, Result,
-    Store, for_each_command,
+    BoxFuture, Capabilities, Chain, Clock, Fence, Job, JobId, ManualClock, MemoryStore, Payload, RequestId,
+    Result, Store, for_each_command,
 };
 
 /// A fault.
@@ -26,6 +26,12 @@ enum Fault {
     KeyCheckedFirst,
     /// Forgets keys.
     KeyDropped,
+    /// Finds a closed chain by its key only if that still holds it.
+    ClosedKeyForgotten,
+    /// Takes every settlement of a closed job for a repeated one.
+    RepeatsGuessed,
+    /// Cuts a page that is too long.
+    PageCut,
     /// Runs jobs that wait.
     BlockersDropped,
     /// Runs jobs in the order of their due time only.
@@ -69,6 +75,8 @@ impl Bad {
             (Fault::LostInBatch, Command::Create(create)) if create.chains.len() > 1 => {
                 self.lose_last(create).await?
             }
+            (Fault::ClosedKeyForgotten, Command::GetChains(get)) => self.forget_closed(get).await?,
+            (Fault::RepeatsGuessed, Command::Settle(settle)) => self.guess_repeats(settle).await?,
             (Fault::NeverExpires, Command::Expire(_)) => {
                 Reply::Expire(ExpireReply { chains: Vec::new(), jobs: 0, more: false })
             }
@@ -104,6 +112,7 @@ impl Bad {
             (Fault::SettlementLost, Command::Exchange(exchange)) => exchange.settle.settlements.clear(),
             (Fault::RequestForgotten, Command::Acquire(acquire)) => acquire.request = RequestId::new(),
             (Fault::ExceptionsIgnored, Command::Reap(reap)) => reap.except.clear(),
+            (Fault::PageCut, Command::ListJobs(list)) => list.page.max = list.page.max.min(1_000),
             (_, Command::Create(create)) => {
                 for chain in &mut create.chains {
                     self.tamper_chain(chain).await?;
@@ -159,6 +168,32 @@ impl Bad {
         let now = self.inner.acquire(no_jobs()).await?.now;
         let held = |renew: &RenewLease| Renewed::Held { until: now + renew.lease, cancel_requested: false };
         Ok(Reply::Renew(RenewReply { leases: renew.leases.iter().map(held).collect(), now }))
+    }
+
+    async fn forget_closed(&self, get: &GetChains) -> Result<Reply> {
+        let mut reply = self.inner.get_chains(get.clone()).await?;
+        for (target, found) in get.chains.iter().zip(&mut reply.chains) {
+            let holds = |chain: &Chain| {
+                let hold = chain.key.as_ref().map(|key| key.hold).unwrap_or_default();
+                chain.closed.is_none_or(|closed| hold.holds(closed.closed_as))
+            };
+            if matches!(target, Target::Key(..)) && !found.as_ref().is_some_and(holds) {
+                *found = None;
+            }
+        }
+        Ok(Reply::GetChains(reply))
+    }
+
+    async fn guess_repeats(&self, settle: &Settle) -> Result<Reply> {
+        let mut reply = self.inner.settle(settle.clone()).await?;
+        for (item, settled) in settle.settlements.iter().zip(&mut reply.settled) {
+            if matches!(settled, Settled::Lost(Lost::Closed(_))) {
+                let jobs = self.inner.get_jobs(GetJobs { jobs: vec![item.job] }).await?.jobs;
+                let Job { id: job, chain, status, due_at, .. } = jobs[0].clone().unwrap();
+                *settled = Settled::AlreadyApplied(Placed { job, chain, status, due_at });
+            }
+        }
+        Ok(Reply::Settle(reply))
     }
 
     async fn lose_last(&self, create: &Create) -> Result<Reply> {
@@ -290,6 +325,12 @@ const CAUGHT: &[(Fault, &[&str])] = &[
     (Fault::RequestForgotten, &["acquire.repeated", "acquire.repeated.settled", "race.acquire_repeated"]),
     (Fault::KeyCheckedFirst, &["race.key"]),
     (Fault::KeyDropped, &["key.existing", "key.look_up", "race.key", "bytes.keys"]),
+    (Fault::ClosedKeyForgotten, &["key.points.closed", "key.points.continued", "key.window.look_up"]),
+    (
+        Fault::RepeatsGuessed,
+        &["repeat.settle.other_kinds", "repeat.settle.last_attempt.other_kinds", "stale.closed"],
+    ),
+    (Fault::PageCut, &["limit.page"]),
     (Fault::BlockersDropped, &["blocker.open", "blocker.missing", "blocker.outputs"]),
     (Fault::PriorityIgnored, &["acquire.order.priority", "create.fields"]),
     (Fault::ExceptionsIgnored, &["reap.except"]),

@@ -2,7 +2,7 @@
 
 local function find(target)
   if target.key then
-    return holder(target.type, target.key)
+    return found_by(target.type, target.key)
   elseif target.chain then
     return chain(target.chain)
   end
@@ -14,7 +14,7 @@ local function view_chain(of)
   local last = of.latest ~= of.id and latest(of) or nil
   return {
     key = of.key and { key = of.key, hold = of.hold, window = of.window, held = of.held ~= nil },
-    keep_completed = of.keep_completed, keep_failed = of.keep_failed, keep_cancelled = of.keep_cancelled,
+    retention = view_retention(of),
     closed = of.closed_as
       and { at = of.chain_closed, closed_as = of.closed_as, retain_until = of.retain_until },
     trace = of.chain_trace, first = view(of), latest = last and view(last),

@@ -6,7 +6,7 @@ use windlass_core::command::{
 };
 use windlass_core::{ChainId, ErrorText, Key, Payload, Result, Status, Timestamp, TraceContext, TypeName};
 
-use crate::row::JobIn;
+use crate::row::{JobIn, RetentionIn};
 use crate::store::RedisStore;
 use crate::wire::{LostIn, Payloads, Read, RippleIn};
 
@@ -58,6 +58,8 @@ struct AcquiredIn {
     job: JobIn,
     key: Option<Read<Key>>,
     chain_trace: Option<Read<TraceContext>>,
+    chain_created: Read<Timestamp>,
+    retention: RetentionIn,
     blockers: Vec<BlockerOutputIn>,
 }
 
@@ -88,6 +90,8 @@ impl From<AcquiredIn> for Acquired {
             job: acquired.job.into(),
             key: acquired.key.map(|key| key.0),
             chain_trace: acquired.chain_trace.map(|trace| trace.0),
+            chain_created_at: acquired.chain_created.0,
+            retention: acquired.retention.into(),
             blockers: acquired.blockers.into_iter().map(BlockerOutput::from).collect(),
         }
     }

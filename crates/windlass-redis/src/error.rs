@@ -9,6 +9,12 @@ pub(crate) fn from_driver(error: RedisError) -> Error {
     Error::new(kind, format!("the Redis server: {error}: {cure}")).with_source(error)
 }
 
+/// Whether the server knows the command but not for this user, or not at all.
+pub(crate) fn is_forbidden(error: &RedisError) -> bool {
+    let kind = error.kind();
+    matches!(kind, DriverKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError))
+}
+
 /// Something stored or answered that this code cannot have written.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(

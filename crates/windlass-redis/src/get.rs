@@ -4,12 +4,11 @@ use serde::{Deserialize, Serialize};
 use windlass_core::command::{
     GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target,
 };
-use windlass_core::limit::BATCH_MAX_ITEMS;
-use windlass_core::{Chain, Error, ErrorKind, Job, Result, Timestamp};
+use windlass_core::{Chain, Job, Result, Timestamp};
 
 use crate::row::{ChainIn, JobIn};
 use crate::store::RedisStore;
-use crate::wire::{Payloads, Read, type_names};
+use crate::wire::{Found, Payloads, Read, type_names};
 
 #[derive(Debug, Serialize)]
 struct GetChainsOut<'a> {
@@ -68,25 +67,9 @@ struct NextDueIn {
     lease_until: Option<Read<Timestamp>>,
 }
 
-/// What was found, if it was. A script's list cannot have a nil in its place, which would end it.
-#[derive(Debug, Deserialize)]
-struct Found<T> {
-    #[serde(default = "Option::default")]
-    found: Option<T>,
-}
-
-fn check(items: usize) -> Result<()> {
-    if items > BATCH_MAX_ITEMS {
-        let message =
-            format!("{items} look-ups in one command: split them into batches of at most {BATCH_MAX_ITEMS}");
-        return Err(Error::new(ErrorKind::Invalid, message));
-    }
-    Ok(())
-}
-
 impl RedisStore {
     pub(crate) async fn run_get_chains(&self, request: GetChains) -> Result<GetChainsReply> {
-        check(request.chains.len())?;
+        request.check()?;
         let chains = request.chains.iter().map(TargetOut::from).collect();
         let out = GetChainsOut { now: self.time(), chains };
         let reply: GetChainsIn = self.read(&self.scripts().get_chains, &out, Payloads::default()).await?;
@@ -96,7 +79,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn run_get_jobs(&self, request: GetJobs) -> Result<GetJobsReply> {
-        check(request.jobs.len())?;
+        request.check()?;
         let out =
             GetJobsOut { now: self.time(), jobs: request.jobs.iter().map(ToString::to_string).collect() };
         let reply: GetJobsIn = self.read(&self.scripts().get_jobs, &out, Payloads::default()).await?;
@@ -104,6 +87,7 @@ impl RedisStore {
     }
 
     pub(crate) async fn run_next_due(&self, request: NextDue) -> Result<NextDueReply> {
+        request.types.check()?;
         let out = NextDueOut { now: self.time(), types: type_names(&request.types) };
         let reply: NextDueIn = self.read(&self.scripts().next_due, &out, Payloads::default()).await?;
         Ok(NextDueReply {

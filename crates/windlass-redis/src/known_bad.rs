@@ -18,6 +18,9 @@ pub enum KnownBad {
     UnblockLost,
     /// A settlement that is refused leaves the chains that it had created before it was.
     SettleHalfApplied,
+    /// Each settlement is written before the next is looked at. Redis takes nothing back when a script is stopped, so
+    /// that an error in the middle of a batch leaves what stood before it.
+    BatchHalfWritten,
 }
 
 /// In front of a script that looks: what it sees.
@@ -65,6 +68,11 @@ impl KnownBad {
             }
             (Self::SettleHalfApplied, "settle" | "exchange") => {
                 Call::new(&replace(text, "    undo(before_item)\n", ""))
+            }
+            (Self::BatchHalfWritten, "settle" | "exchange") => {
+                let settled = "replies[at] = settle(item)\n";
+                let written = format!("{settled}    commit()\n    changes, journal = {{}}, {{}}\n");
+                Call::new(&replace(text, settled, &written))
             }
             _ => Call::new(text),
         }

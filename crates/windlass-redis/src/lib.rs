@@ -35,7 +35,7 @@
 //! | `running:<type>` | sorted set: running jobs by the end of their lease |
 //! | `lanes`, `busy` | sorted sets: which of the two above there are |
 //! | `request:<id>` | set: the jobs that an acquire took and still holds |
-//! | `keys` | hash: the chain that each deduplication key points at |
+//! | `keys` | hash: the latest chain that was stored with each deduplication key |
 //! | `rippling` | sorted set: closed chains with dependents left to resolve |
 //! | `leaving`, `trimming` | sorted sets: what leaves when |
 //! | `seq` | how many jobs were ever created |
@@ -45,8 +45,9 @@
 //! # What is promised
 //!
 //! - An acknowledged write is as durable as the server is set up to be.
-//!   [`Durability`](windlass_core::command::Durability) is `Buffered` when its append-only file was on as the store was opened,
-//!   else `Volatile`.
+//!   [`Durability`](windlass_core::command::Durability) is read from its settings as the store is opened: `Synced` with
+//!   `appendonly yes` and `appendfsync always`, `Buffered` with another `appendfsync`, `Volatile` without an append-only
+//!   file or where `CONFIG GET` is not allowed.
 //! - Replication is asynchronous: a failover can lose the last acknowledged writes, and with them jobs, completions and
 //!   fences. What is then read is an earlier state, consistent in itself, because replicas get each script's writes as one.
 //! - The server must not evict: use `maxmemory-policy noeviction`. Under another policy it may remove jobs when its memory is
@@ -76,4 +77,4 @@ mod settle;
 pub mod known_bad;
 
 pub use script::Connection;
-pub use store::{NAMESPACE_MAX_BYTES, Options, RedisStore};
+pub use store::{CAPABILITIES, NAMESPACE_MAX_BYTES, Options, RedisStore};

@@ -98,14 +98,30 @@ impl From<JobIn> for Job {
 #[derive(Debug, Deserialize)]
 pub(crate) struct ChainIn {
     key: Option<ChainKeyIn>,
-    keep_completed: Read<Millis>,
-    keep_failed: Read<Millis>,
-    keep_cancelled: Read<Millis>,
+    retention: RetentionIn,
     closed: Option<ClosedIn>,
     trace: Option<Read<TraceContext>>,
     first: JobIn,
     /// None while the first job is the latest.
     latest: Option<JobIn>,
+}
+
+/// How long a chain stays.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RetentionIn {
+    completed: Read<Millis>,
+    failed: Read<Millis>,
+    cancelled: Read<Millis>,
+}
+
+impl From<RetentionIn> for Retention {
+    fn from(retention: RetentionIn) -> Self {
+        Self {
+            completed: retention.completed.0,
+            failed: retention.failed.0,
+            cancelled: retention.cancelled.0,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,11 +158,7 @@ impl From<ChainIn> for Chain {
             id: first.chain,
             chain_type: first.chain_type.clone(),
             key,
-            retention: Retention {
-                completed: chain.keep_completed.0,
-                failed: chain.keep_failed.0,
-                cancelled: chain.keep_cancelled.0,
-            },
+            retention: chain.retention.into(),
             created_at: first.created_at,
             closed,
             trace: chain.trace.map(|trace| trace.0),

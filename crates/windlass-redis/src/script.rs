@@ -1,8 +1,7 @@
 //! The scripts: their texts, and how they are called.
 
-use redis::Script;
 use redis::aio::{ConnectionLike, ConnectionManager, MultiplexedConnection};
-use redis::{Cmd, Pipeline, RedisFuture, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisFuture, Script, ServerErrorKind, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::Result;
@@ -112,26 +111,39 @@ scripts! {
 /// How a command is carried out.
 #[derive(Debug)]
 pub(crate) struct Call {
-    script: Script,
+    script: Text,
     /// Called first, with the same arguments; its reply becomes the last argument of the script. A store that keeps its
     /// promises needs no such thing: it is for those that are wrong on purpose.
-    look: Option<Script>,
+    look: Option<Text>,
+}
+
+/// A script and the name that the server knows it by.
+#[derive(Debug)]
+struct Text {
+    text: String,
+    hash: String,
+}
+
+impl Text {
+    fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), hash: Script::new(text).get_hash().to_owned() }
+    }
 }
 
 impl Call {
     /// One script and nothing before it.
     pub(crate) fn new(text: &str) -> Self {
-        Self { script: Script::new(text), look: None }
+        Self { script: Text::new(text), look: None }
     }
 
     /// The same after a look.
     #[cfg_attr(not(feature = "known-bad"), expect(dead_code, reason = "good stores do not look first"))]
     pub(crate) fn after_look(mut self, text: &str) -> Self {
-        self.look = Some(Script::new(text));
+        self.look = Some(Text::new(text));
         self
     }
 
-    /// Carries the command out. A server that does not know the script (yet, or any more) is given it.
+    /// Carries the command out.
     ///
     /// The request travels as one MessagePack map; payloads travel beside it, as arguments of their own, because the
     /// server's MessagePack reads no binary strings, and so that they are not copied once more.
@@ -153,13 +165,26 @@ impl Call {
     }
 }
 
+/// Calls a script. A server that does not know it (yet, or any more) is given it with the call: if it were loaded
+/// before, it could be forgotten again in between.
 async fn send(
     connection: &mut Connection,
-    script: &Script,
+    script: &Text,
     tag: &str,
     arguments: &[Vec<u8>],
 ) -> Result<Vec<u8>> {
-    script.key(tag).arg(arguments).invoke_async(connection).await.map_err(from_driver)
+    let call = |command, script: &str| {
+        let mut call = redis::cmd(command);
+        call.arg(script).arg(1).arg(tag).arg(arguments);
+        call
+    };
+    let reply = match call("EVALSHA", &script.hash).query_async(connection).await {
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            call("EVAL", &script.text).query_async(connection).await
+        }
+        reply => reply,
+    };
+    reply.map_err(from_driver)
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ struct SettleIn {
 #[serde(rename_all = "snake_case")]
 enum SettledIn {
     Applied { job: PlacedIn, next: Option<PlacedIn>, created: Vec<CreatedIn> },
-    AlreadyApplied,
+    AlreadyApplied(PlacedIn),
     Lost(LostIn),
     Refused(RefusedIn),
 }
@@ -122,7 +122,7 @@ impl SettledIn {
                     created: created.map(|(created, chain)| created.into_created(chain)).collect(),
                 })
             }
-            Self::AlreadyApplied => Settled::AlreadyApplied,
+            Self::AlreadyApplied(job) => Settled::AlreadyApplied(job.into()),
             Self::Lost(lost) => Settled::Lost(lost.into()),
             Self::Refused(refused) => Settled::Refused(refused.into_refusal(|| outcome.check())),
         }

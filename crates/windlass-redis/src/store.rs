@@ -1,12 +1,13 @@
 //! The store.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use redis::Client;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, InfoDict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::{
@@ -16,9 +17,13 @@ use windlass_core::command::{
 };
 use windlass_core::{BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Result, Store};
 
-use crate::error::from_driver;
+use crate::error::{from_driver, is_forbidden};
 use crate::script::{Call, Connection, Scripts};
 use crate::wire::Payloads;
+
+/// What a [`RedisStore`] can do beyond what every store can.
+pub const CAPABILITIES: Capabilities =
+    Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue);
 
 /// The longest namespace, in bytes.
 pub const NAMESPACE_MAX_BYTES: usize = 64;
@@ -87,10 +92,6 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// What it can do beyond what every store can.
-    pub const CAPABILITIES: Capabilities =
-        Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue);
-
     /// Connects to a server: `redis://host:port/database`. The connection comes back by itself after a failure.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
         let config = ConnectionManagerConfig::new()
@@ -196,7 +197,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
-        Self::CAPABILITIES
+        CAPABILITIES
     }
 
     fn create(&self, request: Create) -> BoxFuture<'_, Result<CreateReply>> {
@@ -272,12 +273,21 @@ fn tag(namespace: &str) -> Result<String> {
 
 /// How safe a write is that the server acknowledged, as it is set up now.
 async fn find_durability(connection: &mut Connection) -> Result<Durability> {
-    let info: InfoDict =
-        redis::cmd("INFO").arg("persistence").query_async(connection).await.map_err(from_driver)?;
-    // With its default of one `fsync` a second, the append-only file outlives the server but not the machine's power.
-    // Whether each write is synced cannot be asked without a permission that managed servers do not give.
-    let append_only = info.get::<u8>("aof_enabled").is_some_and(|enabled| enabled == 1);
-    Ok(if append_only { Durability::Buffered } else { Durability::Volatile })
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("appendonly").arg("appendfsync");
+    let settings: HashMap<String, String> = match config.query_async(connection).await {
+        Ok(settings) => settings,
+        // Managed servers do not let users look. Then the least is promised.
+        Err(error) if is_forbidden(&error) => return Ok(Durability::Volatile),
+        Err(error) => return Err(from_driver(error)),
+    };
+    let setting = |name| settings.get(name).map_or("", String::as_str);
+    Ok(match (setting("appendonly"), setting("appendfsync")) {
+        ("yes", "always") => Durability::Synced,
+        // Synced once a second or when the system likes: it outlives the server, but not the machine's power.
+        ("yes", _) => Durability::Buffered,
+        _ => Durability::Volatile,
+    })
 }
 
 #[cfg(test)]

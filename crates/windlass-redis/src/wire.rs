@@ -162,6 +162,13 @@ pub(crate) fn type_names(types: &Types) -> Option<Vec<&str>> {
     }
 }
 
+/// What was found, if it was. A script's list cannot have a nil in its place, which would end it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Found<T> {
+    #[serde(default = "Option::default")]
+    pub(crate) found: Option<T>,
+}
+
 /// A value as a script gives it, read as what the contract calls it.
 #[derive(Clone, Debug)]
 pub(crate) struct Read<T>(pub(crate) T);
@@ -256,6 +263,7 @@ pub(crate) enum RefusedIn {
     WaitsForItself {
         chain: Read<ChainId>,
     },
+    CancelRequested,
 }
 
 impl RefusedIn {
@@ -266,6 +274,7 @@ impl RefusedIn {
             Self::IdTaken => Refusal::IdTaken,
             Self::BlockerNotFound { chain } => Refusal::BlockerNotFound(chain.0),
             Self::WaitsForItself { chain } => Refusal::WaitsForItself(chain.0),
+            Self::CancelRequested => Refusal::CancelRequested,
         }
     }
 }
@@ -327,6 +336,7 @@ pub(crate) struct ExistingIn {
     job_type: Read<TypeName>,
     output: Option<Read<Payload>>,
     error: Option<Read<ErrorText>>,
+    trace: Option<Read<TraceContext>>,
 }
 
 impl CreatedIn {
@@ -339,6 +349,7 @@ impl CreatedIn {
                 job_type: existing.job_type.0,
                 output: existing.output.map(|output| output.0),
                 error: existing.error.map(|error| error.0),
+                trace: existing.trace.map(|trace| trace.0),
             }),
             Self::Refused(refused) => Created::Refused(refused.into_refusal(|| chain.check())),
         }
@@ -358,7 +369,7 @@ struct UnblockedIn {
     #[serde(rename = "type")]
     job_type: Read<TypeName>,
     chain_type: Read<TypeName>,
-    traces: Vec<Read<TraceContext>>,
+    traces: Vec<Found<Read<TraceContext>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -366,7 +377,12 @@ struct ClosedIn {
     chain: Read<ChainId>,
     chain_type: Read<TypeName>,
     job: Read<JobId>,
+    #[serde(rename = "type")]
+    job_type: Read<TypeName>,
     closed_as: Read<ClosedAs>,
+    error: Option<Read<ErrorText>>,
+    created: Read<Timestamp>,
+    trace: Option<Read<TraceContext>>,
 }
 
 impl From<RippleIn> for Ripple {
@@ -375,13 +391,17 @@ impl From<RippleIn> for Ripple {
             job: unblocked.job.into(),
             job_type: unblocked.job_type.0,
             chain_type: unblocked.chain_type.0,
-            traces: unblocked.traces.into_iter().map(|trace| trace.0).collect(),
+            traces: unblocked.traces.into_iter().map(|trace| trace.found.map(|trace| trace.0)).collect(),
         });
         let closed = ripple.closed.into_iter().map(|closed| ClosedChain {
             chain: closed.chain.0,
             chain_type: closed.chain_type.0,
             job: closed.job.0,
+            job_type: closed.job_type.0,
             closed_as: closed.closed_as.0,
+            error: closed.error.map(|error| error.0),
+            created_at: closed.created.0,
+            trace: closed.trace.map(|trace| trace.0),
         });
         Self { unblocked: unblocked.collect(), closed: closed.collect() }
     }

@@ -1,5 +1,5 @@
 -- Running jobs whose lease has expired, longest first.
--- ?1: expired by this time; ?2: [type, ...] or null for all; ?3: [job, ...] to leave out; ?4: the most jobs
+-- ?1: now; ?2: [type, ...] or null for all; ?3: [job, ...] to leave out; ?4: the most jobs
 select
   job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.due_at, job.attempt,
   job.max_attempts, job.fence, job.version, job.worker, job.lease_until, job.cancel_requested, job.waits,

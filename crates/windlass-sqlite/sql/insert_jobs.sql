@@ -1,14 +1,14 @@
 -- ?1: the jobs; ?2: their inputs, one behind the other
 insert into {prefix}job (
-  id, chain, position, type, chain_type, status, priority, due_at, max_attempts, version, waits, blockers,
+  id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, version, waits, blockers,
   on_blocker_failure, created_at, closed_at, trace, latest, latest_position, key, key_hold, key_window, key_held,
   retain_completed, retain_failed, retain_cancelled, chain_trace, chain_closed_at, chain_closed_as, retain_until,
   leaves_at, rippling, error, input_codec, input
 )
 select
   unhex(value ->> 'id'), unhex(value ->> 'chain'), value ->> 'position', value ->> 'type', value ->> 'chain_type',
-  value ->> 'status', value ->> 'priority', value ->> 'due_at', value ->> 'max_attempts', value ->> 'version',
-  value ->> 'waits', value ->> 'blockers', value ->> 'on_blocker_failure', value ->> 'created_at',
+  value ->> 'status', value ->> 'priority', value ->> 'due_at', value ->> 'max_attempts', value ->> 'fence',
+  value ->> 'version', value ->> 'waits', value ->> 'blockers', value ->> 'on_blocker_failure', value ->> 'created_at',
   value ->> 'closed_at', value ->> 'trace', unhex(value ->> 'latest'), value ->> 'latest_position', value ->> 'key',
   value ->> 'key_hold', value ->> 'key_window', value ->> 'key_held', value ->> 'retain_completed',
   value ->> 'retain_failed', value ->> 'retain_cancelled', value ->> 'chain_trace', value ->> 'chain_closed_at',

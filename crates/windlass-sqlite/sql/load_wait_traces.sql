@@ -3,5 +3,4 @@
 select blocker.job, blocker.trace
 from json_each(?1) as asked
 join {prefix}blocker as blocker on blocker.job = asked.value
-where blocker.trace is not null
 order by blocker.job, blocker.position

@@ -1,19 +1,24 @@
--- Which chains these chains wait for, and those in turn, and so on, up to a limit.
--- ?1: [chain, ...]; ?2: the most chains to look at
+-- Which chains these chains wait for, or would wait for if they were retried; and those in turn, and so on, up to a limit.
+-- ?1: [chain, ...]; ?2: the most chains to look at; ?3: [job, ...]: jobs that the command may close before it asks
 with recursive
+  wait as not materialized (
+    select first.id as waiting, latest.status, blocker.chain as awaited, blocker.position, blocker.resolved
+    from {prefix}job as first
+    join {prefix}job as latest on latest.id = first.latest
+    join {prefix}blocker as blocker on blocker.job = latest.seq
+    where (latest.status = 'blocked' and blocker.resolved = 0)
+      or latest.status in ('failed', 'cancelled')
+      or latest.id in (select unhex(value) from json_each(?3))
+  ),
   reached (chain) as (
     select unhex(value) from json_each(?1)
     union
-    select blocker.chain
+    select wait.awaited
     from reached
-    join {prefix}job as first on first.id = reached.chain
-    join {prefix}job as latest on latest.id = first.latest and latest.status = 'blocked'
-    join {prefix}blocker as blocker on blocker.job = latest.seq and blocker.resolved = 0
+    join wait on wait.waiting = reached.chain
     limit ?2
   )
-select reached.chain as waiting, blocker.chain as awaited
+select reached.chain as waiting, wait.status, wait.awaited, wait.resolved
 from reached
-join {prefix}job as first on first.id = reached.chain
-join {prefix}job as latest on latest.id = first.latest and latest.status = 'blocked'
-join {prefix}blocker as blocker on blocker.job = latest.seq and blocker.resolved = 0
-order by reached.chain, blocker.position
+join wait on wait.waiting = reached.chain
+order by reached.chain, wait.position

@@ -1,7 +1,8 @@
 -- The jobs that an acquire took and that are still held under it, in the order in which they are to be run.
 -- ?1: request
 select
-  first.key, first.chain_trace,
+  first.key, first.chain_trace, first.created_at as chain_created_at, first.retain_completed, first.retain_failed,
+  first.retain_cancelled,
   job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.input_codec, job.input,
   job.output_codec, job.output, job.error, job.priority, job.due_at, job.attempt, job.max_attempts, job.fence,
   job.version, job.worker, job.request, job.lease_until, job.cancel_requested, job.on_blocker_failure,

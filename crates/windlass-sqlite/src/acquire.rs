@@ -6,10 +6,8 @@ use windlass_core::command::{
     Acquire, AcquireReply, Acquired, BlockerOutput, Lost, Reap, ReapReply, Reaped, Renew, RenewReply,
     Renewed, Ripple, Types,
 };
-use windlass_core::limit::{RIPPLE_MAX, TIMESTAMP_MAX_MS};
-use windlass_core::{
-    AttemptEnd, ChainId, ClosedAs, ErrorText, LEASE_EXPIRED, Millis, RequestId, Result, Timestamp,
-};
+use windlass_core::limit::TIMESTAMP_MAX_MS;
+use windlass_core::{AttemptEnd, ChainId, ClosedAs, ErrorText, LEASE_EXPIRED, RequestId, Result, Timestamp};
 
 use crate::row::{JobRow, hex};
 use crate::sql::{Session, Value, set};
@@ -42,12 +40,12 @@ impl SqliteStore {
 
     pub(crate) async fn reap_jobs(&self, request: Reap) -> Result<ReapReply> {
         request.check()?;
-        let asked_at = self.now();
         let mut writer = self.writer().await?;
         let mut write = writer.begin().await?;
         let mut working = Working::new(self.now());
-        let expired_by = expired_by(asked_at, working.now, request.renewal_interval);
-        let reply = reap(&mut working, &mut write.session(), &request, expired_by).await?;
+        let forbidden = self.forbids_reaping(working.now, request.renewal_interval);
+        let request = if forbidden { Reap { max: 0, ..request } } else { request };
+        let reply = reap(&mut working, &mut write.session(), &request).await?;
         write.commit().await?;
         Ok(reply)
     }
@@ -60,7 +58,7 @@ pub(crate) async fn acquire(
 ) -> Result<AcquireReply> {
     let mut ripple = Ripple::default();
     working.load_dependents(session, &[]).await?;
-    working.ripple(RIPPLE_MAX, &mut ripple);
+    working.ripple(&mut ripple);
     working.load_traces(session, &mut ripple).await?;
     working.write(session).await?;
     let mut jobs = taken(session, request.request).await?;
@@ -92,8 +90,14 @@ async fn taken(session: &mut Session<'_>, request: RequestId) -> Result<Vec<Acqu
     let rows = session.rows(&session.statements.taken_jobs, values).await?;
     let mut jobs = Vec::with_capacity(rows.len());
     for row in &rows {
-        let (key, chain_trace) = (row.maybe_key()?, row.maybe_trace("chain_trace")?);
-        let acquired = Acquired { job: row.job()?, key, chain_trace, blockers: Vec::new() };
+        let acquired = Acquired {
+            job: row.job()?,
+            key: row.maybe_key()?,
+            chain_trace: row.maybe_trace("chain_trace")?,
+            chain_created_at: row.time("chain_created_at")?,
+            retention: row.retention()?,
+            blockers: Vec::new(),
+        };
         jobs.push((row.get::<i64>("seq")?, acquired));
     }
     let blocked = jobs.iter().filter(|(_, acquired)| !acquired.job.blockers.is_empty());
@@ -152,24 +156,8 @@ async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Re
     Ok(leases)
 }
 
-/// How long a reap may wait for the write lock before it counts as waiting.
-const WAITED_MS: i64 = 100;
-
-/// The time by which a lease must have expired to be reaped. Whoever held the write lock also kept owners from renewing:
-/// if this reap had to wait for it, they get one renewal interval more.
-fn expired_by(asked_at: Timestamp, now: Timestamp, renewal_interval: Millis) -> i64 {
-    let waited = now.as_millis() - asked_at.as_millis() > WAITED_MS;
-    let grace = if waited { renewal_interval } else { Millis::ZERO };
-    now.as_millis().saturating_sub_unsigned(grace.get())
-}
-
-async fn reap(
-    working: &mut Working,
-    session: &mut Session<'_>,
-    request: &Reap,
-    expired_by: i64,
-) -> Result<ReapReply> {
-    let expired = expired(session, request, expired_by).await?;
+async fn reap(working: &mut Working, session: &mut Session<'_>, request: &Reap) -> Result<ReapReply> {
+    let expired = expired(session, request, working.now).await?;
     let mut needs = Needs::default();
     let mut closing = Vec::new();
     for row in &expired {
@@ -181,21 +169,21 @@ async fn reap(
     working.load_chains(session, &needs).await?;
     working.load_dependents(session, &closing).await?;
     let mut ripple = Ripple::default();
-    working.ripple(RIPPLE_MAX, &mut ripple);
+    working.ripple(&mut ripple);
     let reaped = expired.into_iter().filter_map(|row| reap_one(working, row, &mut ripple)).collect();
-    working.ripple(RIPPLE_MAX, &mut ripple);
+    working.ripple(&mut ripple);
     working.load_traces(session, &mut ripple).await?;
     working.write(session).await?;
     Ok(ReapReply { reaped, ripple })
 }
 
-async fn expired(session: &mut Session<'_>, request: &Reap, expired_by: i64) -> Result<Vec<JobRow>> {
+async fn expired(session: &mut Session<'_>, request: &Reap, now: Timestamp) -> Result<Vec<JobRow>> {
     let types = match &request.types {
         Types::All => Value::Null,
         Types::Only(types) => set(&types.iter().map(AsRef::<str>::as_ref).collect::<HashSet<_>>())?,
     };
     let except: Vec<_> = request.except.iter().map(|job| hex(job.as_uuid())).collect();
-    let values = vec![expired_by.into(), types, set(&except)?, i64::from(request.max).into()];
+    let values = vec![now.as_millis().into(), types, set(&except)?, i64::from(request.max).into()];
     let rows = session.rows(&session.statements.expired_leases, values).await?;
     rows.iter().map(JobRow::read).collect()
 }

@@ -102,6 +102,7 @@ impl Working {
             job_type: latest.job_type.clone(),
             output: latest.output.clone(),
             error: latest.error.clone(),
+            trace: holder.trace.clone(),
         })
     }
 
@@ -135,9 +136,6 @@ impl Working {
         }
         let place = Place { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
         let job = self.insert_job(place, &new.job, blockers);
-        if let Some(created) = self.created.last_mut() {
-            created.chain_trace = new.trace.clone();
-        }
         self.put_chain(ChainRow {
             seq: job.seq,
             id: new.id,
@@ -148,6 +146,7 @@ impl Working {
             retention: new.retention,
             created_at: self.now,
             closed: None,
+            trace: new.trace.clone(),
             trim_at: None,
             rippling: false,
         });
@@ -187,7 +186,7 @@ impl Working {
             due_at: new.schedule.due(self.now),
             attempt: 0,
             max_attempts: new.max_attempts,
-            fence: Fence::default(),
+            fence: Fence::at_creation(self.now),
             version: Version::default(),
             worker: None,
             lease_until: None,
@@ -207,7 +206,6 @@ impl Working {
             input: new.input.clone(),
             priority: new.priority,
             trace: new.trace.clone(),
-            chain_trace: None,
             blockers,
         };
         self.create_job(row.clone(), created);

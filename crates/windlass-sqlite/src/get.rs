@@ -7,11 +7,11 @@ use windlass_core::{Chain, Result};
 
 use crate::row::{ChainRow, Row, hex};
 use crate::sql::{Value, set};
-use crate::store::{SqliteStore, check_batch};
+use crate::store::SqliteStore;
 
 impl SqliteStore {
     pub(crate) async fn look_chains_up(&self, request: GetChains) -> Result<GetChainsReply> {
-        check_batch("chains", request.chains.len())?;
+        request.check()?;
         let mut chains = vec![None; request.chains.len()];
         if chains.is_empty() {
             return Ok(GetChainsReply { chains });
@@ -22,7 +22,7 @@ impl SqliteStore {
         let mut session = reader.session();
         for row in session.rows(&session.statements.get_chains, vec![set(&asked)?]).await? {
             let facts = ChainRow::read(&row)?;
-            if row.flag("by_key")? && !facts.holds_key(now) {
+            if row.flag("by_key")? && !facts.is_found_by_key(now) {
                 continue;
             }
             let Some(chain) = chains.get_mut(row.number::<usize>("item")?) else { continue };
@@ -32,7 +32,7 @@ impl SqliteStore {
     }
 
     pub(crate) async fn look_jobs_up(&self, request: GetJobs) -> Result<GetJobsReply> {
-        check_batch("jobs", request.jobs.len())?;
+        request.check()?;
         let mut jobs = vec![None; request.jobs.len()];
         if jobs.is_empty() {
             return Ok(GetJobsReply { jobs });
@@ -49,6 +49,7 @@ impl SqliteStore {
     }
 
     pub(crate) async fn look_due_up(&self, request: NextDue) -> Result<NextDueReply> {
+        request.types.check()?;
         let types = match &request.types {
             Types::All => Value::Null,
             Types::Only(types) => set(&types.iter().map(AsRef::<str>::as_ref).collect::<Vec<_>>())?,
@@ -85,7 +86,7 @@ fn read_into(chain: &mut Option<Chain>, facts: ChainRow, row: &Row) -> Result<()
                 retention: facts.retention,
                 created_at: facts.created_at,
                 closed: facts.closed,
-                trace: row.maybe_trace("chain_trace")?,
+                trace: facts.trace,
                 first: job.clone(),
                 latest: job,
             });

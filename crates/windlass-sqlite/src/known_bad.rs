@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sqlx::AssertSqlSafe;
 use sqlx::sqlite::SqliteConnection;
 use windlass_core::Result;
-use windlass_core::command::Settle;
+use windlass_core::command::{Ripple, Settle, SettleReply};
 
 use crate::error::from_driver;
 use crate::sql::{Statements, fill};
@@ -23,6 +23,8 @@ pub enum KnownBad {
     UnblockLost,
     /// A settlement that is refused leaves the chains that it had created before it was.
     SettleHalfApplied,
+    /// The settlements of a batch are committed one after the other.
+    BatchHalfApplied,
 }
 
 impl KnownBad {
@@ -42,7 +44,7 @@ impl KnownBad {
                 let drop = fill("drop index if exists {prefix}job_key", prefix);
                 sqlx::raw_sql(AssertSqlSafe(drop)).execute(writer).await.map_err(from_driver)?;
             }
-            Self::UnblockLost | Self::SettleHalfApplied => {}
+            Self::UnblockLost | Self::SettleHalfApplied | Self::BatchHalfApplied => {}
         }
         Ok(())
     }
@@ -67,6 +69,22 @@ impl SqliteStore {
         let mut early = Working::new(self.now());
         early.load_settlements(&mut self.reader().await?.session(), request).await?;
         Ok(Some(early))
+    }
+
+    /// Settles a batch in as many transactions as it has items, if this store is one where that is done.
+    pub(crate) async fn settle_piecemeal(&self, request: &Settle) -> Result<Option<SettleReply>> {
+        if self.variant() != Some(KnownBad::BatchHalfApplied) || request.settlements.len() < 2 {
+            return Ok(None);
+        }
+        let mut all = SettleReply { settled: Vec::new(), ripple: Ripple::default() };
+        for settlement in &request.settlements {
+            let one = Settle { settlements: vec![settlement.clone()] };
+            let reply = Box::pin(self.settle_attempts(one)).await?;
+            all.settled.extend(reply.settled);
+            all.ripple.unblocked.extend(reply.ripple.unblocked);
+            all.ripple.closed.extend(reply.ripple.closed);
+        }
+        Ok(Some(all))
     }
 
     /// Makes a settlement go wrong, if this store is one where it does.

@@ -27,8 +27,8 @@
 //!   parameter, payloads beside them as one blob.
 //! - **Jobs for later cost nothing**: an acquire goes through an index of pending jobs by type, priority and due
 //!   time, and reads only what it takes.
-//! - **A reap that had to wait** for the write lock leaves owners one renewal interval more: whoever held the lock kept them from
-//!   renewing too.
+//! - **A reap after a long wait** for the write lock leaves owners one renewal interval: whoever held the lock kept them
+//!   from renewing too. A wait counts if it took half of that interval, and any command of this store met it.
 //!
 //! # Limits
 //!
@@ -38,7 +38,7 @@
 //! The statements need SQLite 3.44 or later; the one that is built in is newer.
 //!
 //! The store has the commands that every store has, [`exchange`](windlass_core::Store::exchange) and
-//! [`next_due`](windlass_core::Store::next_due).
+//! [`next_due`](windlass_core::Store::next_due): see [`CAPABILITIES`].
 //!
 //! # Layout
 //!
@@ -61,6 +61,7 @@ mod error;
 mod migrate;
 mod row;
 mod sql;
+mod stall;
 
 #[cfg(feature = "known-bad")]
 #[doc(hidden)]
@@ -69,4 +70,4 @@ pub mod known_bad;
 #[cfg(test)]
 mod plan_tests;
 
-pub use store::{Options, PREFIX_MAX_BYTES, SqliteStore, Synchronous};
+pub use store::{CAPABILITIES, Options, PREFIX_MAX_BYTES, SqliteStore, Synchronous};

@@ -1,12 +1,37 @@
 //! Makes the tables, and brings older ones up to date.
 
+use std::time::{Duration, Instant};
+
 use sqlx::sqlite::SqliteConnection;
 use windlass_core::{Clock, Error, ErrorKind, Result};
 
-use crate::sql::{Counted, Statements, Value, Write, fill};
+use crate::sql::{Counted, Session, Statements, Value, Write, fill};
 
 /// The steps from an empty file to the present layout, in order. A step that was published is never changed.
 const MIGRATIONS: &[(&str, &str)] = &[("jobs", include_str!("../migrations/001_jobs.sql"))];
+
+/// Turns the write-ahead log on, which the file remembers. SQLite looks at the file first, and if somebody else begins to
+/// write before it does so itself it gives up at once, whatever the busy timeout is, so as not to wait for a reader that
+/// waits for it. An empty transaction in between waits for whoever was first.
+pub(crate) async fn log_ahead(
+    connection: &mut SqliteConnection,
+    statements: &Statements,
+    busy_timeout: Duration,
+) -> Result<()> {
+    let counted = Counted::default();
+    let mut session = Session::new(connection, statements, &counted);
+    let began_at = Instant::now();
+    loop {
+        let error = match session.run_all("pragma journal_mode = wal".to_owned()).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if error.kind() != ErrorKind::Busy || began_at.elapsed() >= busy_timeout {
+            return Err(error);
+        }
+        session.run_all("begin exclusive; rollback".to_owned()).await?;
+    }
+}
 
 /// Carries out the steps that the file lacks. Many may do so at once: the write lock lets one after the other look.
 pub(crate) async fn migrate(

@@ -24,29 +24,36 @@ impl Working {
         let mut row = ChainRow::clone(self.chain(chain)?);
         let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
         row.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
-        if let Some(key) = &mut row.key {
-            key.held = key.held && key.hold.holds(closed_as);
-        }
         row.rippling = self.more_waiting || self.next_waiting(chain, closed_as).is_some();
         if row.rippling {
             self.rippling.extend(ripple_place(&row));
         }
-        let closed = ClosedChain { chain, chain_type: row.chain_type.clone(), job: row.latest, closed_as };
+        let latest = self.job(row.latest)?;
+        let closed = ClosedChain {
+            chain,
+            chain_type: row.chain_type.clone(),
+            job: latest.id,
+            job_type: latest.job_type.clone(),
+            closed_as,
+            error: latest.error.clone(),
+            created_at: row.created_at,
+            trace: row.trace.clone(),
+        };
         self.put_chain(row);
         Some(closed)
     }
 
-    /// Resolves waits for chains that have closed, for at most `budget` jobs. The marks of the chains let a later
-    /// command go on with the rest.
-    pub(crate) fn ripple(&mut self, mut budget: usize, ripple: &mut Ripple) {
+    /// Resolves waits for chains that have closed, of as many jobs as one command may. The marks of the chains let a
+    /// later command go on with the rest.
+    pub(crate) fn ripple(&mut self, ripple: &mut Ripple) {
         while let Some(place) = self.rippling.first().copied() {
             let (.., chain) = place;
             let Some(closed) = self.chain(chain).and_then(|row| row.closed) else { return };
             while let Some(job) = self.next_waiting(chain, closed.closed_as) {
-                if budget == 0 {
+                if self.ripple_left == 0 {
                     return;
                 }
-                budget -= 1;
+                self.ripple_left -= 1;
                 self.resolve(job, chain, closed.closed_as, ripple);
             }
             if self.more_waiting {
@@ -129,17 +136,15 @@ impl Working {
             .map(|unblocked| self.job(unblocked.job.job).map_or(0, |row| row.seq))
             .collect();
         let stored: Vec<_> = places.iter().copied().filter(|seq| !Self::is_unwritten(*seq)).collect();
-        let mut traces: HashMap<i64, Vec<TraceContext>> = HashMap::new();
+        let mut traces: HashMap<i64, Vec<Option<TraceContext>>> = HashMap::new();
         if !stored.is_empty() {
             for row in session.rows(&session.statements.load_wait_traces, vec![set(&stored)?]).await? {
-                traces.entry(row.get("job")?).or_default().extend(row.maybe_trace("trace")?);
+                traces.entry(row.get("job")?).or_default().push(row.maybe_trace("trace")?);
             }
         }
         for (unblocked, seq) in ripple.unblocked.iter_mut().zip(places) {
             unblocked.traces = match self.created_at_mut(seq) {
-                Some(created) => {
-                    created.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect()
-                }
+                Some(created) => created.blockers.iter().map(|blocker| blocker.trace.clone()).collect(),
                 None => traces.remove(&seq).unwrap_or_default(),
             };
         }

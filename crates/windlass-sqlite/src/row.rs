@@ -66,6 +66,14 @@ impl Row {
         Millis::new(self.number(column)?).map_err(unreadable)
     }
 
+    pub(crate) fn retention(&self) -> Result<Retention> {
+        Ok(Retention {
+            completed: self.span("retain_completed")?,
+            failed: self.span("retain_failed")?,
+            cancelled: self.span("retain_cancelled")?,
+        })
+    }
+
     /// A text that is one of a few words.
     pub(crate) fn word<T: Word>(&self, column: &str) -> Result<T> {
         self.maybe_word(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
@@ -242,6 +250,7 @@ pub(crate) struct ChainRow {
     pub(crate) retention: Retention,
     pub(crate) created_at: Timestamp,
     pub(crate) closed: Option<Closed>,
+    pub(crate) trace: Option<TraceContext>,
     /// When the oldest inner job of the open chain may leave.
     pub(crate) trim_at: Option<Timestamp>,
     /// Whether jobs that waited for it are still to be resolved.
@@ -275,25 +284,26 @@ impl ChainRow {
             latest: JobId::from_uuid(row.uuid("id")?),
             latest_index: row.number("latest_position")?,
             key,
-            retention: Retention {
-                completed: row.span("retain_completed")?,
-                failed: row.span("retain_failed")?,
-                cancelled: row.span("retain_cancelled")?,
-            },
+            retention: row.retention()?,
             created_at: row.time("chain_created_at")?,
             closed,
+            trace: row.maybe_trace("chain_trace")?,
             trim_at: row.maybe_time("trim_at")?,
             rippling: row.flag("rippling")?,
         })
     }
 
-    /// Whether it holds its key at this time.
+    /// Whether it keeps others from being created with its key at this time, if that points at it.
     pub(crate) fn holds_key(&self, now: Timestamp) -> bool {
         let Some(key) = &self.key else { return false };
         let within = key.window.is_none_or(|window| now < self.created_at + window);
-        let by_outcome =
-            self.closed.is_none_or(|closed| now < closed.retain_until && key.hold.holds(closed.closed_as));
-        key.held && within && by_outcome
+        let by_outcome = self.closed.is_none_or(|closed| key.hold.holds(closed.closed_as));
+        within && by_outcome && self.is_found_by_key(now)
+    }
+
+    /// Whether it is found by its key at this time, if that points at it.
+    pub(crate) fn is_found_by_key(&self, now: Timestamp) -> bool {
+        self.closed.is_none_or(|closed| now < closed.retain_until)
     }
 }
 
@@ -333,7 +343,7 @@ words!(OnBlockerFailure: Wait = "wait", Fail = "fail", Receive = "receive");
 words!(KeyHold: Open = "open", Completed = "completed", CompletedOrFailed = "completed_or_failed", Any = "any");
 words!(AttemptEnd:
     Running = "running", Completed = "completed", Continued = "continued", Retried = "retried",
-    Rescheduled = "rescheduled", Failed = "failed", Released = "released", Reaped = "reaped",
+    Rescheduled = "rescheduled", Failed = "failed", Exhausted = "exhausted", Released = "released", Reaped = "reaped",
     Cancelled = "cancelled", Displaced = "displaced");
 
 /// An id as the statements take it: 32 hexadecimal digits.

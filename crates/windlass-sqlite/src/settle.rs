@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use windlass_core::command::{
-    Applied, Created, Exchange, ExchangeReply, Lost, NewChain, NextJob, Outcome, Ripple, Settle, SettleReply,
-    Settled, Settlement,
+    Applied, Created, Exchange, ExchangeReply, Lost, NewBlocker, NewChain, NextJob, Outcome, Ripple, Settle,
+    SettleReply, Settled, Settlement,
 };
-use windlass_core::limit::{CYCLE_SEARCH_MAX, RIPPLE_MAX};
+use windlass_core::limit::CYCLE_SEARCH_MAX;
 use windlass_core::{
     AttemptEnd, AttemptRecord, ChainId, ClosedAs, ErrorText, Millis, OnBlockerFailure, Payload, Refusal,
     Result, Status, Timestamp, WorkerId,
@@ -36,6 +36,10 @@ impl SqliteStore {
             return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
         }
         #[cfg(feature = "known-bad")]
+        if let Some(reply) = self.settle_piecemeal(&request).await? {
+            return Ok(reply);
+        }
+        #[cfg(feature = "known-bad")]
         let early = self.read_waits_early(&request).await?;
         let mut writer = self.writer().await?;
         let mut write = writer.begin().await?;
@@ -57,7 +61,7 @@ impl SqliteStore {
         let mut working = Working::new(self.now());
         let known = working.load_settlements(&mut write.session(), &settle).await?;
         let settle = working.settle(&mut write.session(), &settle, &known).await?;
-        let acquire = acquire(&mut Working::new(working.now), &mut write.session(), &wanted).await?;
+        let acquire = acquire(&mut working.next_part(), &mut write.session(), &wanted).await?;
         write.commit().await?;
         Ok(ExchangeReply { settle, acquire })
     }
@@ -86,7 +90,7 @@ impl Working {
             self.settle_one(settlement, known, &mut ripple)
         };
         let settled = request.settlements.iter().enumerate().map(settle).collect();
-        self.ripple(RIPPLE_MAX, &mut ripple);
+        self.ripple(&mut ripple);
         self.load_traces(session, &mut ripple).await?;
         self.write(session).await?;
         Ok(SettleReply { settled, ripple })
@@ -140,16 +144,15 @@ impl Working {
 
     /// Loads which chains wait for which, where a continuation with blockers could close a circle.
     async fn load_cycles(&mut self, session: &mut Session<'_>, live: &[&Settlement]) -> Result<()> {
-        let mut roots = HashSet::new();
         let mut searches = 0;
+        let mut roots = HashSet::new();
         for settlement in live {
-            let Outcome::Continue { next, create } = &settlement.outcome else { continue };
-            if next.job.blockers.is_empty() {
-                continue;
+            if let Outcome::Continue { next, .. } = &settlement.outcome {
+                searches += usize::from(!next.job.blockers.is_empty());
+                roots.extend(next.job.blockers.iter().map(|blocker| blocker.chain));
             }
-            searches += 1;
-            roots.extend(next.job.blockers.iter().map(|blocker| blocker.chain));
-            for new in create {
+            // A search may come by a chain that this settlement creates, or that stands for one.
+            for new in settlement.outcome.carried() {
                 roots.extend(new.job.blockers.iter().map(|blocker| blocker.chain));
                 let key = new.key.as_ref();
                 roots.extend(
@@ -158,9 +161,10 @@ impl Working {
             }
         }
         if searches > 0 {
-            let roots: Vec<_> = roots.iter().map(|chain| hex(chain.as_uuid())).collect();
             let limit = roots.len() + searches * CYCLE_SEARCH_MAX;
-            let values = vec![set(&roots)?, limit.into()];
+            let roots: Vec<_> = roots.iter().map(|chain| hex(chain.as_uuid())).collect();
+            let settled: Vec<_> = live.iter().map(|settlement| hex(settlement.job.as_uuid())).collect();
+            let values = vec![set(&roots)?, limit.into(), set(&settled)?];
             self.waits = read_waits(&session.rows(&session.statements.load_waits, values).await?)?;
         }
         Ok(())
@@ -188,7 +192,7 @@ impl Working {
         if !(known.held && row.status == Status::Running) {
             let end = self.end_of(&row, item.fence).or(known.ended);
             let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
-            return if repeated { Settled::AlreadyApplied } else { Settled::Lost(row.lost()) };
+            return if repeated { Settled::AlreadyApplied(row.placed()) } else { Settled::Lost(row.lost()) };
         }
         if let Err(refusal) = item.outcome.check() {
             return Settled::Refused(refusal);
@@ -210,14 +214,15 @@ impl Working {
         }
         match outcome {
             Outcome::Complete { output, retention, create } => {
-                let created = self.create_carried(create, &mut Aliases::new())?;
+                let stopping = row.cancel_requested.then_some(row.chain);
+                let created = self.create_carried(create, &mut Aliases::new(), stopping)?;
                 let (closed_as, end) = (ClosedAs::Completed, AttemptEnd::Completed);
                 let closing = Closing { closed_as, output: Some(output.clone()), error: None, by, end };
                 Ok(Applied { created, ..self.end(row, closing, *retention, ripple) })
             }
             Outcome::Continue { next, create } => self.continue_chain(row, next, create, ripple),
             Outcome::Retry { error, .. } if row.max_attempts.is_some_and(|max| row.attempt >= max) => {
-                Ok(self.fail(row, error, None, ripple))
+                Ok(self.fail(row, error, AttemptEnd::Exhausted, None, ripple))
             }
             Outcome::Retry { schedule, error } => {
                 Ok(self.put_back(row, schedule.due(self.now), Some(error.clone()), AttemptEnd::Retried))
@@ -225,7 +230,9 @@ impl Working {
             Outcome::Reschedule { schedule, error } => {
                 Ok(self.put_back(row, schedule.due(self.now), error.clone(), AttemptEnd::Rescheduled))
             }
-            Outcome::Fail { error, retention } => Ok(self.fail(row, error, *retention, ripple)),
+            Outcome::Fail { error, retention } => {
+                Ok(self.fail(row, error, AttemptEnd::Failed, *retention, ripple))
+            }
             Outcome::Release => {
                 let due_at = row.due_at;
                 Ok(self.put_back(row, due_at, None, AttemptEnd::Released))
@@ -249,16 +256,12 @@ impl Working {
         &mut self,
         row: JobRow,
         error: &ErrorText,
+        end: AttemptEnd,
         retention: Option<Millis>,
         ripple: &mut Ripple,
     ) -> Applied {
-        let (by, closed_as, end) = (row.worker, ClosedAs::Failed, AttemptEnd::Failed);
-        self.end(
-            row,
-            Closing { closed_as, output: None, error: Some(error.clone()), by, end },
-            retention,
-            ripple,
-        )
+        let (by, closed_as, error) = (row.worker, ClosedAs::Failed, Some(error.clone()));
+        self.end(row, Closing { closed_as, output: None, error, by, end }, retention, ripple)
     }
 
     /// Closes a job whose lease expired, and its chain.
@@ -338,12 +341,14 @@ impl Working {
         ripple: &mut Ripple,
     ) -> Result<Applied, Refusal> {
         let mut aliases = Aliases::new();
-        let created = self.create_carried(create, &mut aliases)?;
+        let created = self.create_carried(create, &mut aliases, None)?;
         if self.is_taken(next.id) {
             return Err(Refusal::IdTaken);
         }
         let blockers = self.stored_blockers(&next.job.blockers, &aliases)?;
-        if let Some(blocker) = blockers.iter().find(|blocker| self.waits_for(blocker.chain, row.chain)) {
+        let mut seen = HashSet::new();
+        let mut reaches = |blocker: &&NewBlocker| self.reaches(blocker.chain, row.chain, &mut seen);
+        if let Some(blocker) = blockers.iter().find(|blocker| reaches(blocker)) {
             return Err(Refusal::WaitsForItself(blocker.chain));
         }
         let (by, end) = (row.worker, AttemptEnd::Continued);
@@ -364,49 +369,63 @@ impl Working {
         Ok(Applied { job: closed.placed(), next: Some(next.placed()), created })
     }
 
-    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused.
+    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused. A chain that was
+    /// asked to stop gets no successor, since nothing would stop that.
     fn create_carried(
         &mut self,
         create: &[NewChain],
         aliases: &mut Aliases,
+        stopping: Option<ChainId>,
     ) -> Result<Vec<Created>, Refusal> {
-        let carried = create.iter().map(|new| match self.create_chain(new, aliases) {
-            Created::Refused(refusal) => Err(refusal),
-            created => Ok(created),
+        let succeeds = |new: &NewChain| new.key.as_ref().and_then(|key| key.replaces);
+        let carried = create.iter().map(|new| {
+            if stopping.is_some() && succeeds(new) == stopping {
+                return Ok(Created::Refused(Refusal::CancelRequested));
+            }
+            match self.create_chain(new, aliases) {
+                Created::Refused(refusal) => Err(refusal),
+                created => Ok(created),
+            }
         });
         carried.collect()
     }
 
-    /// Whether a chain waits, directly or through others, for the one that is sought.
-    fn waits_for(&self, from: ChainId, sought: ChainId) -> bool {
+    /// Whether a chain waits, directly or through others, for the one that is sought; or would wait for it if it were
+    /// retried. `seen` is what earlier searches for the same one have looked at in vain.
+    fn reaches(&self, from: ChainId, sought: ChainId, seen: &mut HashSet<ChainId>) -> bool {
         let mut queue = vec![from];
-        let mut seen = HashSet::from([from]);
         while let Some(chain) = queue.pop() {
             if chain == sought {
                 return true;
             }
-            for awaited in self.awaited(chain) {
-                if seen.len() < CYCLE_SEARCH_MAX && seen.insert(awaited) {
-                    queue.push(awaited);
-                }
+            if seen.len() < CYCLE_SEARCH_MAX && seen.insert(chain) {
+                queue.extend(self.awaited(chain));
             }
         }
         false
     }
 
-    /// The chains that a chain's latest job waits for: as loaded, unless that job was created in this command.
+    /// The chains that a chain's latest job waits for, or would wait for if it were retried.
     fn awaited(&self, chain: ChainId) -> Vec<ChainId> {
         let latest = self.chain(chain).and_then(|row| self.latest(row));
-        match latest.and_then(|latest| self.created_at(latest.seq).map(|created| (latest.status, created))) {
-            Some((Status::Blocked, created)) => created
-                .blockers
-                .iter()
-                .filter(|blocker| !blocker.resolved)
-                .map(|blocker| blocker.chain)
-                .collect(),
-            Some(_) => Vec::new(),
-            None => self.waits.get(&chain).cloned().unwrap_or_default(),
-        }
+        let created = latest.and_then(|latest| self.created_at(latest.seq));
+        let (status, blockers) = match (latest, created, self.waits.get(&chain)) {
+            (Some(latest), Some(created), _) => {
+                let blockers = created.blockers.iter().map(|blocker| (blocker.chain, blocker.resolved));
+                (latest.status, blockers.collect())
+            }
+            // An earlier settlement of the same command may have closed the job since it was loaded.
+            (latest, None, Some(loaded)) => {
+                (latest.map_or(loaded.status, |latest| latest.status), loaded.chains.clone())
+            }
+            _ => (Status::Pending, Vec::new()),
+        };
+        let waits = |(_, resolved): &(ChainId, bool)| match status {
+            Status::Blocked => !resolved,
+            Status::Failed | Status::Cancelled => true,
+            Status::Pending | Status::Running | Status::Completed => false,
+        };
+        blockers.into_iter().filter(waits).map(|(chain, _)| chain).collect()
     }
 }
 
@@ -430,11 +449,11 @@ fn inner_leaves_at(chain: &ChainRow, closed: &JobRow) -> Option<Timestamp> {
 /// Whether this outcome may have ended an attempt so. A retry after the last attempt fails the job, and what would go on
 /// after a request to cancel is cancelled.
 fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
-    use AttemptEnd::{Cancelled, Completed, Continued, Failed, Released, Rescheduled, Retried};
+    use AttemptEnd::{Cancelled, Completed, Continued, Exhausted, Failed, Released, Rescheduled, Retried};
     match outcome {
         Outcome::Complete { .. } => end == Completed,
         Outcome::Continue { .. } => matches!(end, Continued | Cancelled),
-        Outcome::Retry { .. } => matches!(end, Retried | Failed | Cancelled),
+        Outcome::Retry { .. } => matches!(end, Retried | Exhausted | Cancelled),
         Outcome::Reschedule { .. } => matches!(end, Rescheduled | Cancelled),
         Outcome::Fail { .. } => end == Failed,
         Outcome::Release => matches!(end, Released | Cancelled),

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
-    SqliteSynchronous,
+    SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, Sqlite};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
@@ -18,15 +17,19 @@ use windlass_core::command::{
     GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Reap, ReapReply, Renew,
     RenewReply, Settle, SettleReply,
 };
-use windlass_core::limit::BATCH_MAX_ITEMS;
 use windlass_core::{
-    BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Result, Store, SystemClock,
-    Timestamp,
+    BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Millis, Result, Store,
+    SystemClock, Timestamp,
 };
 
 use crate::error::{closed, from_driver};
-use crate::migrate::migrate;
+use crate::migrate::{log_ahead, migrate};
 use crate::sql::{Counted, Session, Statements, Write};
+use crate::stall::Stalls;
+
+/// What the store can beyond the commands that every store has.
+pub const CAPABILITIES: Capabilities =
+    Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue);
 
 /// The longest table prefix, in bytes.
 pub const PREFIX_MAX_BYTES: usize = 40;
@@ -148,8 +151,7 @@ impl Options {
             Synchronous::Full => SqliteSynchronous::Full,
             Synchronous::Normal => SqliteSynchronous::Normal,
         };
-        let options = self.connection().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
-        options.synchronous(synchronous).foreign_keys(true)
+        self.connection().create_if_missing(true).synchronous(synchronous).foreign_keys(true)
     }
 }
 
@@ -162,6 +164,7 @@ pub struct SqliteStore {
     writer: Mutex<Option<SqliteConnection>>,
     readers: SqlitePool,
     counted: Counted,
+    stalls: Stalls,
     closed: AtomicBool,
 }
 
@@ -173,6 +176,7 @@ impl SqliteStore {
         let mut writer = options.writer().connect().await.map_err(from_driver)?;
         #[allow(unused_mut, reason = "the known-bad variants change them")]
         let mut statements = Statements::new(&options.prefix);
+        log_ahead(&mut writer, &statements, options.busy_timeout).await?;
         migrate(&mut writer, &statements, &options.prefix, &*options.clock).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(options.readers.max(1))
@@ -190,15 +194,17 @@ impl SqliteStore {
             writer: Mutex::new(Some(writer)),
             readers,
             counted: Counted::default(),
+            stalls: Stalls::default(),
             closed: AtomicBool::new(false),
         })
     }
 
     /// Waits for its turn to write.
     pub(crate) async fn writer(&self) -> Result<Writer<'_>> {
+        let asked_at = self.now();
         let guard = self.writer.lock().await;
         let connection = MutexGuard::try_map(guard, Option::as_mut).map_err(|_| closed())?;
-        Ok(Writer { connection, store: self })
+        Ok(Writer { connection, asked_at, store: self })
     }
 
     pub(crate) async fn reader(&self) -> Result<Reader<'_>> {
@@ -212,6 +218,11 @@ impl SqliteStore {
     /// The store's time. Commands that write ask for it when they have the write lock.
     pub(crate) fn now(&self) -> Timestamp {
         self.options.clock.now()
+    }
+
+    /// Whether leases may have expired because nobody could renew them.
+    pub(crate) fn forbids_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
+        self.stalls.forbid_reaping(now, renewal_interval)
     }
 
     pub(crate) const fn durability(&self) -> Durability {
@@ -259,12 +270,16 @@ impl fmt::Debug for SqliteStore {
 /// The writing connection, for as long as one has it.
 pub(crate) struct Writer<'s> {
     connection: MappedMutexGuard<'s, SqliteConnection>,
+    asked_at: Timestamp,
     store: &'s SqliteStore,
 }
 
 impl Writer<'_> {
     pub(crate) async fn begin(&mut self) -> Result<Write<'_>> {
-        Write::begin(&mut self.connection, &self.store.statements, &self.store.counted).await
+        let store = self.store;
+        let write = Write::begin(&mut self.connection, &store.statements, &store.counted).await;
+        store.stalls.note(self.asked_at, store.now());
+        write
     }
 }
 
@@ -282,7 +297,7 @@ impl Reader<'_> {
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue)
+        CAPABILITIES
     }
 
     fn create(&self, request: Create) -> BoxFuture<'_, Result<CreateReply>> {
@@ -336,15 +351,4 @@ impl Store for SqliteStore {
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.close_all())
     }
-}
-
-/// Refuses a batch over its limit.
-pub(crate) fn check_batch(what: &str, items: usize) -> Result<()> {
-    if items > BATCH_MAX_ITEMS {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!("{items} {what} in one command: split them into batches of at most {BATCH_MAX_ITEMS}"),
-        ));
-    }
-    Ok(())
 }

@@ -30,14 +30,16 @@ pub(crate) struct Working {
     keys: HashMap<(TypeName, Key), ChainId>,
     /// Ids that belong to stored jobs.
     taken: HashSet<JobId>,
-    /// Which chains a chain's latest job waits for.
-    pub(crate) waits: HashMap<ChainId, Vec<ChainId>>,
+    /// What the latest jobs of chains wait for, where a search for a circle may come by.
+    pub(crate) waits: HashMap<ChainId, Waits>,
     /// The blocked jobs that wait for a chain, by their order of creation.
     pub(crate) waiting: HashMap<ChainId, BTreeMap<i64, JobId>>,
     /// Closed chains whose dependents are still to be resolved, in the order in which they closed.
     pub(crate) rippling: BTreeSet<(Timestamp, i64, ChainId)>,
     /// Whether there are more dependents than were loaded.
     pub(crate) more_waiting: bool,
+    /// How many more dependents this command may resolve.
+    pub(crate) ripple_left: usize,
 
     pub(crate) created: Vec<CreatedJob>,
     pub(crate) changed_jobs: BTreeSet<i64>,
@@ -61,8 +63,15 @@ pub(crate) struct CreatedJob {
     pub(crate) input: Payload,
     pub(crate) priority: i8,
     pub(crate) trace: Option<TraceContext>,
-    pub(crate) chain_trace: Option<TraceContext>,
     pub(crate) blockers: Vec<Blocker>,
+}
+
+/// What a chain's latest job waits for.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    pub(crate) status: Status,
+    /// The chains, each with whether the job waits for it no longer.
+    pub(crate) chains: Vec<(ChainId, bool)>,
 }
 
 /// What stood in a place before, so that a refused settlement leaves no trace.
@@ -107,6 +116,7 @@ impl Working {
             waiting: HashMap::new(),
             rippling: BTreeSet::new(),
             more_waiting: false,
+            ripple_left: RIPPLE_MAX,
             created: Vec::new(),
             changed_jobs: BTreeSet::new(),
             changed_chains: BTreeSet::new(),
@@ -119,6 +129,11 @@ impl Working {
             #[cfg(feature = "known-bad")]
             keeps_refused: false,
         }
+    }
+
+    /// The same command goes on, at the same time and with what is left of its budget, when all so far is written.
+    pub(crate) fn next_part(&self) -> Self {
+        Self { ripple_left: self.ripple_left, ..Self::new(self.now) }
     }
 
     /// Loads chains with their latest jobs.
@@ -156,7 +171,7 @@ impl Working {
         session: &mut Session<'_>,
         closing: &[(ChainId, bool)],
     ) -> Result<()> {
-        // Twice, for the two rounds of a reap; and each chain takes up to two rows beside those of its dependents.
+        // A dependent takes a row; and each chain up to two more, also that of a dependent which fails.
         let limit = 4 * RIPPLE_MAX + 2 * closing.len();
         let asked: Vec<_> = closing.iter().map(|(chain, done)| (hex(chain.as_uuid()), done)).collect();
         let values = vec![set(&asked)?, self.now.as_millis().into(), (2 * RIPPLE_MAX).into(), limit.into()];
@@ -211,7 +226,7 @@ impl Working {
         self.taken.contains(&id) || self.jobs.contains_key(&id)
     }
 
-    /// The chain that a key points at.
+    /// The chain that a key points at, though its retention may be over.
     pub(crate) fn pointed_at(&self, chain_type: &TypeName, key: &Key) -> Option<&ChainRow> {
         self.keys.get(&(chain_type.clone(), key.clone())).and_then(|chain| self.chains.get(chain))
     }
@@ -350,12 +365,14 @@ fn restore<K: Eq + std::hash::Hash, V>(places: &mut HashMap<K, V>, key: K, befor
     };
 }
 
-/// Reads what a chain's latest job waits for.
-pub(crate) fn read_waits(rows: &[Row]) -> Result<HashMap<ChainId, Vec<ChainId>>> {
-    let mut waits: HashMap<ChainId, Vec<ChainId>> = HashMap::new();
+/// Reads what the latest jobs of chains wait for.
+pub(crate) fn read_waits(rows: &[Row]) -> Result<HashMap<ChainId, Waits>> {
+    let mut waits = HashMap::new();
     for row in rows {
         let waiting = ChainId::from_uuid(row.uuid("waiting")?);
-        waits.entry(waiting).or_default().push(ChainId::from_uuid(row.uuid("awaited")?));
+        let status = row.word("status")?;
+        let waits = waits.entry(waiting).or_insert_with(|| Waits { status, chains: Vec::new() });
+        waits.chains.push((ChainId::from_uuid(row.uuid("awaited")?), row.flag("resolved")?));
     }
     Ok(waits)
 }

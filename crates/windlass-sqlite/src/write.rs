@@ -102,6 +102,7 @@ impl Working {
             priority: created.priority,
             due_at: row.due_at.as_millis(),
             max_attempts: row.max_attempts,
+            fence: row.fence.0,
             version: row.version.0,
             waits: row.waits,
             blockers: row.blockers,
@@ -109,7 +110,7 @@ impl Working {
             created_at: self.now.as_millis(),
             closed_at: row.closed_at.map(|at| at.as_millis()),
             trace: created.trace.as_ref().map(AsRef::as_ref),
-            first: chain.map(|chain| InsertedChain::new(chain, created)),
+            first: chain.map(InsertedChain::new),
             error: row.error.as_ref().map(|error| error.as_str()),
             input_codec: created.input.codec().as_str(),
             input_start,
@@ -163,6 +164,7 @@ struct InsertedJob<'a> {
     priority: i8,
     due_at: i64,
     max_attempts: Option<u32>,
+    fence: u64,
     version: u64,
     waits: u32,
     blockers: u32,
@@ -193,7 +195,7 @@ struct InsertedChain<'a> {
 }
 
 impl<'a> InsertedChain<'a> {
-    fn new(chain: &'a ChainRow, created: &'a CreatedJob) -> Self {
+    fn new(chain: &'a ChainRow) -> Self {
         let key = chain.key.as_ref();
         Self {
             chain: WrittenChain::new(chain),
@@ -203,7 +205,7 @@ impl<'a> InsertedChain<'a> {
             retain_completed: chain.retention.completed.get(),
             retain_failed: chain.retention.failed.get(),
             retain_cancelled: chain.retention.cancelled.get(),
-            chain_trace: created.chain_trace.as_ref().map(AsRef::as_ref),
+            chain_trace: chain.trace.as_ref().map(AsRef::as_ref),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! A private Redis or Valkey server.
 
 use std::{
-    env, fs, io,
+    env, fs,
+    future::ready,
+    io,
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     time::Duration,
@@ -188,7 +190,8 @@ impl RedisServer {
     async fn end(&mut self, signal: &str) {
         let Some(mut process) = self.process.take() else { return };
         process.signal(signal).expect("the watchdog listens");
-        let ended = poll(STOP_TIMEOUT, async || process.try_wait().expect("a child can be waited for")).await;
+        let ended =
+            poll(STOP_TIMEOUT, || ready(process.try_wait().expect("a child can be waited for"))).await;
         assert!(
             ended.is_some(),
             "{} has not ended {STOP_TIMEOUT:?} after SIG{signal}; its log:\n{}",
@@ -203,10 +206,15 @@ impl RedisServer {
         let mut process = Supervised::start(&self.program, &arguments, self.folder.path(), &self.log_path())
             .map_err(StartFailure::Io)?;
         let (port, pid) = (self.port, process.pid());
-        let outcome = poll(START_TIMEOUT, async || match process.try_wait() {
-            Err(error) => Some(Err(StartFailure::Io(error))),
-            Ok(Some(status)) => Some(Err(StartFailure::Ended(status.to_string()))),
-            Ok(None) => answers(port, pid).await.then_some(Ok(())),
+        let outcome = poll(START_TIMEOUT, || {
+            let ended = process.try_wait();
+            async move {
+                match ended {
+                    Err(error) => Some(Err(StartFailure::Io(error))),
+                    Ok(Some(status)) => Some(Err(StartFailure::Ended(status.to_string()))),
+                    Ok(None) => answers(port, pid).await.then_some(Ok(())),
+                }
+            }
         })
         .await;
         match outcome {

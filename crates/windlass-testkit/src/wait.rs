@@ -29,12 +29,22 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// # }
 /// ```
 pub async fn wait_until(what: &str, timeout: Duration, mut predicate: impl AsyncFnMut() -> bool) {
-    let seen = poll(timeout, async || predicate().await.then_some(())).await;
-    assert!(seen.is_some(), "waited for {timeout:?} in vain until {what}");
+    let looking = async {
+        while !predicate().await {
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let seen = tokio::time::timeout(timeout, looking).await;
+    assert!(seen.is_ok(), "waited for {timeout:?} in vain until {what}");
 }
 
 /// Repeats `attempt` until it has a result; `None` when `timeout` is over.
-pub(crate) async fn poll<T>(timeout: Duration, mut attempt: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+///
+/// It takes no async closure: the future of one is not known to be `Send`, and servers are started in tasks.
+pub(crate) async fn poll<T, F>(timeout: Duration, mut attempt: impl FnMut() -> F) -> Option<T>
+where
+    F: Future<Output = Option<T>>,
+{
     let looking = async {
         loop {
             if let Some(result) = attempt().await {

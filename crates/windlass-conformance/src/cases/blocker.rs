@@ -128,18 +128,6 @@ pub(super) const CASES: &[Case] = &[
         policy_at_creation
     ),
     case!(
-        "blocker.ripple.acquire",
-        "What one command leaves blocked above its limit an acquire unblocks.",
-        ["DESIGN 3"],
-        ripple_acquire
-    ),
-    case!(
-        "blocker.ripple.reap",
-        "What one command leaves blocked above its limit a reap unblocks.",
-        ["DESIGN 3"],
-        ripple_reap
-    ),
-    case!(
         "blocker.twice",
         "A chain that is named twice is waited for once, and gives its output at each place.",
         ["SA-GB01"],
@@ -198,7 +186,7 @@ async fn resolved(s: Subject) {
     let reply = s.settle_reply(&second, complete("2")).await;
     let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
     let (job_type, chain_type) = (type_name("a"), type_name("a"));
-    assert_eq!(reply.ripple.unblocked, [Unblocked { job, job_type, chain_type, traces: Vec::new() }]);
+    assert_eq!(reply.ripple.unblocked, [Unblocked { job, job_type, chain_type, traces: vec![None, None] }]);
     s.acquire_one("a").await;
 }
 
@@ -207,11 +195,17 @@ async fn no_dependents(s: Subject) {
     let attempt = s.acquire_one("b").await;
     let reply = s.settle_reply(&attempt, complete("1")).await;
     assert_eq!(reply.ripple.unblocked, []);
-    let (chain_type, job) = (type_name("b"), id.first_job());
-    assert_eq!(
-        reply.ripple.closed,
-        [ClosedChain { chain: id, chain_type, job, closed_as: ClosedAs::Completed }]
-    );
+    let closed = ClosedChain {
+        chain: id,
+        chain_type: type_name("b"),
+        job: id.first_job(),
+        job_type: type_name("b"),
+        closed_as: ClosedAs::Completed,
+        error: None,
+        created_at: s.now(),
+        trace: None,
+    };
+    assert_eq!(reply.ripple.closed, [closed]);
 }
 
 async fn traces(s: Subject) {
@@ -221,8 +215,9 @@ async fn traces(s: Subject) {
     let attempt = s.acquire_one("b").await;
     let reply = s.settle_reply(&attempt, complete("2")).await;
     assert_eq!(unblocked(&reply.ripple), [id.first_job()]);
-    let traces: Vec<_> = reply.ripple.unblocked[0].traces.iter().map(|trace| trace.as_str()).collect();
-    assert_eq!(traces, ["00-two-01", "00-one-01"]);
+    let trace = |trace: &Option<TraceContext>| trace.as_ref().map(|trace| trace.as_str().to_owned());
+    let traces: Vec<_> = reply.ripple.unblocked[0].traces.iter().map(trace).collect();
+    assert_eq!(traces, [Some("00-two-01".to_owned()), Some("00-one-01".to_owned())]);
     let stored = s.job(id.first_job()).await.blockers;
     assert_eq!(stored[0].trace.as_ref().unwrap().as_str(), "00-two-01");
 }
@@ -232,7 +227,8 @@ async fn traces_none(s: Subject) {
     let id = s.start("a").blocked_by([blocker]).await;
     let attempt = s.acquire_one("b").await;
     let reply = s.settle_reply(&attempt, complete("1")).await;
-    assert_eq!((unblocked(&reply.ripple), reply.ripple.unblocked[0].traces.len()), (vec![id.first_job()], 0));
+    assert_eq!(unblocked(&reply.ripple), [id.first_job()]);
+    assert_eq!(reply.ripple.unblocked[0].traces, [None]);
     assert_eq!(s.job(id.first_job()).await.blockers[0].trace, None);
 }
 
@@ -463,36 +459,6 @@ async fn policy_at_creation(s: Subject) {
         s.expect_status(placed(&created).chain, expected).await;
     }
     assert_eq!(s.acquire("a", 10).await.len(), 1);
-}
-
-async fn ripple_acquire(s: Subject) {
-    ripple(&s, async |s| s.run(s.acquire_request(&["other"], 1)).await.ripple).await;
-}
-
-async fn ripple_reap(s: Subject) {
-    ripple(&s, async |s| s.reap().await.ripple).await;
-}
-
-/// Leaves more blocked than one command unblocks, and goes on with `next` through both handles.
-async fn ripple(s: &Subject, next: impl AsyncFn(&Subject) -> Ripple) {
-    const LEFT: usize = 200;
-    let blocker = s.start("b").await;
-    for size in [limit::RIPPLE_MAX, LEFT] {
-        s.create((0..size).map(|_| s.start("a").blocked_by([blocker]).build()).collect()).await;
-    }
-    let attempt = s.acquire_one("b").await;
-    let mut jobs = unblocked(&s.settle_reply(&attempt, complete("1")).await.ripple);
-    assert!(jobs.len() <= limit::RIPPLE_MAX, "{} jobs were unblocked by one command", jobs.len());
-    let mut turn = 0;
-    while jobs.len() < limit::RIPPLE_MAX + LEFT {
-        turn += 1;
-        assert!(turn < 10, "only {} jobs were unblocked", jobs.len());
-        jobs.extend(unblocked(&next(&s.turn(turn)).await));
-    }
-    jobs.sort_unstable();
-    jobs.dedup();
-    assert_eq!(jobs.len(), limit::RIPPLE_MAX + LEFT, "each job is unblocked once");
-    assert_eq!(s.acquire("a", 1_000).await.len() + s.acquire("a", 1_000).await.len(), jobs.len());
 }
 
 async fn twice(s: Subject) {

@@ -234,7 +234,7 @@ async fn ask_reaped(s: Subject) {
 async fn ask_repeated(s: Subject) {
     let (_, attempt) = asked(&s).await;
     s.apply(&attempt, retry("no")).await;
-    assert_eq!(s.settle(&attempt, retry("no")).await, Settled::AlreadyApplied);
+    s.repeat(&attempt, retry("no")).await;
 }
 
 async fn closed(s: Subject) {
@@ -336,7 +336,14 @@ async fn now(s: Subject) {
     s.advance(1_000);
     let reply = s.run(Trigger { jobs: vec![id.into()] }).await;
     let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
-    assert_eq!(reply, TriggerReply::Triggered(vec![Triggered { job, job_type: type_name("a") }]));
+    assert_eq!(
+        reply,
+        TriggerReply::Triggered(vec![Triggered {
+            job,
+            job_type: type_name("a"),
+            chain_type: type_name("a")
+        }])
+    );
     let mut after = s.chain(id).await.latest;
     assert_eq!(after.due_at, s.now());
     (after.due_at, after.version) = (before.due_at, before.version);

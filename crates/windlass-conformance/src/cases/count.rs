@@ -22,6 +22,13 @@ pub(super) const CASES: &[Case] = &[
     case!("count.types", "Only the types asked for are counted, by name.", ["A8.17"], [Count], count_types),
     case!("count.paused", "A count says whether a type is paused.", ["DESIGN 3"], [Count, Pause], paused),
     case!(
+        "count.paused.without_jobs",
+        "A paused type is counted without jobs too.",
+        ["DESIGN 3"],
+        [Count, Pause],
+        paused_without_jobs
+    ),
+    case!(
         "attempts.history",
         "Each attempt is remembered with its end, oldest first.",
         ["DESIGN 3"],
@@ -37,6 +44,13 @@ pub(super) const CASES: &[Case] = &[
         bounded
     ),
     case!("attempts.reaped", "An expired attempt is remembered as reaped.", ["B4.32"], [Attempts], reaped),
+    case!(
+        "attempts.exhausted",
+        "A retry that was the last attempt is remembered as such, a failure as a failure.",
+        ["A8.11"],
+        [Attempts],
+        exhausted
+    ),
     case!(
         "attempts.unknown",
         "A job that is not stored, or was never acquired, has none.",
@@ -132,6 +146,17 @@ async fn paused(s: Subject) {
     assert!(count_of(&s, "a").await.paused, "it is paused");
 }
 
+async fn paused_without_jobs(s: Subject) {
+    s.run(Pause { types: vec![type_name("a"), type_name("b")], paused: true }).await;
+    s.run(Pause { types: vec![type_name("b")], paused: false }).await;
+    let counts = s.run(Count { types: Types::All }).await.types;
+    assert_eq!(
+        counts.iter().map(|one| (one.job_type.as_str(), one.paused)).collect::<Vec<_>>(),
+        [("a", true)]
+    );
+    assert_eq!((counts[0].pending, counts[0].running, counts[0].oldest_ready), (0, 0, None));
+}
+
 async fn attempts(s: &Subject, job: JobId) -> Vec<AttemptRecord> {
     s.run(ListAttempts { job }).await.attempts
 }
@@ -202,6 +227,18 @@ async fn reaped(s: Subject) {
     assert_eq!(ends, [(1, AttemptEnd::Reaped), (2, AttemptEnd::Reaped)]);
 }
 
+async fn exhausted(s: Subject) {
+    for (outcome, end) in [(retry("no"), AttemptEnd::Exhausted), (fail("no"), AttemptEnd::Failed)] {
+        let job = s.start("a").max_attempts(2).await.first_job();
+        s.work("a", retry("first")).await;
+        s.work("a", outcome).await;
+        let records = attempts(&s, job).await;
+        let ends: Vec<_> = records.iter().map(|one| (one.attempt, one.end)).collect();
+        assert_eq!(ends, [(1, AttemptEnd::Retried), (2, end)]);
+        assert_eq!(records[1].error, Some(ErrorText::new("no")));
+    }
+}
+
 async fn unknown(s: Subject) {
     let job = s.start("a").await.first_job();
     assert_eq!((attempts(&s, job).await, attempts(&s, JobId::new()).await), (Vec::new(), Vec::new()));
@@ -223,8 +260,10 @@ async fn cancelled(s: Subject) {
     let id = s.start("a").await;
     let attempt = s.acquire_one("a").await;
     s.run(Cancel { chains: vec![id.into()], mode: CancelMode::Ask }).await;
-    s.apply(&attempt, release()).await;
-    assert_eq!(attempts(&s, attempt.job.id).await[0].end, AttemptEnd::Cancelled);
+    s.apply(&attempt, retry("no")).await;
+    let records = attempts(&s, attempt.job.id).await;
+    assert_eq!((records.len(), records[0].end), (1, AttemptEnd::Cancelled));
+    assert_eq!((records[0].ended_at, &records[0].error), (Some(s.now()), &Some(ErrorText::new("no"))));
 }
 
 async fn retried_chain(s: Subject) {

@@ -117,7 +117,8 @@ async fn defaults(s: Subject) {
     let job = chain.latest;
     assert_eq!((job.output, job.error, job.lease, job.trace), (None, None, None, None));
     assert_eq!((job.started_at, job.closed_at, job.closed_by), (None, None, None));
-    assert_eq!((job.attempt, job.max_attempts, job.fence, job.priority), (0, None, Fence(0), 0));
+    assert_eq!((job.attempt, job.max_attempts, job.priority), (0, None, 0));
+    assert_eq!(job.fence, Fence::at_creation(job.created_at));
     assert_eq!((job.blockers.len(), job.cancel_requested), (0, false));
 }
 

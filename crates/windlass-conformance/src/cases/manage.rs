@@ -12,17 +12,17 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "retry.repeated",
-        "A failure is retried once, however often it is asked for.",
+        "An end is retried once, however often it is asked for.",
         ["DESIGN 2.12"],
         [Retry],
         repeated
     ),
     case!(
-        "retry.not_failed",
-        "A chain that has not failed is not retried.",
+        "retry.not_retriable",
+        "A chain that has neither failed nor was cancelled is not retried.",
         ["DESIGN 3"],
         [Retry],
-        not_failed
+        not_retriable
     ),
     case!("retry.not_found", "A job that is not stored is not retried.", ["DESIGN 3"], [Retry], not_found),
     case!(
@@ -134,7 +134,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "delete.running",
-        "A running chain is deleted and named, and its attempt is lost.",
+        "A running chain is deleted and named with its worker, and its attempt is lost.",
         ["DESIGN 3"],
         [Delete],
         running
@@ -187,7 +187,7 @@ async fn failed(s: Subject) {
     s.advance(5_000);
     let reply = retry_one(&s, retry_target(&s, id).await).await;
     let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
-    assert_eq!(reply, Retried::Retried { job, job_type: type_name("a") });
+    assert_eq!(reply, Retried::Retried { job, job_type: type_name("a"), chain_type: type_name("a") });
     let chain = s.chain(id).await;
     assert_eq!((chain.closed, chain.latest.closed_at, chain.latest.closed_by), (None, None, None));
     assert_eq!((chain.latest.attempt, chain.latest.error), (0, Some(ErrorText::new("second"))));
@@ -208,12 +208,12 @@ async fn repeated(s: Subject) {
     assert!(matches!(retry_one(&s, target).await, Retried::Retried { .. }), "the new failure is retried");
 }
 
-async fn not_failed(s: Subject) {
+async fn not_retriable(s: Subject) {
     let id = s.start("a").await;
-    assert_eq!(retry_one(&s, retry_target(&s, id).await).await, Retried::NotFailed(Status::Pending));
+    assert_eq!(retry_one(&s, retry_target(&s, id).await).await, Retried::NotRetriable(Status::Pending));
     s.work("a", complete("1")).await;
     let before = s.chain(id).await;
-    assert_eq!(retry_one(&s, retry_target(&s, id).await).await, Retried::NotFailed(Status::Completed));
+    assert_eq!(retry_one(&s, retry_target(&s, id).await).await, Retried::NotRetriable(Status::Completed));
     assert_eq!(s.chain(id).await, before);
 }
 
@@ -274,7 +274,7 @@ async fn blocker_gone(s: Subject) {
 async fn retried_key(s: Subject) {
     let id = s.start("a").key("k").await;
     s.work("a", fail("no")).await;
-    assert_eq!(s.by_key("a", "k").await, None);
+    assert_eq!(s.by_key("a", "k").await, Some(id));
     retry_one(&s, retry_target(&s, id).await).await;
     assert_eq!(s.by_key("a", "k").await, Some(id));
     assert_eq!(existing(s.start("a").key("k").created().await).chain, id);
@@ -296,7 +296,7 @@ async fn fence(s: Subject) {
     retry_one(&s, retry_target(&s, id).await).await;
     assert_eq!(s.renew(&old).await, Renewed::Lost(Lost::Requeued));
     assert_eq!(s.settle(&old, complete("1")).await, Settled::Lost(Lost::Requeued));
-    assert_eq!(s.settle(&old, fail("no")).await, Settled::AlreadyApplied);
+    s.repeat(&old, fail("no")).await;
     let new = s.acquire_one("a").await;
     assert!(new.job.fence > old.job.fence, "attempts are counted anew, fences are not");
     assert_eq!(s.settle(&old, complete("1")).await, Settled::Lost(Lost::TakenOver));
@@ -431,7 +431,7 @@ async fn running(s: Subject) {
     let DeleteReply::Deleted(deleted) = delete(&s, &[id], false).await else { panic!("nobody needs it") };
     assert_eq!(
         (deleted.chains[0].status, deleted.chains[0].running),
-        (Status::Running, Some(attempt.job.id))
+        (Status::Running, Some((attempt.job.id, s.worker)))
     );
     assert_eq!(s.renew(&attempt).await, Renewed::Lost(Lost::NotFound));
     assert_eq!(s.settle(&attempt, complete("1")).await, Settled::Lost(Lost::NotFound));

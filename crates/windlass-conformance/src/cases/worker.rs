@@ -60,7 +60,7 @@ async fn listed_ids(s: &Subject) -> Vec<WorkerId> {
 async fn listed(s: Subject) {
     assert_eq!(s.run(ListWorkers).await.workers, []);
     let types = vec![type_name("b"), type_name("a: '")];
-    let name = Some(type_name("worker one"));
+    let name = Some(WorkerName::new("worker one").unwrap());
     let request = Beat { name: name.clone(), types: types.clone(), ..beat(s.worker, 10_000) };
     assert_eq!(s.run(request).await.now, s.now());
     let expected = WorkerInfo {

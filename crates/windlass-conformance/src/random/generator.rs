@@ -1,11 +1,12 @@
 use std::collections::VecDeque;
+use std::mem::discriminant;
 
 use fastrand::Rng;
 use windlass_core::command::{
-    Acquire, Acquired, Cancel, CancelMode, ChainFilter, Command, CompleteFromOutside, Count, Create, Created,
-    Delete, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts, ListChains, ListDependents,
-    ListJobs, NextDue, Order, Page, Pause, Quota, Reap, Renew, RenewLease, Reply, Retry, RetryTarget,
-    SetRetention, Settle, Settled, Settlement, Step, Target, Trigger, Types,
+    Acquire, Acquired, Cancel, CancelMode, Cancelled, ChainFilter, Command, CompleteFromOutside, Count,
+    Create, Created, Delete, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts, ListChains,
+    ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap, Renew, RenewLease, Reply,
+    Retry, RetryTarget, SetRetention, Settle, Settled, Settlement, Step, Target, Trigger, Types,
 };
 use windlass_core::model::Model;
 use windlass_core::{
@@ -19,6 +20,29 @@ use crate::subject::millis;
 /// How many of the latest chains, jobs and attempts commands are about.
 const REMEMBERED: usize = 40;
 
+/// What the commands that only some stores have are chosen from: those that change the course of a job more
+/// often than the rest.
+const FURTHER: [Capability; 18] = [
+    Capability::Exchange,
+    Capability::NextDue,
+    Capability::Outside,
+    Capability::Outside,
+    Capability::Outside,
+    Capability::Cancel,
+    Capability::Cancel,
+    Capability::Cancel,
+    Capability::Trigger,
+    Capability::Retry,
+    Capability::Retry,
+    Capability::Delete,
+    Capability::SetRetention,
+    Capability::Pause,
+    Capability::Lists,
+    Capability::Lists,
+    Capability::Attempts,
+    Capability::Count,
+];
+
 /// Makes commands that are likely to mean something, from what earlier replies said.
 pub(super) struct Generator {
     pub(super) parts: Parts,
@@ -29,6 +53,8 @@ pub(super) struct Generator {
     all_jobs: Vec<JobId>,
     /// Attempts that hold their job, as far as is known.
     held: Vec<(JobId, Fence)>,
+    /// Jobs that were asked to stop.
+    asked: VecDeque<JobId>,
     /// Attempts that held their job once.
     stale: VecDeque<(JobId, Fence)>,
     acquires: VecDeque<Acquire>,
@@ -48,6 +74,7 @@ impl Generator {
             all_chains: Vec::new(),
             all_jobs: Vec::new(),
             held: Vec::new(),
+            asked: VecDeque::new(),
             stale: VecDeque::new(),
             acquires: VecDeque::new(),
             settlements: VecDeque::new(),
@@ -67,6 +94,11 @@ impl Generator {
         self.all_jobs.iter().rev().take(latest).copied()
     }
 
+    /// All that a key may point at.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Target> {
+        self.parts.keys().map(|(job_type, key)| Target::Key(job_type, key))
+    }
+
     /// How far to turn the clock before the next command: mostly not at all, sometimes past leases, seldom
     /// past retentions.
     pub(super) fn pause(&mut self) -> Millis {
@@ -82,7 +114,7 @@ impl Generator {
     /// The next command.
     pub(super) fn command(&mut self, model: &mut Model, now: Timestamp) -> Command {
         loop {
-            let (weight, capability) = (self.rng().u32(..110), self.rng().usize(..Capability::ALL.len()));
+            let (weight, further) = (self.rng().u32(..110), self.rng().choice(FURTHER));
             let command = match weight {
                 0..22 => self.create().into(),
                 22..42 => self.acquire().into(),
@@ -93,11 +125,8 @@ impl Generator {
                 84..87 => self.get_jobs().into(),
                 87..90 => GetChains { chains: self.targets() }.into(),
                 _ => {
-                    let Some(capability) = Capability::ALL.get(capability) else { continue };
-                    if !self.capabilities.has(*capability) {
-                        continue;
-                    }
-                    match self.further(*capability, model, now) {
+                    let known = further.filter(|capability| self.capabilities.has(*capability));
+                    match known.and_then(|capability| self.further(capability, model, now)) {
                         Some(command) => command,
                         None => continue,
                     }
@@ -127,6 +156,21 @@ impl Generator {
                     }
                 }
                 remember(&mut self.outside, outside.clone());
+            }
+            (_, Reply::Reap(reply)) => {
+                let reaped = |job: &JobId| reply.reaped.iter().any(|reaped| reaped.job.job == *job);
+                // Now and then a worker does not learn that it lost its job.
+                let learns = |(job, _): &mut (JobId, Fence)| reaped(job) && self.parts.rng.u32(..3) > 0;
+                for attempt in self.held.extract_if(.., learns) {
+                    remember(&mut self.stale, attempt);
+                }
+            }
+            (_, Reply::Cancel(reply)) => {
+                for cancelled in &reply.chains {
+                    if let Cancelled::Asked { job, .. } = cancelled {
+                        remember(&mut self.asked, *job);
+                    }
+                }
             }
             (Command::Retry(retry), _) => {
                 retry.chains.iter().for_each(|target| remember(&mut self.retries, *target));
@@ -214,8 +258,13 @@ impl Generator {
         Acquire { request, worker, types, max: self.rng().u32(1..6) }
     }
 
-    /// An attempt: mostly one that holds its job.
+    /// An attempt: mostly one that holds its job, and often one that was asked to stop.
     fn attempt(&mut self) -> (JobId, Fence) {
+        if self.rng().u32(..10) == 0
+            && let Some(attempt) = self.held.iter().find(|(job, _)| self.asked.contains(job))
+        {
+            return *attempt;
+        }
         let stale = self.rng().u32(..8) == 0;
         let held = if stale { None } else { self.parts.rng.choice(self.held.iter().copied()) };
         let attempt = held.or_else(|| self.parts.pick(&self.stale));
@@ -232,16 +281,40 @@ impl Generator {
 
     fn settle(&mut self) -> Settle {
         let settlements = (0..self.rng().usize(1..4)).map(|_| {
-            if self.rng().u32(..12) == 0
-                && let Some(settlement) = self.parts.pick(&self.settlements)
-            {
-                return settlement;
+            let roll = self.rng().u32(..12);
+            match self.parts.pick(&self.settlements).filter(|_| roll < 2) {
+                Some(settlement) if roll == 0 => settlement,
+                Some(settlement) => self.otherwise(&settlement),
+                None => {
+                    let (job, fence) = self.attempt();
+                    Settlement { job, fence, outcome: self.outcome(job) }
+                }
             }
-            let (job, fence) = self.attempt();
-            let (known, jobs) = (self.known_chains(), self.jobs.iter().copied().collect::<Vec<_>>());
-            Settlement { job, fence, outcome: self.parts.outcome(&known, &jobs) }
         });
         Settle { settlements: settlements.collect() }
+    }
+
+    /// The same attempt with another kind of outcome.
+    fn otherwise(&mut self, settlement: &Settlement) -> Settlement {
+        let before = discriminant(&settlement.outcome);
+        loop {
+            let outcome = self.outcome(settlement.job);
+            if discriminant(&outcome) != before {
+                return Settlement { outcome, ..settlement.clone() };
+            }
+        }
+    }
+
+    fn outcome(&mut self, job: JobId) -> Outcome {
+        let (known, jobs) = (self.known_chains(), self.jobs.iter().copied().collect::<Vec<_>>());
+        let mut outcome = self.parts.outcome(&known, &jobs);
+        if let Outcome::Complete { create, .. } = &mut outcome
+            && self.parts.rng.u32(..if self.asked.contains(&job) { 2 } else { 5 }) == 0
+        {
+            // A chain's first job has its id, so that this is the job's own chain more often than not.
+            create.push(self.parts.successor(&known, ChainId::from_uuid(*job.as_uuid())));
+        }
+        outcome
     }
 
     fn reap(&mut self) -> Reap {
@@ -294,8 +367,9 @@ impl Generator {
             Capability::NextDue => NextDue { types: self.some_types() }.into(),
             Capability::Outside => self.outside(model, now)?.into(),
             Capability::Cancel => {
-                let mode = if self.rng().bool() { CancelMode::Ask } else { CancelMode::UnlessRunning };
-                Cancel { chains: self.targets(), mode }.into()
+                let ask = self.rng().u32(..4) > 0;
+                let mode = if ask { CancelMode::Ask } else { CancelMode::UnlessRunning };
+                Cancel { chains: self.cancellable(), mode }.into()
             }
             Capability::Trigger => Trigger { jobs: self.triggerable(model, now) }.into(),
             Capability::Retry => Retry { chains: vec![self.retry(model, now)?] }.into(),
@@ -316,9 +390,18 @@ impl Generator {
         })
     }
 
+    /// Mostly chains that run, as far as is known.
+    fn cancellable(&mut self) -> Vec<Target> {
+        let held = self.parts.rng.choice(self.held.iter().copied());
+        match held.filter(|_| self.parts.rng.u32(..3) > 0) {
+            Some((job, _)) => vec![Target::Job(job)],
+            None => self.targets(),
+        }
+    }
+
     fn list(&mut self) -> Command {
         let order = if self.rng().bool() { Order::Newest } else { Order::Oldest };
-        let page = Page { order, after: None, max: self.rng().u32(1..1_000) };
+        let page = Page { order, after: None, max: self.rng().u32(..=1_001) };
         let types: Vec<_> = self.rng().bool().then(|| self.parts.job_type()).into_iter().collect();
         let statuses: Vec<_> = self.rng().bool().then(|| self.status()).into_iter().collect();
         match self.rng().u32(..3) {
@@ -344,7 +427,17 @@ impl Generator {
 
     /// The model's idea of one of the jobs.
     fn look(&mut self, model: &mut Model, now: Timestamp, wanted: fn(&Job) -> bool) -> Option<Job> {
-        let jobs: Vec<_> = self.jobs.iter().copied().collect();
+        let jobs = self.jobs.iter().copied().collect();
+        self.look_at(jobs, model, now, wanted)
+    }
+
+    fn look_at(
+        &mut self,
+        jobs: Vec<JobId>,
+        model: &mut Model,
+        now: Timestamp,
+        wanted: fn(&Job) -> bool,
+    ) -> Option<Job> {
         let found = model.apply(now, &GetJobs { jobs }.into()).ok()?.0;
         let Reply::GetJobs(found) = found else { return None };
         let fitting: Vec<_> = found.jobs.into_iter().flatten().filter(wanted).collect();
@@ -355,7 +448,9 @@ impl Generator {
         if self.rng().u32(..5) == 0 {
             return self.parts.pick(&self.outside);
         }
-        let job = self.look(model, now, |job| job.status.is_open())?;
+        let asked = self.asked.iter().copied().collect();
+        let asked = self.look_at(asked, model, now, |job| job.status.is_open());
+        let job = asked.or_else(|| self.look(model, now, |job| job.status.is_open()))?;
         let known = self.known_chains();
         let mut steps: Vec<_> =
             (0..self.rng().usize(..3)).map(|_| self.parts.continue_step(&known)).collect();
@@ -364,7 +459,7 @@ impl Generator {
             1..6 => steps.push(Step::Complete {
                 output: self.parts.payload(),
                 retention: None,
-                create: Vec::new(),
+                create: self.parts.carried(&known),
             }),
             _ => {}
         }
@@ -389,7 +484,7 @@ impl Generator {
         let job = if any {
             self.look(model, now, |_| true)
         } else {
-            self.look(model, now, |job| job.status == Status::Failed)
+            self.look(model, now, |job| matches!(job.status, Status::Failed | Status::Cancelled))
         };
         job.map(|job| RetryTarget { job: job.id, version: job.version })
     }

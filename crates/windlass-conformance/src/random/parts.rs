@@ -11,17 +11,22 @@ use windlass_core::{
 use crate::outcome::{key, type_name};
 use crate::subject::millis;
 
+/// A few keys, so that chains meet.
+const KEYS: [&str; 5] = ["a", "a:a", "b\n", "{c}", "ü"];
+
 /// The parts that commands are made of.
 pub(super) struct Parts {
     pub(super) rng: Rng,
     pub(super) types: Vec<TypeName>,
+    /// The id of the latest continuation, which is no chain's.
+    inner: Option<JobId>,
 }
 
 impl Parts {
     pub(super) fn new(seed: u64) -> Self {
         // Two names that would be one if a store glued names and keys together carelessly.
         let types = ["mail", "mail:a", "thumb {x}"].map(type_name).to_vec();
-        Self { rng: Rng::with_seed(seed), types }
+        Self { rng: Rng::with_seed(seed), types, inner: None }
     }
 
     pub(super) fn uuid(&mut self) -> Uuid {
@@ -38,7 +43,12 @@ impl Parts {
     }
 
     pub(super) fn key(&mut self) -> Key {
-        key(self.rng.choice(["a", "a:a", "b\n", "{c}", "ü"]).unwrap_or("a"))
+        key(self.rng.choice(KEYS).unwrap_or("a"))
+    }
+
+    /// Every type with every key.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (TypeName, Key)> {
+        self.types.iter().flat_map(|job_type| KEYS.map(|text| (job_type.clone(), key(text))))
     }
 
     pub(super) fn payload(&mut self) -> Payload {
@@ -48,13 +58,15 @@ impl Parts {
     }
 
     /// A chain to start. Its blockers are known ones, earlier ones of the same command, and now and then
-    /// itself or none that exists.
+    /// itself or none that exists. Now and then its id is another chain's or job's.
     pub(super) fn chain(&mut self, known: &[ChainId], earlier: &[NewChain]) -> NewChain {
         let taken = self.rng.u32(..60) == 0;
         let id = match known.first().filter(|_| taken) {
             Some(chain) => *chain,
             None => ChainId::from_uuid(self.uuid()),
         };
+        let inner = self.inner.filter(|_| self.rng.u32(..60) == 0);
+        let id = inner.map_or(id, |inner| ChainId::from_uuid(*inner.as_uuid()));
         let mut blockers: Vec<ChainId> = known.to_vec();
         blockers.extend(earlier.iter().map(|chain| chain.id));
         if self.rng.u32(..60) == 0 {
@@ -128,6 +140,7 @@ impl Parts {
 
     pub(super) fn next(&mut self, known: &[ChainId]) -> NextJob {
         let id = JobId::from_uuid(self.uuid());
+        self.inner = Some(id);
         NextJob { id, job: self.job(known) }
     }
 
@@ -135,7 +148,15 @@ impl Parts {
         Step::Continue { next: self.next(known), create: self.carried(known) }
     }
 
-    fn carried(&mut self, known: &[ChainId]) -> Vec<NewChain> {
+    /// A chain that takes over from another.
+    pub(super) fn successor(&mut self, known: &[ChainId], chain: ChainId) -> NewChain {
+        let mut new = self.chain(known, &[]);
+        let key = new.key.unwrap_or_else(|| NewKey::new(self.key()));
+        new.key = Some(NewKey { replaces: Some(chain), ..key });
+        new
+    }
+
+    pub(super) fn carried(&mut self, known: &[ChainId]) -> Vec<NewChain> {
         let count = if self.rng.u32(..4) == 0 { self.rng.usize(1..3) } else { 0 };
         let mut chains = Vec::new();
         for _ in 0..count {

@@ -5,7 +5,7 @@ use windlass_core::command::{
     Cancelled, Command, CompleteFromOutsideReply, Created, DeleteReply, Lost, Outcome, Renewed, Reply,
     Retried, Ripple, Settled, TriggerReply,
 };
-use windlass_core::{Capabilities, Capability, Refusal, Result};
+use windlass_core::{Capabilities, Capability, Refusal, Result, Status};
 
 /// What a random run has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,7 @@ const CORE_KINDS: &[&str] = &[
     "settle reschedule applied",
     "settle fail applied",
     "settle release applied",
+    "settle retry exhausted",
     "settle already applied",
     "settle lost NotFound",
     "settle lost Requeued",
@@ -62,26 +63,28 @@ const CORE_KINDS: &[&str] = &[
     "error",
 ];
 
-/// The kinds that come with a capability.
-const FURTHER_KINDS: &[(Capability, &[&str])] = &[
+/// The kinds that come with one capability or several.
+const FURTHER_KINDS: &[(&[Capability], &[&str])] = &[
     (
-        Capability::Outside,
+        &[Capability::Outside],
         &["outside applied", "outside already applied", "outside changed", "outside refused"],
     ),
     (
-        Capability::Cancel,
+        &[Capability::Cancel],
         &["cancel cancelled", "cancel asked", "cancel running", "cancel closed", "cancel not found"],
     ),
-    (Capability::Trigger, &["trigger triggered", "trigger refused"]),
-    (Capability::Retry, &["retry retried", "retry already", "retry not failed", "retry refused"]),
-    (Capability::Delete, &["delete deleted", "delete refused"]),
-    (Capability::Exchange, &["exchange"]),
-    (Capability::NextDue, &["next_due"]),
-    (Capability::SetRetention, &["set_retention"]),
-    (Capability::Pause, &["pause"]),
-    (Capability::Lists, &["list_chains", "list_jobs", "list_dependents"]),
-    (Capability::Attempts, &["list_attempts"]),
-    (Capability::Count, &["count"]),
+    (&[Capability::Cancel], &["settle cancelled", "settle without successor"]),
+    (&[Capability::Cancel, Capability::Outside], &["outside cancelled"]),
+    (&[Capability::Trigger], &["trigger triggered", "trigger refused"]),
+    (&[Capability::Retry], &["retry retried", "retry already", "retry not retriable", "retry refused"]),
+    (&[Capability::Delete], &["delete deleted", "delete refused"]),
+    (&[Capability::Exchange], &["exchange"]),
+    (&[Capability::NextDue], &["next_due"]),
+    (&[Capability::SetRetention], &["set_retention"]),
+    (&[Capability::Pause], &["pause"]),
+    (&[Capability::Lists], &["list_chains", "list_jobs", "list_dependents"]),
+    (&[Capability::Attempts], &["list_attempts"]),
+    (&[Capability::Count], &["count"]),
 ];
 
 impl Tally {
@@ -89,7 +92,7 @@ impl Tally {
     pub fn assert_thorough(&self, capabilities: Capabilities) {
         let further = FURTHER_KINDS
             .iter()
-            .filter(|(needed, _)| capabilities.has(*needed))
+            .filter(|(needed, _)| needed.iter().all(|one| capabilities.has(*one)))
             .flat_map(|(_, kinds)| *kinds);
         let missing: Vec<_> =
             CORE_KINDS.iter().chain(further).filter(|kind| !self.kinds.contains_key(**kind)).collect();
@@ -162,6 +165,9 @@ fn managed(command: &Command, reply: &Reply) -> Vec<String> {
     match reply {
         Reply::CompleteFromOutside(reply) => vec![
             match reply {
+                CompleteFromOutsideReply::Applied(applied) if applied.latest.status == Status::Cancelled => {
+                    "outside cancelled"
+                }
                 CompleteFromOutsideReply::Applied(_) => "outside applied",
                 CompleteFromOutsideReply::AlreadyApplied => "outside already applied",
                 CompleteFromOutsideReply::Changed { .. } => "outside changed",
@@ -198,7 +204,7 @@ const fn retried(item: &Retried) -> &'static str {
     match item {
         Retried::Retried { .. } => "retried",
         Retried::AlreadyRetried => "already",
-        Retried::NotFailed(_) => "not failed",
+        Retried::NotRetriable(_) => "not retriable",
         Retried::NotFound => "not found",
         Retried::Refused(_) => "refused",
         Retried::Busy => "busy",
@@ -210,6 +216,7 @@ fn created(item: &Created) -> String {
         Created::New { repeated: false, .. } => "create new".to_owned(),
         Created::New { repeated: true, .. } => "create repeated".to_owned(),
         Created::Existing(_) => "create existing".to_owned(),
+        Created::Busy => "create busy".to_owned(),
         Created::Refused(refusal) => format!("create refused {}", name(refusal)),
     }
 }
@@ -233,10 +240,17 @@ fn settled(outcome: &Outcome, item: &Settled) -> Vec<String> {
     };
     match item {
         Settled::Applied(applied) => {
-            let carried = (!applied.created.is_empty()).then(|| "settle with chains".to_owned());
-            [format!("settle {kind} applied")].into_iter().chain(carried).collect()
+            let stopped = Created::Refused(Refusal::CancelRequested);
+            let more = [
+                (!applied.created.is_empty(), "settle with chains"),
+                (applied.created.contains(&stopped), "settle without successor"),
+                (applied.job.status == Status::Cancelled, "settle cancelled"),
+                (kind == "retry" && applied.job.status == Status::Failed, "settle retry exhausted"),
+            ];
+            let more = more.into_iter().filter(|(seen, _)| *seen).map(|(_, kind)| kind.to_owned());
+            [format!("settle {kind} applied")].into_iter().chain(more).collect()
         }
-        Settled::AlreadyApplied => vec!["settle already applied".to_owned()],
+        Settled::AlreadyApplied(_) => vec!["settle already applied".to_owned()],
         Settled::Busy => vec!["settle busy".to_owned()],
         Settled::Lost(reason) => vec![format!("settle lost {}", lost(*reason))],
         Settled::Refused(refusal) => vec![format!("settle refused {}", name(refusal))],

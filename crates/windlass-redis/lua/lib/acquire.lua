@@ -120,7 +120,10 @@ local function acquire(asked)
   end
   for at, row in ipairs(taken) do
     local of = must(chain(row.chain), 'chain ' .. row.chain)
-    replies[at] = { job = view(row), key = of.key, chain_trace = of.chain_trace, blockers = outputs(row) }
+    replies[at] = {
+      job = view(row), key = of.key, chain_trace = of.chain_trace, chain_created = of.created,
+      retention = view_retention(of), blockers = outputs(row),
+    }
   end
   return { jobs = replies, ripple = take_report(), now = now }
 end

@@ -59,9 +59,6 @@ local function close_chain(of, closed_as, retention)
   if of.trim_at then
     trim_at(of, nil)
   end
-  if of.held and not holds(of.hold, closed_as) then
-    free_key(of)
-  end
   if of.needed == 0 then
     add(leaving(), leaves_at(of), member(of))
   elseif has_dependents(of) then
@@ -70,8 +67,11 @@ local function close_chain(of, closed_as, retention)
 end
 
 local function report_closed(of)
-  report.closed[#report.closed + 1] =
-    { chain = of.id, chain_type = of.chain_type, job = of.latest, closed_as = of.closed_as }
+  local last = latest(of)
+  report.closed[#report.closed + 1] = {
+    chain = of.id, chain_type = of.chain_type, job = last.id, type = last.type, closed_as = of.closed_as,
+    error = text(last, 'error'), created = of.created, trace = of.chain_trace,
+  }
 end
 
 -- Closes a job and its chain.

@@ -1,5 +1,9 @@
 -- New chains and jobs.
 
+-- A job's fences begin at its time of creation, so that one that is created again under its id has others. They are
+-- exact numbers here for the next two hundred years.
+local FENCES_PER_MS = 1024
+
 -- When a job is due, never before now.
 local function due_at(schedule)
   if schedule.at then
@@ -46,6 +50,7 @@ local function insert_job(new, list, facts)
   set(rows, new.id, row)
   facts.seq, facts.type, facts.created, facts.due = next_seq(), new.type, now, due_at(new)
   facts.priority, facts.max_attempts, facts.trace = new.priority, new.max_attempts, new.trace
+  facts.fence = now * FENCES_PER_MS
   facts.status = failed and 'failed' or count > 0 and 'blocked' or 'pending'
   facts.closed, facts.on_failure = failed and now or nil, new.on_failure
   if list[1] then
@@ -102,7 +107,7 @@ local function existing(new)
   local last = latest(found)
   return {
     chain = found.id, status = last.status, type = last.type, output = text(last, 'output'),
-    error = text(last, 'error'),
+    error = text(last, 'error'), trace = found.chain_trace,
   }
 end
 

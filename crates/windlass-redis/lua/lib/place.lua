@@ -127,7 +127,7 @@ local function key_field(job_type, key)
   return #job_type .. ':' .. job_type .. key
 end
 
--- The row of the chain that a key points at, whether or not it holds it still.
+-- The row of the latest chain that was stored with a key, or nil.
 local function pointed_at(field)
   if key_holders[field] == nil then
     key_holders[field] = read('HGET', tag .. ':keys', field)
@@ -151,19 +151,19 @@ local HOLDS = {
   any = { completed = true, failed = true, cancelled = true },
 }
 
-local function holds(hold, closed_as)
-  return HOLDS[hold][closed_as] or false
+-- The row of the chain that is found by a key now, or nil.
+local function found_by(job_type, key)
+  local found = pointed_at(key_field(job_type, key))
+  return found and (not found.closed_as or now < found.retain_until) and found or nil
 end
 
--- The row of the chain that holds a key now, or nil.
+-- The row of the chain that keeps others from being created with a key now, or nil.
 local function holder(job_type, key)
-  local found = pointed_at(key_field(job_type, key))
-  if not found or not found.held then
+  local found = found_by(job_type, key)
+  if not found or (found.window and now >= after(found.created, found.window)) then
     return nil
   end
-  local within = not found.window or now < after(found.created, found.window)
-  local by_outcome = not found.closed_as or (holds(found.hold, found.closed_as) and now < found.retain_until)
-  return within and by_outcome and found or nil
+  return (not found.closed_as or HOLDS[found.hold][found.closed_as]) and found or nil
 end
 
 -- Takes its key from a chain.

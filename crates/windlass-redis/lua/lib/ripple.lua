@@ -1,6 +1,7 @@
 -- What follows from the end of chains: waits are resolved, jobs unblocked or failed.
 
-local RIPPLE_MAX = 1000
+-- How many more dependents this command may resolve.
+local ripple_left = 1000
 
 -- The job's last wait is resolved.
 local function unblock(row)
@@ -10,7 +11,7 @@ local function unblock(row)
   place(row)
   local traces = {}
   for _, blocker in ipairs(blockers(row)) do
-    traces[#traces + 1] = blocker.trace
+    traces[#traces + 1] = { found = blocker.trace }
   end
   report.unblocked[#report.unblocked + 1] =
     { job = placed(row), type = row.type, chain_type = row.chain_type, traces = traces }
@@ -45,19 +46,19 @@ local function next_waiting(blocking)
   return entry and must(job(entry.member), 'job ' .. entry.member)
 end
 
--- Resolves waits for chains that have closed, for a bounded number of jobs. The marks of the chains let a later
+-- Resolves waits for chains that have closed, of as many jobs as one command may. The marks of the chains let a later
 -- command go on with the rest.
 local function ripple()
-  local budget, marks = RIPPLE_MAX, rippling()
+  local marks = rippling()
   local entry = first(marks)
   while entry do
     local blocking = must(chain(id_of(entry)), 'chain ' .. id_of(entry))
     local row = next_waiting(blocking)
     while row do
-      if budget == 0 then
+      if ripple_left == 0 then
         return
       end
-      budget = budget - 1
+      ripple_left = ripple_left - 1
       resolve(row, blocking)
       row = next_waiting(blocking)
     end

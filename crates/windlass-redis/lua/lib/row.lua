@@ -20,8 +20,7 @@ local NUMBERS = {
 -- What a field that is not stored means. `waits` counts the chains that the job still waits for, and `needed` the
 -- blockers of other jobs that the chain is, as long as those are open or failed.
 local DEFAULTS = {
-  index = 0, priority = 0, attempt = 0, fence = 0, version = 0, waits = 0, on_failure = 'wait', latest_index = 0,
-  needed = 0,
+  index = 0, priority = 0, attempt = 0, version = 0, waits = 0, on_failure = 'wait', latest_index = 0, needed = 0,
 }
 local STORED = {}
 for _, list in ipairs({ FIELDS, TEXTS }) do
@@ -136,6 +135,11 @@ end
 -- Where a job stands.
 local function placed(row)
   return { job = row.id, chain = row.chain, status = row.status, due = row.due }
+end
+
+-- How long a chain stays after it closed.
+local function view_retention(of)
+  return { completed = of.keep_completed, failed = of.keep_failed, cancelled = of.keep_cancelled }
 end
 
 -- A job as readers see it.

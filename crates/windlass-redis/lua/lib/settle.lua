@@ -7,7 +7,7 @@ local CYCLE_SEARCH_MAX = 1000
 local ENDS = {
   complete = { completed = true },
   continue = { continued = true, cancelled = true },
-  retry = { retried = true, failed = true, cancelled = true },
+  retry = { retried = true, exhausted = true, cancelled = true },
   reschedule = { rescheduled = true, cancelled = true },
   fail = { failed = true },
   release = { released = true, cancelled = true },
@@ -23,9 +23,9 @@ local function close(row, closed_as, ended_as, retention)
   return applied(row)
 end
 
-local function fail(row, error_text, retention)
+local function fail(row, error_text, ended_as, retention)
   set_text(row, 'error', error_text)
-  return close(row, 'failed', 'failed', retention)
+  return close(row, 'failed', ended_as, retention)
 end
 
 local function requeue(row, due, error_text, ended_as)
@@ -33,36 +33,50 @@ local function requeue(row, due, error_text, ended_as)
   return applied(row)
 end
 
--- Creates the chains that a settlement carries; or nil and the refusal of the first that is refused.
-local function create_carried(list, aliases)
+-- Creates the chains that a settlement carries; or nil and the refusal of the first that is refused. A chain that was
+-- asked to stop, `stopping`, gets no successor, since nothing would stop that.
+local function create_carried(list, aliases, stopping)
   local created = {}
   for at, new in ipairs(list) do
-    created[at] = create_chain(new, aliases)
-    if created[at].refused then
-      return nil, created[at].refused
+    if stopping and new.key and new.key.replaces == stopping then
+      created[at] = { refused = { why = 'cancel_requested' } }
+    else
+      created[at] = create_chain(new, aliases)
+      if created[at].refused then
+        return nil, created[at].refused
+      end
     end
   end
   return created
 end
 
+-- The chains that the latest job of a chain waits for, or would wait for if it were retried.
+local function waited_for(of)
+  local list, last = {}, latest(of)
+  local retriable = last.status == 'failed' or last.status == 'cancelled'
+  local open = last.status == 'blocked' and open_waits(last) or {}
+  for _, blocker in ipairs(blockers(last)) do
+    if retriable or open[blocker.chain] then
+      list[#list + 1] = blocker.chain
+    end
+  end
+  return list
+end
+
 -- Whether a chain waits, directly or through others, for the one that is sought, as far as a bounded search shows.
-local function reaches(from, sought)
-  local queue, seen, count = { from }, { [from] = true }, 1
+-- `seen` is what earlier searches for the same one have looked at in vain.
+local function reaches(from, sought, seen)
+  local queue = { from }
   while queue[1] do
     local id = table.remove(queue)
     if id == sought then
       return true
     end
-    local found = chain(id)
-    local last = found and latest(found)
-    if last and last.status == 'blocked' then
-      local open = open_waits(last)
-      for _, blocker in ipairs(blockers(last)) do
-        if open[blocker.chain] and count < CYCLE_SEARCH_MAX and not seen[blocker.chain] then
-          seen[blocker.chain] = true
-          count = count + 1
-          queue[#queue + 1] = blocker.chain
-        end
+    if seen.count < CYCLE_SEARCH_MAX and not seen[id] then
+      seen[id], seen.count = true, seen.count + 1
+      local found = chain(id)
+      for _, waited in ipairs(found and waited_for(found) or {}) do
+        queue[#queue + 1] = waited
       end
     end
   end
@@ -83,8 +97,9 @@ local function continue_chain(row, item)
   if not list then
     return nil, missing
   end
+  local seen = { count = 0 }
   for _, blocker in ipairs(list) do
-    if reaches(blocker.chain, row.chain) then
+    if reaches(blocker.chain, row.chain, seen) then
       return nil, { why = 'waits_for_itself', chain = blocker.chain }
     end
   end
@@ -108,7 +123,7 @@ end
 
 local OUTCOMES = {
   complete = function(row, item)
-    local created, refused = create_carried(item.create, {})
+    local created, refused = create_carried(item.create, {}, row.cancel and row.chain)
     if not created then
       return nil, refused
     end
@@ -121,7 +136,7 @@ local OUTCOMES = {
   continue = continue_chain,
   retry = function(row, item)
     if row.max_attempts and row.attempt >= row.max_attempts then
-      return fail(row, item.error)
+      return fail(row, item.error, 'exhausted')
     end
     return requeue(row, due_at(item), item.error, 'retried')
   end,
@@ -129,7 +144,7 @@ local OUTCOMES = {
     return requeue(row, due_at(item), item.error, 'rescheduled')
   end,
   fail = function(row, item)
-    return fail(row, item.error, item.retention)
+    return fail(row, item.error, 'failed', item.retention)
   end,
   release = function(row)
     return requeue(row, row.due, nil, 'released')
@@ -149,8 +164,9 @@ end
 local function settle(item)
   local row, lost = held(item.job, item.fence)
   if not row then
-    local ended_as = lost ~= 'not_found' and end_of(job(item.job), item.fence)
-    return ended_as and ENDS[item.outcome][ended_as] and 'already_applied' or { lost = lost }
+    local stored = job(item.job)
+    local ended_as = stored and end_of(stored, item.fence)
+    return ended_as and ENDS[item.outcome][ended_as] and { already_applied = placed(stored) } or { lost = lost }
   end
   if item.invalid then
     return { refused = { why = 'invalid' } }

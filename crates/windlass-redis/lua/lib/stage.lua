@@ -9,7 +9,7 @@ local tag = KEYS[1]
 local request = cmsgpack.unpack(ARGV[1])
 
 local TIME_MAX = 253402300799999
-local CHUNK = 64
+local CHUNK_FIRST, CHUNK_MAX = 4, 256
 
 -- The store's time in milliseconds. Tests give their own.
 local now = request.now
@@ -130,11 +130,14 @@ end
 -- The entry that is stored at this place in the order of the set; it may be gone by now.
 local function stored_entry(of, at)
   while not of.stored[at] and not of.all_read do
-    local rows = read('ZRANGE', of.key, #of.stored, #of.stored + CHUNK - 1, 'WITHSCORES')
+    -- Most scripts need few entries. Who needs many reads twice as many each time.
+    local count = #of.stored
+    local chunk = math.min(math.max(count, CHUNK_FIRST), CHUNK_MAX)
+    local rows = read('ZRANGE', of.key, count, count + chunk - 1, 'WITHSCORES')
     for row = 1, #rows, 2 do
       of.stored[#of.stored + 1] = { member = rows[row], score = tonumber(rows[row + 1]) }
     end
-    of.all_read = #rows < 2 * CHUNK
+    of.all_read = #rows < 2 * chunk
   end
   return of.stored[at]
 end

@@ -1,28 +1,20 @@
 //! A job that was asked to stop. No command asks yet, so the mark is made by hand.
 
-use std::sync::Arc;
-
 use redis::AsyncCommands;
 use windlass_conformance::{
     Subject, complete, complete_with_chains, continue_with_chains, fail, release, retry,
 };
-use windlass_core::command::{Acquired, Outcome, Renewed, Settled};
-use windlass_core::{Chain, ClosedAs, Status};
-use windlass_redis::RedisStore;
+use windlass_core::command::{Acquired, Created, Outcome, Renewed, Settled};
+use windlass_core::{Chain, ClosedAs, Refusal, Status};
 
-use crate::database::Database;
-use crate::fixture::fresh;
-
-async fn subject() -> (Subject, Database) {
-    let (server, clock, options) = fresh();
-    let database = Database::open(&server).await;
-    let store = Arc::new(RedisStore::open(&server.url(), options).await.unwrap());
-    (Subject::new(store.clone(), store, clock).keeping(server), database)
-}
+use crate::database::{Database, subject};
 
 async fn asked_to_stop(subject: &Subject, database: &mut Database) -> Acquired {
     subject.start("a").await;
-    let attempt = subject.acquire_one("a").await;
+    ask(subject.acquire_one("a").await, database).await
+}
+
+async fn ask(attempt: Acquired, database: &mut Database) -> Acquired {
     let key = database.key(&format!("job:{}", attempt.job.id));
     let _: () = database.connection.hset(key, "cancel", "1").await.unwrap();
     attempt
@@ -53,7 +45,8 @@ async fn what_would_go_on_is_cancelled_and_carries_nothing() {
         let chain = settled(&subject, &attempt, outcome.clone()).await;
         assert_eq!(chain.closed.unwrap().closed_as, ClosedAs::Cancelled);
         assert_eq!(chain.latest.id, attempt.job.id, "it was not continued");
-        assert_eq!(subject.settle(&attempt, outcome).await, Settled::AlreadyApplied);
+        let repeated = subject.settle(&attempt, outcome).await;
+        assert!(matches!(repeated, Settled::AlreadyApplied(job) if job.status == Status::Cancelled));
     }
     assert!(subject.find_chain(id).await.is_none());
 }
@@ -70,6 +63,21 @@ async fn its_end_stands() {
     assert_eq!(settled(&subject, &attempt, fail("no")).await.status(), Status::Failed);
     let attempt = asked_to_stop(&subject, &mut database).await;
     assert_eq!(settled(&subject, &attempt, complete("2")).await.status(), Status::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_completes_without_its_successor() {
+    let (subject, mut database) = subject().await;
+    let chain = subject.start("a").key("k").await;
+    let attempt = ask(subject.acquire_one("a").await, &mut database).await;
+    let successor = subject.start("a").key("k").replaces(chain).build();
+    let other = subject.start("b").build();
+    let ids = [successor.id, other.id];
+    let applied = subject.apply(&attempt, complete_with_chains("1", vec![successor, other])).await;
+    assert_eq!(applied.created[0], Created::Refused(Refusal::CancelRequested));
+    assert_eq!(applied.created[1].chain(), Some(ids[1]));
+    assert!(subject.find_chain(ids[0]).await.is_none());
+    assert_eq!(subject.by_key("a", "k").await, Some(chain));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,18 +1,31 @@
 //! Something else has written under the namespace.
 
-use std::sync::Arc;
-
 use redis::AsyncCommands;
-use windlass_conformance::{LEASE, Subject, complete, retry, type_name};
-use windlass_core::command::{Acquire, Command, Create, Quota, Renew, RenewLease, Settle, Settlement};
-use windlass_core::{ErrorKind, RequestId, WorkerId};
-use windlass_redis::RedisStore;
+use windlass_conformance::{LEASE, Subject, complete, continue_with, retry, type_name};
+use windlass_core::command::{
+    Acquire, Acquired, Command, Create, Expire, Outcome, Quota, Reap, Renew, RenewLease, Settle, Settlement,
+    Types,
+};
+use windlass_core::{Error, ErrorKind, Millis, RequestId, WorkerId};
 
-use crate::database::Database;
-use crate::fixture::fresh;
+use crate::database::{Database, subject};
 
 /// Puts a text where the store has something else: the command fails, names the key, and changes nothing.
 async fn check(key: &str, command: &Command, subject: &Subject, database: &mut Database) {
+    let (error, changed) = run_damaged(key, command, subject, database).await;
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(&database.key(key)), "the key {key} is not named: {error}");
+    assert!(!changed, "{key}");
+}
+
+/// The error of a command for which a key is damaged, and whether the command changed anything. The key is mended
+/// afterwards.
+async fn run_damaged(
+    key: &str,
+    command: &Command,
+    subject: &Subject,
+    database: &mut Database,
+) -> (Error, bool) {
     let key = database.key(key);
     let former: Option<Vec<u8>> =
         redis::cmd("DUMP").arg(&key).query_async(&mut database.connection).await.unwrap();
@@ -20,24 +33,27 @@ async fn check(key: &str, command: &Command, subject: &Subject, database: &mut D
     let before = database.dump().await;
 
     let error = subject.store.execute(command.clone()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert!(error.to_string().contains(&key), "the key {key} is not named: {error}");
-    assert_eq!(database.dump().await, before, "{key}");
+    let changed = database.dump().await != before;
 
     let _: () = database.connection.del(&key).await.unwrap();
     if let Some(former) = former {
         let mut restore = redis::cmd("RESTORE");
         let _: () = restore.arg(&key).arg(0).arg(former).query_async(&mut database.connection).await.unwrap();
     }
+    (error, changed)
+}
+
+fn settlement(attempt: &Acquired, outcome: Outcome) -> Settlement {
+    Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome }
+}
+
+fn settle(attempt: &Acquired, outcome: Outcome) -> Command {
+    Settle { settlements: vec![settlement(attempt, outcome)] }.into()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_a_wrong_kind_is_named_and_nothing_is_written() {
-    let (server, clock, options) = fresh();
-    let mut database = Database::open(&server).await;
-    let store = Arc::new(RedisStore::open(&server.url(), options).await.unwrap());
-    let subject = Subject::new(store.clone(), store, clock);
-
+async fn a_create_names_the_key_and_writes_nothing() {
+    let (subject, mut database) = subject().await;
     let blocker = subject.start("b").await;
     let keyed = subject.start("a").key("k").blocked_by([blocker]).build();
     let waits = format!("waits:{}", keyed.id);
@@ -47,7 +63,13 @@ async fn a_key_of_a_wrong_kind_is_named_and_nothing_is_written() {
     for key in ["pending:0:a", "lanes", "keys", "seq", &waits, &dependents, &own] {
         check(key, &create, &subject, &mut database).await;
     }
+    // After all that the store works as if nothing had happened.
+    assert_eq!(subject.acquire("b", 10).await.len(), 1);
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempts_commands_name_the_key_and_write_nothing() {
+    let (subject, mut database) = subject().await;
     subject.start("c").await;
     let request = RequestId::new();
     let quota = Quota { job_type: type_name("c"), max: 1, lease: LEASE };
@@ -57,18 +79,68 @@ async fn a_key_of_a_wrong_kind_is_named_and_nothing_is_written() {
     }
 
     let attempt = subject.acquire_one("c").await;
-    let (job, fence) = (attempt.job.id, attempt.job.fence);
-    let settle = |outcome| Command::from(Settle { settlements: vec![Settlement { job, fence, outcome }] });
+    let job = attempt.job.id;
     let lease = attempt.job.lease.unwrap();
     for key in ["running:c", "busy", "leaving", &format!("request:{}", lease.request), &format!("job:{job}")]
     {
-        check(key, &settle(complete("1")), &subject, &mut database).await;
+        check(key, &settle(&attempt, complete("1")), &subject, &mut database).await;
     }
-    check(&format!("history:{job}"), &settle(retry("no")), &subject, &mut database).await;
-    let renew = Command::from(Renew { leases: vec![RenewLease { job, fence, lease: LEASE }] });
-    check("running:c", &renew, &subject, &mut database).await;
-
-    // After all that the store works as if nothing had happened.
+    check(&format!("history:{job}"), &settle(&attempt, retry("no")), &subject, &mut database).await;
+    let renew = Renew { leases: vec![RenewLease { job, fence: attempt.job.fence, lease: LEASE }] };
+    check("running:c", &renew.into(), &subject, &mut database).await;
     subject.complete(&attempt, "1").await;
-    assert_eq!(subject.acquire("b", 10).await.len(), 1);
+}
+
+/// Settles two attempts at once while a key of the second is damaged. Whether anything of it was written.
+pub(crate) async fn settles_by_half(subject: &Subject, database: &mut Database) -> bool {
+    for job_type in ["a", "b"] {
+        subject.start(job_type).await;
+    }
+    let (first, second) = (subject.acquire_one("a").await, subject.acquire_one("b").await);
+    let settlements = vec![settlement(&first, complete("1")), settlement(&second, retry("no"))];
+    let key = format!("history:{}", second.job.id);
+    run_damaged(&key, &Settle { settlements }.into(), subject, database).await.1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_not_written_by_half() {
+    let (subject, mut database) = subject().await;
+    assert!(!settles_by_half(&subject, &mut database).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reap_names_the_key_and_writes_nothing() {
+    let (subject, mut database) = subject().await;
+    subject.start("again").await;
+    subject.start("last").max_attempts(1).await;
+    let (again, last) = (subject.acquire_one("again").await, subject.acquire_one("last").await);
+    subject.advance(60_000);
+    let reap = Reap { types: Types::All, max: 10, except: Vec::new(), renewal_interval: Millis::ZERO };
+    let history = format!("history:{}", again.job.id);
+    let request = format!("request:{}", again.job.lease.unwrap().request);
+    let (first, second) = (format!("job:{}", again.job.id), format!("job:{}", last.job.id));
+    let own = [&first, &second, &history, &request].map(String::as_str);
+    let shared = ["busy", "running:again", "running:last", "pending:0:again", "lanes", "leaving", "rippling"];
+    for key in shared.iter().chain(&own) {
+        check(key, &reap.clone().into(), &subject, &mut database).await;
+    }
+    assert_eq!(subject.run(reap).await.reaped.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expire_names_the_key_and_writes_nothing() {
+    let (subject, mut database) = subject().await;
+    let blocker = subject.start("b").await;
+    let chain = subject.start("a").key("k").blocked_by([blocker]).await;
+    subject.work("b", complete("1")).await;
+    subject.work("a", continue_with(subject.start("a").next_job())).await;
+    subject.work("a", complete("2")).await;
+    subject.advance(Millis::from_days(8).get());
+    let expire = Expire { max: 1_000 };
+    let (first, jobs) = (format!("job:{chain}"), format!("jobs:{chain}"));
+    let dependents = format!("dependents:{blocker}");
+    for key in ["leaving", "trimming", "keys", &first, &jobs, &dependents] {
+        check(key, &expire.into(), &subject, &mut database).await;
+    }
+    assert_eq!(subject.run(expire).await.chains.len(), 2);
 }

@@ -1,10 +1,23 @@
 //! A look at the server behind the store's back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, Client};
+use windlass_conformance::Subject;
+use windlass_redis::RedisStore;
 use windlass_testkit::SharedRedis;
+
+use crate::fixture::fresh;
+
+/// A store in a fresh namespace, and a look at that.
+pub(crate) async fn subject() -> (Subject, Database) {
+    let (server, clock, options) = fresh().await;
+    let database = Database::open(&server).await;
+    let store = Arc::new(RedisStore::open(&server.url(), options).await.unwrap());
+    (Subject::new(store.clone(), store, clock).keeping(server), database)
+}
 
 /// One namespace on a server.
 pub(crate) struct Database {

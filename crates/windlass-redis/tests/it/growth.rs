@@ -1,23 +1,16 @@
 //! Nothing grows without bound: when all has left, all has left.
 
-use std::sync::Arc;
-
-use windlass_conformance::{Subject, complete, continue_with, fail, retry};
+use windlass_conformance::{complete, continue_with, fail, retry};
 use windlass_core::command::Expire;
 use windlass_core::{KeyHold, OnBlockerFailure};
-use windlass_redis::RedisStore;
 
-use crate::database::Database;
-use crate::fixture::fresh;
+use crate::database::subject;
 
 const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_counter_stays_when_all_chains_have_left() {
-    let (server, clock, options) = fresh();
-    let mut database = Database::open(&server).await;
-    let store = Arc::new(RedisStore::open(&server.url(), options).await.unwrap());
-    let subject = Subject::new(store.clone(), store, clock);
+    let (subject, mut database) = subject().await;
 
     // Keys that outlive their chain, one that does not, and priorities.
     subject.start("a").key("any").hold(KeyHold::Any).priority(5).await;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use windlass_conformance::{Fixture, Subject, run_cases};
 use windlass_core::{BoxFuture, Capabilities};
-use windlass_redis::RedisStore;
+use windlass_redis::CAPABILITIES;
 use windlass_redis::known_bad::{KnownBad, open};
 
+use crate::damage::settles_by_half;
+use crate::database::Database;
 use crate::fixture::{Redis, fresh};
 
 struct Bad(KnownBad);
@@ -17,12 +19,12 @@ impl Fixture for Bad {
     }
 
     fn capabilities(&self) -> Capabilities {
-        RedisStore::CAPABILITIES
+        CAPABILITIES
     }
 
     fn open(&self) -> BoxFuture<'_, Subject> {
         Box::pin(async {
-            let (server, clock, options) = fresh();
+            let (server, clock, options) = fresh().await;
             let store = open(&server.url(), options.clone(), self.0).await.unwrap();
             let other = open(&server.url(), options, self.0).await.unwrap();
             Subject::new(Arc::new(store), Arc::new(other), clock).keeping(server)
@@ -58,4 +60,14 @@ async fn a_lost_unblocking_is_caught() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settlement_applied_by_half_is_caught() {
     check(KnownBad::SettleHalfApplied, &["chain.carried.refused"]).await;
+}
+
+// The cases cannot damage what is stored; the good store is shown to withstand it where damage is tested.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_written_by_half_is_caught() {
+    let (server, clock, options) = fresh().await;
+    let mut database = Database::open(&server).await;
+    let store = Arc::new(open(&server.url(), options, KnownBad::BatchHalfWritten).await.unwrap());
+    let subject = Subject::new(store.clone(), store, clock);
+    assert!(settles_by_half(&subject, &mut database).await);
 }

@@ -40,7 +40,7 @@ async fn a_store_goes_on_when_its_server_comes_back() {
     let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
     let (first, second) = (chain(), chain());
     let reply = store.create(Create { chains: vec![first.clone()] }).await.unwrap();
-    assert_eq!(reply.durability, Durability::Buffered);
+    assert_eq!(reply.durability, Durability::Synced);
 
     server.kill().await;
     let error = store.create(Create { chains: vec![second.clone()] }).await.unwrap_err();
@@ -54,6 +54,28 @@ async fn a_store_goes_on_when_its_server_comes_back() {
     .await;
     assert!(is_stored(&store, first.id).await);
     assert!(is_stored(&store, second.id).await);
+}
+
+#[tokio::test]
+async fn durability_is_as_the_server_is_set_up() {
+    let server = RedisServer::builder().arg("--appendonly", "yes").start().await;
+    let mut connection =
+        Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let settings = [
+        ("CONFIG SET appendfsync always", Durability::Synced),
+        ("CONFIG SET appendfsync everysec", Durability::Buffered),
+        ("CONFIG SET appendfsync no", Durability::Buffered),
+        ("CONFIG SET appendonly no", Durability::Volatile),
+        ("CONFIG SET appendonly yes", Durability::Buffered),
+        ("ACL SETUSER default -config", Durability::Volatile),
+    ];
+    for (setting, durability) in settings {
+        let words: Vec<_> = setting.split(' ').collect();
+        let _: () = redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.unwrap();
+        let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
+        let reply = store.create(Create { chains: vec![chain()] }).await.unwrap();
+        assert_eq!(reply.durability, durability, "{setting}");
+    }
 }
 
 #[tokio::test]

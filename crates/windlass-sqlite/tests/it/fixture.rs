@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_conformance::{Fixture, Subject};
-use windlass_core::{BoxFuture, Capabilities, Capability, ManualClock};
-use windlass_sqlite::{Options, SqliteStore};
+use windlass_core::{BoxFuture, Capabilities, ManualClock};
+use windlass_sqlite::{CAPABILITIES, Options, SqliteStore};
 
 #[derive(Default)]
 pub(crate) struct Sqlite {
@@ -29,7 +29,7 @@ impl Fixture for Sqlite {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue)
+        CAPABILITIES
     }
 
     fn open(&self) -> BoxFuture<'_, Subject> {

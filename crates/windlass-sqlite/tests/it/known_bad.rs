@@ -3,6 +3,8 @@
 use windlass_conformance::run_cases;
 use windlass_sqlite::known_bad::KnownBad;
 
+use crate::File;
+use crate::atomic::{applied_before_cut, applied_before_error};
 use crate::fixture::Sqlite;
 
 /// Every one of these cases fails on the broken store.
@@ -31,4 +33,11 @@ async fn a_store_that_looks_for_waits_too_early_is_caught() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_half_applies_a_refused_settlement_is_caught() {
     check(KnownBad::SettleHalfApplied, &["chain.carried.refused"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_commits_a_batch_item_by_item_is_caught() {
+    let options = |file: &File| file.options().known_bad(KnownBad::BatchHalfApplied);
+    assert_eq!(applied_before_error(options).await, 2);
+    assert_eq!(applied_before_cut(options).await, [0, 1, 2, 3]);
 }

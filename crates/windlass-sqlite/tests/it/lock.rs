@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use windlass_core::command::{Create, GetJobs, Reap, Types};
+use windlass_core::command::{Create, GetJobs, Reap, Renew, RenewLease, Renewed, Types};
 use windlass_core::{ErrorKind, Millis, Store};
 use windlass_sqlite::SqliteStore;
 
@@ -49,7 +49,34 @@ async fn a_reap_that_had_to_wait_leaves_owners_a_renewal_interval() {
     sqlx::query("rollback").execute(&mut holder).await.unwrap();
     assert_eq!(waiting.await.unwrap().reaped, []);
 
+    // Nor has it had one for a reap that need not wait.
+    file.clock.advance(Millis::from_secs(19));
+    assert_eq!(store.reap(reap()).await.unwrap().reaped, []);
+    file.clock.advance(Millis::from_secs(1));
     assert_eq!(store.reap(reap()).await.unwrap().reaped.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_gave_up_keeps_the_next_reap_from_its_lease() {
+    let file = File::new();
+    let store = SqliteStore::open(file.options().busy_timeout(Duration::from_millis(50))).await.unwrap();
+    start(&store, vec![new_chain()]).await;
+    let held = take(&store, 1).await.remove(0).job;
+
+    let mut holder = file.connect().await;
+    sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
+    let lease = RenewLease { job: held.id, fence: held.fence, lease: Millis::from_secs(60) };
+    let mut renewal = store.renew(Renew { leases: vec![lease] });
+    assert!(!is_ready(&mut renewal).await);
+    file.clock.advance(Millis::from_secs(70));
+    assert_eq!(renewal.await.unwrap_err().kind(), ErrorKind::Busy);
+    sqlx::query("rollback").execute(&mut holder).await.unwrap();
+
+    let reap =
+        Reap { types: Types::All, max: 10, except: Vec::new(), renewal_interval: Millis::from_secs(20) };
+    assert_eq!(store.reap(reap).await.unwrap().reaped, []);
+    let renewed = store.renew(Renew { leases: vec![lease] }).await.unwrap().leases;
+    assert!(matches!(renewed[0], Renewed::Held { .. }), "{renewed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

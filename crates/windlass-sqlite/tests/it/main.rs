@@ -1,15 +1,15 @@
 //! What is special about SQLite.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod atomic;
 mod differential;
+mod fixture;
 mod lock;
 mod open;
 mod schema;
 mod statement;
 mod stop;
 
-#[cfg(feature = "known-bad")]
-mod fixture;
 #[cfg(feature = "known-bad")]
 mod known_bad;
 

@@ -10,18 +10,20 @@ use crate::{File, new_chain, start, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_may_open_a_new_file_at_once() {
-    let file = Arc::new(File::new());
-    let open = |_| {
-        let file = Arc::clone(&file);
-        tokio::spawn(async move { file.open().await })
-    };
-    let opening: Vec<_> = (0..16).map(open).collect();
-    let mut stores = Vec::new();
-    for store in opening {
-        stores.push(store.await.unwrap());
+    for _ in 0..10 {
+        let file = Arc::new(File::new());
+        let open = |_| {
+            let file = Arc::clone(&file);
+            tokio::spawn(async move { file.open().await })
+        };
+        let opening: Vec<_> = (0..16).map(open).collect();
+        let mut stores = Vec::new();
+        for store in opening {
+            stores.push(store.await.unwrap());
+        }
+        start(&stores[0], vec![new_chain()]).await;
+        assert_eq!(take(&stores[15], 1).await.len(), 1);
     }
-    start(&stores[0], vec![new_chain()]).await;
-    assert_eq!(take(&stores[15], 1).await.len(), 1);
 }
 
 #[tokio::test]

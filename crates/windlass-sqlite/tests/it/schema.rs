@@ -16,12 +16,12 @@ async fn the_schema_is_the_one_in_the_golden_file() {
     drop(store);
 
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+    if std::env::var_os("WINDLASS_UPDATE").is_some() {
         std::fs::write(golden, &schema).unwrap();
     }
     let expected = std::fs::read_to_string(golden).unwrap();
     assert_eq!(
         schema, expected,
-        "the schema changed: run the test with UPDATE_GOLDEN=1 and look at the difference"
+        "the schema changed: run the test with WINDLASS_UPDATE=1 and look at the difference"
     );
 }

@@ -1,10 +1,12 @@
 //! A job that was asked to stop. No command asks yet, so that the flag is set by hand.
 
 use windlass_core::command::{
-    Applied, GetChains, NextJob, Outcome, Reap, Renew, RenewLease, Renewed, Schedule, Settle, Settled,
-    Settlement, Types,
+    Applied, Created, GetChains, GetJobs, NewKey, NextJob, Outcome, Placed, Reap, Renew, RenewLease, Renewed,
+    Schedule, Settle, Settled, Settlement, Types,
 };
-use windlass_core::{Chain, ClosedAs, ErrorText, JobId, LEASE_EXPIRED, Millis, Payload, Status, Store};
+use windlass_core::{
+    Chain, ClosedAs, ErrorText, Job, JobId, Key, LEASE_EXPIRED, Millis, Payload, Refusal, Status, Store,
+};
 use windlass_sqlite::SqliteStore;
 
 use crate::{File, new_chain, start, take};
@@ -27,7 +29,7 @@ async fn settle(outcome: Outcome) -> (Chain, Settled) {
     (chain, store.settle(settle()).await.unwrap().settled.remove(0))
 }
 
-async fn asked_to_stop() -> (File, SqliteStore, windlass_core::Job) {
+async fn asked_to_stop() -> (File, SqliteStore, Job) {
     let file = File::new();
     let store = file.open().await;
     start(&store, vec![new_chain()]).await;
@@ -37,6 +39,10 @@ async fn asked_to_stop() -> (File, SqliteStore, windlass_core::Job) {
         .await
         .unwrap();
     (file, store, held)
+}
+
+fn placed(job: &Job) -> Placed {
+    Placed { job: job.id, chain: job.chain, status: job.status, due_at: job.due_at }
 }
 
 async fn chain(store: &SqliteStore, job: JobId) -> Chain {
@@ -55,8 +61,8 @@ async fn what_would_go_on_is_cancelled() {
         (Outcome::Release, None),
     ] {
         let (chain, repeated) = settle(outcome).await;
-        assert_eq!((chain.status(), chain.latest.error), (Status::Cancelled, kept));
-        assert_eq!(repeated, Settled::AlreadyApplied);
+        assert_eq!((chain.status(), &chain.latest.error), (Status::Cancelled, &kept));
+        assert_eq!(repeated, Settled::AlreadyApplied(placed(&chain.latest)));
     }
 }
 
@@ -67,6 +73,24 @@ async fn what_ends_anyway_stands() {
     assert_eq!(settle(complete).await.0.status(), Status::Completed);
     let fail = Outcome::Fail { error: ErrorText::new("boom"), retention: None };
     assert_eq!(settle(fail).await.0.status(), Status::Failed);
+}
+
+#[tokio::test]
+async fn a_recurring_chain_ends() {
+    let (_file, store, held) = asked_to_stop().await;
+    let [mut successor, beside] = [new_chain(), new_chain()];
+    successor.key = Some(NewKey { replaces: Some(held.chain), ..NewKey::new(Key::new("daily").unwrap()) });
+    let create = vec![successor.clone(), beside.clone()];
+    let outcome = Outcome::Complete { output: Payload::json("2").unwrap(), retention: None, create };
+    let settle = Settle { settlements: vec![Settlement { job: held.id, fence: held.fence, outcome }] };
+    let reply = store.settle(settle).await.unwrap();
+    let Settled::Applied(applied) = &reply.settled[0] else { panic!("{reply:?}") };
+    assert_eq!(applied.created[0], Created::Refused(Refusal::CancelRequested));
+    assert!(matches!(applied.created[1], Created::New { repeated: false, .. }), "{reply:?}");
+    let stored = GetJobs { jobs: vec![successor.id.first_job(), beside.id.first_job()] };
+    let stored = store.get_jobs(stored).await.unwrap().jobs;
+    assert_eq!(stored.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(chain(&store, held.id).await.status(), Status::Completed);
 }
 
 #[tokio::test]

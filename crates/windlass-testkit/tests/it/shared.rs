@@ -10,8 +10,10 @@ async fn all_get_one_server_and_a_namespace_each() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(shared_redis())
     });
-    let all = [a, b, c.join().unwrap()];
+    // A task takes only what may go from thread to thread.
+    let d = tokio::spawn(shared_redis());
+    let all = [a, b, c.join().unwrap(), d.await.unwrap()];
     assert_eq!(all.iter().map(|shared| shared.server().pid()).collect::<HashSet<_>>().len(), 1);
-    assert_eq!(all.iter().map(|shared| shared.namespace()).collect::<HashSet<_>>().len(), 3);
+    assert_eq!(all.iter().map(|shared| shared.namespace()).collect::<HashSet<_>>().len(), 4);
     assert_eq!(all[0].url(), all[0].server().url());
 }

@@ -1,0 +1,254 @@
+//! How large a command may be.
+
+use windlass_core::Payload;
+
+use super::prelude::*;
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        "limit.items.carried",
+        "Carried chains count as items of their command.",
+        ["DESIGN 2.8"],
+        carried_items
+    ),
+    case!(
+        "limit.blockers.command",
+        "The blockers of all jobs of one command are limited together.",
+        ["DESIGN 2.8"],
+        blockers
+    ),
+    case!(
+        "limit.blockers.settle",
+        "The blockers of continuations and carried chains are limited together.",
+        ["DESIGN 2.8"],
+        settle_blockers
+    ),
+    case!(
+        "limit.bytes.settle",
+        "Outputs, inputs of continuations and those of carried chains are limited together.",
+        ["DESIGN 2.8"],
+        settle_bytes
+    ),
+    case!(
+        "limit.reap",
+        "A reap leaves out thousands of running jobs, and is invalid above its limits.",
+        ["SA-RP03"],
+        reap
+    ),
+    case!("limit.expire", "An expire of too many jobs is invalid.", ["DESIGN 2.8"], expire),
+    case!(
+        "limit.exchange",
+        "An exchange whose settlements are too large is invalid and writes nothing.",
+        ["DESIGN 2.8"],
+        [Exchange],
+        exchange
+    ),
+    case!(
+        "limit.outside.bytes",
+        "The payloads of all steps from outside are limited together.",
+        ["DESIGN 2.8"],
+        [Outside],
+        outside_bytes
+    ),
+    case!(
+        "limit.outside.items",
+        "The steps from outside and the chains that they carry are limited together.",
+        ["DESIGN 2.8"],
+        [Outside],
+        outside_items
+    ),
+    case!(
+        "limit.page",
+        "A page of a list has at least one row and at most the largest number.",
+        ["SA-LC06", "SA-LJ08"],
+        [Lists],
+        page
+    ),
+];
+
+/// So many attempts of type `a`.
+async fn attempts(s: &Subject, count: u32) -> Vec<Acquired> {
+    s.create((0..count).map(|_| s.start("a").build()).collect()).await;
+    let attempts = s.acquire("a", count).await;
+    assert_eq!(attempts.len(), count as usize);
+    attempts
+}
+
+/// The largest payload.
+fn largest() -> Payload {
+    Payload::json(vec![b' '; limit::PAYLOAD_MAX_BYTES]).unwrap()
+}
+
+fn carrying(s: &Subject, attempts: &[Acquired], each: usize) -> Settle {
+    let outcome = || complete_with_chains("1", (0..each).map(|_| s.start("b").build()).collect());
+    Settle { settlements: attempts.iter().map(|attempt| settlement(attempt, outcome())).collect() }
+}
+
+#[track_caller]
+fn expect_applied(reply: &SettleReply) {
+    assert!(
+        reply.settled.iter().all(|settled| matches!(settled, Settled::Applied(_))),
+        "expected all to be applied: {reply:?}"
+    );
+}
+
+async fn carried_items(s: Subject) {
+    let attempts = attempts(&s, 10).await;
+    assert_eq!(s.error(carrying(&s, &attempts, limit::CARRIED_MAX)).await, ErrorKind::Invalid);
+    assert_eq!(s.job(attempts[0].job.id).await, attempts[0].job);
+    s.expect_none_due("b").await;
+    expect_applied(&s.run(carrying(&s, &attempts, limit::CARRIED_MAX - 1)).await);
+    assert_eq!(s.acquire("b", 1_000).await.len(), 10 * (limit::CARRIED_MAX - 1));
+}
+
+async fn blockers(s: Subject) {
+    let blocker = s.start("b").await;
+    let waiting = |count| s.start("a").blocked_by(vec![blocker; count]).build();
+    let most = limit::BATCH_MAX_BLOCKERS / limit::BLOCKERS_MAX;
+    let mut chains: Vec<_> = (0..most).map(|_| waiting(limit::BLOCKERS_MAX)).collect();
+    chains.push(waiting(1));
+    assert_eq!(s.error(Create { chains: chains.clone() }).await, ErrorKind::Invalid);
+    assert_eq!(s.find_chain(chains[0].id).await, None);
+    chains.pop();
+    for created in s.create(chains).await {
+        assert_eq!(placed(&created).status, Status::Blocked);
+    }
+}
+
+async fn settle_blockers(s: Subject) {
+    let blocker = s.start("x").await;
+    let attempts = attempts(&s, 5).await;
+    let settle = |each: usize| {
+        let waiting = |count: usize| s.start("b").blocked_by(vec![blocker; count]);
+        let outcome =
+            || continue_with_chains(waiting(each).next_job(), vec![waiting(limit::BLOCKERS_MAX).build()]);
+        Settle { settlements: attempts.iter().map(|attempt| settlement(attempt, outcome())).collect() }
+    };
+    let mut over = settle(limit::BLOCKERS_MAX);
+    let one_more = s.start("c").blocked_by([blocker]).build();
+    let Outcome::Continue { create, .. } = &mut over.settlements[0].outcome else { panic!("it continues") };
+    create.push(one_more);
+    assert_eq!(s.error(over).await, ErrorKind::Invalid);
+    assert_eq!(s.job(attempts[0].job.id).await, attempts[0].job);
+    expect_applied(&s.run(settle(limit::BLOCKERS_MAX)).await);
+}
+
+async fn settle_bytes(s: Subject) {
+    let attempts = attempts(&s, 3).await;
+    let largest = largest();
+    let outcomes = |input: Payload| {
+        let output = largest.clone();
+        let carried = vec![s.start("b").payload(largest.clone()).build()];
+        [
+            Outcome::Complete { output, retention: None, create: carried },
+            continue_with(s.start("b").payload(largest.clone()).next_job()),
+            continue_with(s.start("b").payload(input).next_job()),
+        ]
+    };
+    let settle = |outcomes: [Outcome; 3]| Settle {
+        settlements: attempts.iter().zip(outcomes).map(|(one, outcome)| settlement(one, outcome)).collect(),
+    };
+    let most = limit::BATCH_MAX_BYTES - 3 * limit::PAYLOAD_MAX_BYTES;
+    assert_eq!(most, limit::PAYLOAD_MAX_BYTES, "four of the largest payloads fit");
+    let mut over = settle(outcomes(largest.clone()));
+    over.settlements.push(settlement(&attempts[0], complete("1")));
+    assert_eq!(s.error(over).await, ErrorKind::Invalid);
+    assert_eq!(s.job(attempts[0].job.id).await, attempts[0].job);
+    expect_applied(&s.run(settle(outcomes(largest.clone()))).await);
+}
+
+async fn reap(s: Subject) {
+    let attempts = attempts(&s, 3).await;
+    s.advance(LEASE.get() + 1);
+    let strangers = |count: usize| (0..count).map(|_| JobId::new());
+    let except: Vec<_> = strangers(limit::REAP_EXCEPT_MAX + 1).collect();
+    assert_eq!(s.error(Reap { except, ..reap_request(Types::All) }).await, ErrorKind::Invalid);
+    let too_many = u32::try_from(limit::BATCH_MAX_ITEMS).unwrap() + 1;
+    assert_eq!(s.error(Reap { max: too_many, ..reap_request(Types::All) }).await, ErrorKind::Invalid);
+    assert_eq!(s.job(attempts[0].job.id).await, attempts[0].job);
+    let own = [attempts[0].job.id, attempts[2].job.id];
+    let except = strangers(limit::REAP_EXCEPT_MAX - 2).chain(own).collect();
+    let reply = s.run(Reap { except, ..reap_request(Types::All) }).await;
+    assert_eq!(reply.reaped.iter().map(|one| one.job.job).collect::<Vec<_>>(), [attempts[1].job.id]);
+}
+
+async fn expire(s: Subject) {
+    let most = u32::try_from(limit::BATCH_MAX_ITEMS).unwrap();
+    for max in [0, 1, most + 1] {
+        assert_eq!(s.error(Expire { max }).await, ErrorKind::Invalid, "{max}");
+    }
+    for max in [2, most] {
+        assert_eq!(s.run(Expire { max }).await.jobs, 0);
+    }
+}
+
+async fn exchange(s: Subject) {
+    let attempts = attempts(&s, 10).await;
+    s.start("c").await;
+    let settle = carrying(&s, &attempts, limit::CARRIED_MAX);
+    let request = Exchange { settle, acquire: s.acquire_request(&["c"], 1) };
+    assert_eq!(s.error(request).await, ErrorKind::Invalid);
+    assert_eq!(s.job(attempts[0].job.id).await, attempts[0].job);
+    assert_eq!((s.acquire("b", 1).await.len(), s.acquire("c", 1).await.len()), (0, 1));
+}
+
+fn outside(job: &windlass_core::Job, steps: Vec<Step>) -> CompleteFromOutside {
+    CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps }
+}
+
+async fn outside_bytes(s: Subject) {
+    let id = s.start("a").await;
+    let job = s.chain(id).await.latest;
+    let largest = largest();
+    let steps = |count: usize| {
+        let next = || s.start("b").payload(largest.clone()).next_job();
+        (0..count).map(|_| Step::Continue { next: next(), create: Vec::new() }).collect::<Vec<_>>()
+    };
+    assert_eq!(s.error(outside(&job, steps(5))).await, ErrorKind::Invalid);
+    let mut carrying = steps(4);
+    let Step::Continue { create, .. } = &mut carrying[0] else { panic!("it continues") };
+    create.push(s.start("c").build());
+    assert_eq!(s.error(outside(&job, carrying)).await, ErrorKind::Invalid);
+    assert_eq!(s.chain(id).await.latest, job);
+    let reply = s.run(outside(&job, steps(4))).await;
+    assert!(matches!(reply, CompleteFromOutsideReply::Applied(_)), "four of the largest payloads fit");
+}
+
+async fn outside_items(s: Subject) {
+    let id = s.start("a").await;
+    let job = s.chain(id).await.latest;
+    let step = |each: usize| Step::Continue {
+        next: s.start("b").next_job(),
+        create: (0..each).map(|_| s.start("c").build()).collect(),
+    };
+    let steps = |each: usize| (0..10).map(|_| step(each)).collect::<Vec<_>>();
+    assert_eq!(s.error(outside(&job, steps(limit::CARRIED_MAX))).await, ErrorKind::Invalid);
+    assert_eq!(s.chain(id).await.latest, job);
+    let reply = s.run(outside(&job, steps(limit::CARRIED_MAX - 1))).await;
+    let CompleteFromOutsideReply::Applied(applied) = reply else { panic!("they fit: {reply:?}") };
+    assert_eq!(applied.created.len(), 10 * (limit::CARRIED_MAX - 1));
+}
+
+async fn page(s: Subject) {
+    let chain = s.start("a").await;
+    let most = u32::try_from(limit::PAGE_MAX).unwrap();
+    let page = |max| Page { max, ..Page::default() };
+    let lists = |max| -> [Command; 3] {
+        [
+            ListChains { filter: ChainFilter::default(), page: page(max) }.into(),
+            ListJobs { filter: JobFilter::default(), page: page(max) }.into(),
+            ListDependents { chain, page: page(max) }.into(),
+        ]
+    };
+    for max in [0, most + 1, u32::MAX] {
+        for list in lists(max) {
+            let name = list.name();
+            assert_eq!(s.error(list).await, ErrorKind::Invalid, "{name} of {max}");
+        }
+    }
+    for max in [1, most] {
+        for list in lists(max) {
+            s.store.execute(list).await.unwrap();
+        }
+    }
+}

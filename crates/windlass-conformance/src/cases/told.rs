@@ -1,0 +1,222 @@
+//! What replies tell so that nobody has to look it up.
+
+use windlass_core::{BLOCKER_FAILED, LEASE_EXPIRED};
+
+use super::prelude::*;
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        "told.closed",
+        "A closed chain is told with its own type, creation and trace, and its last job's type and error.",
+        ["DESIGN 3"],
+        closed
+    ),
+    case!(
+        "told.closed.dependents",
+        "Chains that fail with their blocker are told with the error that names it.",
+        ["DESIGN 3"],
+        closed_dependents
+    ),
+    case!(
+        "told.closed.reaped",
+        "A chain that fails by expiry is told with the error that says so.",
+        ["DESIGN 3"],
+        closed_reaped
+    ),
+    case!(
+        "told.acquired",
+        "A job is told with its chain's creation, retention, key and trace.",
+        ["DESIGN 3"],
+        acquired
+    ),
+    case!(
+        "told.existing",
+        "The chain that holds a key is told with its own trace.",
+        ["DESIGN 3"],
+        existing_trace
+    ),
+    case!(
+        "told.unblocked",
+        "An unblocked job is told with its types and one trace for each blocker, given or not.",
+        ["SA-UB04", "SA-UB09"],
+        unblocked
+    ),
+    case!(
+        "told.unblocked.other_command",
+        "A job whose waits ended by several commands is told with the traces of all of them.",
+        ["SA-UB04"],
+        unblocked_later
+    ),
+    case!(
+        "told.cancelled",
+        "A cancelled chain is told as closed with the error that its job had.",
+        ["DESIGN 3"],
+        [Cancel],
+        cancelled
+    ),
+    case!(
+        "told.triggered",
+        "A triggered or retried job is told with its own type and its chain's.",
+        ["DESIGN 3"],
+        [Trigger, Retry],
+        triggered
+    ),
+    case!(
+        "told.received",
+        "A blocker that was retried since it was received is told as it stands.",
+        ["DESIGN 3"],
+        [Retry],
+        received
+    ),
+];
+
+fn text(trace: Option<&TraceContext>) -> Option<&str> {
+    trace.map(TraceContext::as_str)
+}
+
+async fn closed(s: Subject) {
+    for (outcome, closed_as, error) in
+        [(complete("1"), ClosedAs::Completed, None), (fail("no"), ClosedAs::Failed, Some("no"))]
+    {
+        let id = s.start("a").traces("00-chain-01", "00-first-01").await;
+        let created_at = s.now();
+        s.advance(1_000);
+        let next = s.start("b").traces("00-unused-01", "00-next-01").next_job();
+        s.work("a", continue_with(next.clone())).await;
+        s.work("b", retry("before")).await;
+        let attempt = s.acquire_one("b").await;
+        let reply = s.settle_reply(&attempt, outcome).await;
+        let expected = ClosedChain {
+            chain: id,
+            chain_type: type_name("a"),
+            job: next.id,
+            job_type: type_name("b"),
+            closed_as,
+            error: error.map(ErrorText::new),
+            created_at,
+            trace: Some(TraceContext::new("00-chain-01").unwrap()),
+        };
+        assert_eq!(reply.ripple.closed, [expected]);
+    }
+}
+
+async fn closed_dependents(s: Subject) {
+    let blocker = s.start("a").await;
+    s.advance(1_000);
+    let created_at = s.now();
+    let waiting = s.start("b").traces("00-chain-01", "00-job-01").blocked_by([blocker]);
+    let waiting = waiting.on_failure(OnBlockerFailure::Fail).await;
+    let attempt = s.acquire_one("a").await;
+    let closed = s.settle_reply(&attempt, fail("no")).await.ripple.closed;
+    let told: Vec<_> = closed.iter().map(|one| (one.chain, one.job_type.as_str())).collect();
+    assert_eq!(told, [(blocker, "a"), (waiting, "b")]);
+    let error = ErrorText::new(format!("{BLOCKER_FAILED}{blocker}"));
+    assert_eq!((&closed[1].error, closed[1].created_at), (&Some(error), created_at));
+    assert_eq!((text(closed[1].trace.as_ref()), &closed[0].trace), (Some("00-chain-01"), &None));
+}
+
+async fn closed_reaped(s: Subject) {
+    let id = s.start("a").max_attempts(1).traces("00-chain-01", "00-job-01").await;
+    let created_at = s.now();
+    s.acquire_one("a").await;
+    s.advance(LEASE.get() + 1);
+    let closed = s.reap().await.ripple.closed.remove(0);
+    assert_eq!((closed.chain, closed.closed_as, closed.created_at), (id, ClosedAs::Failed, created_at));
+    assert_eq!(closed.error, Some(ErrorText::new(LEASE_EXPIRED)));
+    assert_eq!(text(closed.trace.as_ref()), Some("00-chain-01"));
+}
+
+async fn acquired(s: Subject) {
+    let retention = Retention { completed: millis(1), failed: millis(22), cancelled: millis(333) };
+    let start = s.start("a").key("k").retentions(retention).traces("00-chain-01", "00-job-01");
+    start.await;
+    let created_at = s.now();
+    s.advance(1_000);
+    let next = s.start("b").key("unused").retention(9).traces("00-unused-01", "00-next-01").next_job();
+    let first = s.work("a", continue_with(next)).await;
+    s.advance(1_000);
+    for attempt in [first, s.acquire_one("b").await] {
+        assert_eq!((attempt.chain_created_at, attempt.retention), (created_at, retention));
+        assert_eq!((attempt.key, text(attempt.chain_trace.as_ref())), (Some(key("k")), Some("00-chain-01")));
+    }
+}
+
+async fn existing_trace(s: Subject) {
+    s.start("a").key("k").hold(KeyHold::Any).traces("00-chain-01", "00-job-01").await;
+    let again = || s.start("a").key("k").traces("00-other-01", "00-other-01");
+    let met = existing(again().created().await);
+    assert_eq!(text(met.trace.as_ref()), Some("00-chain-01"));
+    s.work("a", complete("1")).await;
+    let met = existing(again().created().await);
+    assert_eq!(text(met.trace.as_ref()), Some("00-chain-01"));
+    s.start("b").key("k").await;
+    assert_eq!(existing(s.start("b").key("k").created().await).trace, None);
+}
+
+async fn unblocked(s: Subject) {
+    let (one, two, three) = (s.start("x").await, s.start("x").await, s.start("x").await);
+    let id = s.start("a").await;
+    let next = s.start("b").blocked_by([three]).blocked_by_traced(one, "00-one-01").blocked_by([two]);
+    let next = next.next_job();
+    s.work("a", continue_with(next.clone())).await;
+    let attempts = s.acquire("x", 3).await;
+    let settlements = attempts.iter().map(|attempt| settlement(attempt, complete("1"))).collect();
+    let told = s.run(Settle { settlements }).await.ripple.unblocked;
+    let expected = Unblocked {
+        job: Placed { job: next.id, chain: id, status: Status::Pending, due_at: s.now() },
+        job_type: type_name("b"),
+        chain_type: type_name("a"),
+        traces: vec![None, Some(TraceContext::new("00-one-01").unwrap()), None],
+    };
+    assert_eq!(told, [expected]);
+}
+
+async fn unblocked_later(s: Subject) {
+    let (one, two, done) = (s.start("x").await, s.start("y").await, s.start("z").await);
+    s.work("z", complete("0")).await;
+    let waiting = s.start("a").blocked_by_traced(done, "00-done-01").blocked_by_traced(two, "00-two-01");
+    waiting.blocked_by_traced(one, "00-one-01").await;
+    s.work("x", complete("1")).await;
+    let attempt = s.acquire_one("y").await;
+    let told = s.settle_reply(&attempt, complete("2")).await.ripple.unblocked;
+    let traces: Vec<_> = told[0].traces.iter().map(|trace| text(trace.as_ref())).collect();
+    assert_eq!(traces, [Some("00-done-01"), Some("00-two-01"), Some("00-one-01")]);
+}
+
+async fn cancelled(s: Subject) {
+    let id = s.start("a").traces("00-chain-01", "00-job-01").await;
+    s.work("a", retry("before")).await;
+    let reply = s.run(Cancel { chains: vec![id.into()], mode: CancelMode::UnlessRunning }).await;
+    let closed = &reply.ripple.closed[0];
+    assert_eq!((closed.closed_as, &closed.error), (ClosedAs::Cancelled, &Some(ErrorText::new("before"))));
+    assert_eq!((closed.job, text(closed.trace.as_ref())), (id.first_job(), Some("00-chain-01")));
+}
+
+async fn triggered(s: Subject) {
+    let id = s.start("a").await;
+    s.work("a", continue_with(s.start("b").after(HOUR).next_job())).await;
+    let reply = s.run(Trigger { jobs: vec![id.into()] }).await;
+    let TriggerReply::Triggered(told) = reply else { panic!("it is pending") };
+    assert_eq!((told[0].job_type.as_str(), told[0].chain_type.as_str()), ("b", "a"));
+    s.work("b", fail("no")).await;
+    let job = s.chain(id).await.latest;
+    let reply = s.run(Retry { chains: vec![RetryTarget { job: job.id, version: job.version }] }).await;
+    let placed = Placed { job: job.id, chain: id, status: Status::Pending, due_at: s.now() };
+    let (job_type, chain_type) = (type_name("b"), type_name("a"));
+    assert_eq!(reply.chains, [Retried::Retried { job: placed, job_type, chain_type }]);
+}
+
+async fn received(s: Subject) {
+    let blocker = s.start("a").await;
+    s.start("b").blocked_by([blocker]).on_failure(OnBlockerFailure::Receive).await;
+    s.work("a", fail("no")).await;
+    let job = s.chain(blocker).await.latest;
+    s.run(Retry { chains: vec![RetryTarget { job: job.id, version: job.version }] }).await;
+    let attempt = s.acquire_one("b").await;
+    assert_eq!((attempt.blockers[0].status, &attempt.blockers[0].output), (Status::Pending, &None));
+    s.apply(&attempt, retry("not yet")).await;
+    s.work("a", complete("1")).await;
+    let attempt = s.acquire_one("b").await;
+    assert_eq!(attempt.blockers[0].status, Status::Completed);
+    assert_eq!(attempt.blockers[0].output, Some(json("1")));
+}

@@ -1,0 +1,283 @@
+//! Leases and transactions: renewing in one, and those who cannot renew because of one.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::prelude::*;
+use super::transaction::{create, run, settle};
+use crate::transaction::ErasedTx;
+
+pub(super) const CASES: &[Case] = &[
+    case!(
+        "tx.renew",
+        "A lease is renewed in a transaction, and lasts from its commit on.",
+        ["DESIGN 2.2"],
+        [Transactions],
+        renewed
+    ),
+    case!(
+        "tx.renew.rolled_back",
+        "A renewal in a transaction that is rolled back never was.",
+        ["SA-TX02"],
+        [Transactions],
+        rolled_back
+    ),
+    case!(
+        "tx.renew.lost",
+        "A renewal in a transaction tells a stale attempt that it lost its job.",
+        ["DESIGN 2.2"],
+        [Transactions],
+        lost
+    ),
+    case!(
+        "tx.renew.settled",
+        "A renewal in a transaction sees what the transaction did to the job.",
+        ["DESIGN 2.2"],
+        [Transactions],
+        settled
+    ),
+    case!(
+        "tx.renew.asked",
+        "A renewal in a transaction tells that the job was asked to stop.",
+        ["DESIGN 3"],
+        [Transactions, Cancel],
+        asked
+    ),
+    case!(
+        "tx.renew.not_reaped",
+        "Nobody reaps a job that a transaction renewed before that ends.",
+        ["DESIGN 2.2"],
+        [Transactions],
+        not_reaped
+    ),
+    case!(
+        "tx.renew.not_settled",
+        "Nobody else settles a job that a transaction renewed before that ends.",
+        ["DESIGN 2.2"],
+        [Transactions],
+        not_settled
+    ),
+    case!(
+        "tx.stall",
+        "A long transaction makes no worker lose its leases.",
+        ["DESIGN 2.11"],
+        [Transactions],
+        stall
+    ),
+    case!(
+        "tx.stall.grace",
+        "Where one writer stops all, a reap after a long transaction leaves owners one renewal interval.",
+        ["DESIGN 2.11"],
+        [Transactions],
+        grace
+    ),
+    case!(
+        "tx.stall.short_one_after",
+        "A short transaction after a long one does not end the time that owners have.",
+        ["DESIGN 2.11"],
+        [Transactions],
+        grace_after_a_short_one
+    ),
+    case!(
+        "tx.stall.ripple",
+        "A reap that spares owners still goes on with unblocking.",
+        ["DESIGN 2.5", "DESIGN 2.11"],
+        [Transactions],
+        grace_ripples
+    ),
+];
+
+async fn renew(tx: &mut Box<dyn ErasedTx>, attempt: &Acquired) -> Renewed {
+    let lease = RenewLease { job: attempt.job.id, fence: attempt.job.fence, lease: LEASE };
+    run(tx, Renew { leases: vec![lease] }).await.leases.remove(0)
+}
+
+async fn renewed(s: Subject) {
+    s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    s.advance(1_000);
+    let mut tx = s.begin().await;
+    let until = s.now() + LEASE;
+    assert_eq!(renew(&mut tx, &attempt).await, Renewed::Held { until, cancel_requested: false });
+    let seen = s.job(attempt.job.id).await.lease.unwrap().until;
+    assert_eq!(seen, attempt.job.lease.unwrap().until, "nobody sees it before the commit");
+    tx.commit().await.unwrap();
+    let job = s.job(attempt.job.id).await;
+    assert_eq!((job.lease.unwrap().until, job.version), (until, attempt.job.version));
+    s.complete(&attempt, "1").await;
+}
+
+async fn rolled_back(s: Subject) {
+    s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    s.advance(1_000);
+    let mut tx = s.begin().await;
+    renew(&mut tx, &attempt).await;
+    tx.rollback().await.unwrap();
+    assert_eq!(s.job(attempt.job.id).await, attempt.job);
+    s.advance(LEASE.get() - 1_000);
+    assert_eq!(s.reap().await.reaped.len(), 1);
+}
+
+async fn lost(s: Subject) {
+    let id = s.start("a").await;
+    let stale = s.acquire_one("a").await;
+    s.advance(LEASE.get() + 1);
+    s.reap().await;
+    for reason in [Lost::Requeued, Lost::TakenOver] {
+        let before = s.chain(id).await;
+        let mut tx = s.begin().await;
+        create(&mut tx, s.start("b").build()).await;
+        assert_eq!(renew(&mut tx, &stale).await, Renewed::Lost(reason));
+        tx.rollback().await.unwrap();
+        assert_eq!(s.chain(id).await, before);
+        if reason == Lost::Requeued {
+            s.acquire_one("a").await;
+        }
+    }
+    s.expect_none_due("b").await;
+}
+
+async fn settled(s: Subject) {
+    s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    let mut tx = s.begin().await;
+    assert!(matches!(renew(&mut tx, &attempt).await, Renewed::Held { .. }), "it is held");
+    settle(&mut tx, &attempt, complete("1")).await;
+    assert_eq!(renew(&mut tx, &attempt).await, Renewed::Lost(Lost::Closed(ClosedAs::Completed)));
+    tx.rollback().await.unwrap();
+    assert!(matches!(s.renew(&attempt).await, Renewed::Held { .. }), "it is still held");
+}
+
+async fn asked(s: Subject) {
+    let id = s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    s.run(Cancel { chains: vec![id.into()], mode: CancelMode::Ask }).await;
+    let mut tx = s.begin().await;
+    let until = s.now() + LEASE;
+    assert_eq!(renew(&mut tx, &attempt).await, Renewed::Held { until, cancel_requested: true });
+    tx.commit().await.unwrap();
+}
+
+async fn not_reaped(s: Subject) {
+    let id = s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    s.advance(LEASE.get() + 1);
+    let mut tx = s.begin().await;
+    assert!(matches!(renew(&mut tx, &attempt).await, Renewed::Held { .. }), "it was not reaped yet");
+    let other = s.through_other();
+    // It skips the row, or waits for the transaction, and finds the lease renewed then.
+    let reaping = tokio::spawn(async move { other.reap().await.reaped });
+    tokio::task::yield_now().await;
+    tx.commit().await.unwrap();
+    assert_eq!(reaping.await.unwrap(), []);
+    s.expect_status(id, Status::Running).await;
+    s.complete(&attempt, "1").await;
+}
+
+async fn not_settled(s: Subject) {
+    let id = s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    let mut tx = s.begin().await;
+    renew(&mut tx, &attempt).await;
+    let (other, same) = (s.through_other(), attempt.clone());
+    let settling = tokio::spawn(async move { other.settle(&same, complete("other")).await });
+    tokio::task::yield_now().await;
+    let own = settle(&mut tx, &attempt, complete("own")).await;
+    assert!(matches!(own, Settled::Applied(_)), "the transaction has the job: {own:?}");
+    tx.commit().await.unwrap();
+    let theirs = settling.await.unwrap();
+    assert!(matches!(theirs, Settled::Busy | Settled::AlreadyApplied(_)), "{theirs:?}");
+    assert_eq!(s.chain(id).await.output(), Some(&json("own")));
+}
+
+async fn stall(s: Subject) {
+    s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    s.advance(LEASE.get() / 2);
+    let mut tx = s.begin().await;
+    create(&mut tx, s.start("b").build()).await;
+    // The owner renews in time; where one writer stops all, the renewal waits.
+    let (other, held) = (s.through_other(), attempt.clone());
+    let mut renewing = tokio::spawn(async move { other.renew(&held).await });
+    let in_time = timeout(Duration::from_millis(200), &mut renewing).await.is_ok();
+    s.advance(LEASE.get());
+    tx.commit().await.unwrap();
+    let reap = Reap { renewal_interval: millis(LEASE.get() / 2), ..reap_request(Types::All) };
+    assert_eq!(s.run(reap).await.reaped, [], "the owner has had no time to renew");
+    if !in_time {
+        assert!(matches!(renewing.await.unwrap(), Renewed::Held { .. }), "the renewal that waited is good");
+    }
+    s.complete(&attempt, "1").await;
+}
+
+/// How often owners renew.
+const INTERVAL: u64 = LEASE.get() / 2;
+
+fn reap_sparing_owners() -> Reap {
+    Reap { renewal_interval: millis(INTERVAL), ..reap_request(Types::All) }
+}
+
+/// Lets a transaction last until every lease has expired. Whether it stopped all other writers.
+async fn long_transaction(s: &Subject) -> bool {
+    let mut tx = s.begin().await;
+    create(&mut tx, s.start("long").build()).await;
+    let other = s.through_other();
+    let mut writing = tokio::spawn(async move { other.start("beside").await });
+    let stopped = timeout(Duration::from_millis(200), &mut writing).await.is_err();
+    s.advance(LEASE.get() + 1);
+    tx.commit().await.unwrap();
+    if stopped {
+        writing.await.unwrap();
+    }
+    stopped
+}
+
+async fn short_transaction(s: &Subject) {
+    let mut tx = s.begin().await;
+    create(&mut tx, s.start("short").build()).await;
+    s.advance(1);
+    tx.commit().await.unwrap();
+}
+
+/// After a long transaction, with another step in between, the owner keeps its job for an interval.
+async fn check_grace(s: &Subject, between: impl AsyncFn(&Subject)) {
+    s.start("a").await;
+    let attempt = s.acquire_one("a").await;
+    if !long_transaction(s).await {
+        // The owner could have renewed all the time, and did not.
+        return;
+    }
+    let ended_at = s.now();
+    between(s).await;
+    assert_eq!(s.run(reap_sparing_owners()).await.reaped, [], "the owner has had no time to renew");
+    s.clock.advance(millis(INTERVAL - 1 - u64::try_from(s.now().since(ended_at).as_millis()).unwrap()));
+    assert_eq!(s.run(reap_sparing_owners()).await.reaped, [], "the interval is not over");
+    s.advance(INTERVAL);
+    let reaped = s.run(reap_sparing_owners()).await.reaped;
+    assert_eq!(reaped.iter().map(|one| one.job.job).collect::<Vec<_>>(), [attempt.job.id]);
+}
+
+async fn grace(s: Subject) {
+    check_grace(&s, async |_| {}).await;
+}
+
+async fn grace_after_a_short_one(s: Subject) {
+    check_grace(&s, short_transaction).await;
+}
+
+async fn grace_ripples(s: Subject) {
+    const LEFT: usize = 100;
+    let blocker = s.start("b").await;
+    for size in [limit::RIPPLE_MAX, LEFT] {
+        s.create((0..size).map(|_| s.start("a").blocked_by([blocker]).build()).collect()).await;
+    }
+    let attempt = s.acquire_one("b").await;
+    let mut unblocked = s.settle_reply(&attempt, complete("1")).await.ripple.unblocked.len();
+    long_transaction(&s).await;
+    for _ in 0..10 {
+        unblocked += s.run(reap_sparing_owners()).await.ripple.unblocked.len();
+    }
+    assert_eq!(unblocked, limit::RIPPLE_MAX + LEFT);
+}

@@ -1,0 +1,113 @@
+//! A batch is applied whole or not at all, whatever happens half-way.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use sqlx::AssertSqlSafe;
+use windlass_core::command::{Acquired, GetJobs, Outcome, Settle, Settled, Settlement};
+use windlass_core::{ErrorKind, JobId, Payload, Status, Store};
+use windlass_sqlite::{Options, SqliteStore};
+
+use crate::{File, new_chain, start, take};
+
+/// How many settlements the batch has.
+const BATCH: u32 = 3;
+
+/// Some jobs that are held, and a batch that completes them, each with a chain to create.
+struct Batch {
+    jobs: Vec<JobId>,
+    carried: Vec<JobId>,
+    settle: Settle,
+}
+
+impl Batch {
+    async fn new(store: &SqliteStore) -> Self {
+        start(store, (0..BATCH).map(|_| new_chain()).collect()).await;
+        let held = take(store, BATCH).await;
+        let complete = |Acquired { job, .. }: &Acquired| {
+            let (output, create) = (Payload::json("2").unwrap(), vec![new_chain()]);
+            let outcome = Outcome::Complete { output, retention: None, create };
+            Settlement { job: job.id, fence: job.fence, outcome }
+        };
+        let settlements: Vec<_> = held.iter().map(complete).collect();
+        Self {
+            jobs: held.iter().map(|acquired| acquired.job.id).collect(),
+            carried: settlements.iter().map(|item| item.outcome.carried()[0].id.first_job()).collect(),
+            settle: Settle { settlements },
+        }
+    }
+
+    /// How many of the settlements were applied.
+    async fn applied(&self, store: &SqliteStore) -> usize {
+        let jobs = store.get_jobs(GetJobs { jobs: self.jobs.clone() }).await.unwrap().jobs;
+        let carried = store.get_jobs(GetJobs { jobs: self.carried.clone() }).await.unwrap().jobs;
+        for (job, carried) in jobs.iter().zip(&carried) {
+            assert_eq!(job.as_ref().unwrap().status == Status::Completed, carried.is_some());
+        }
+        carried.iter().flatten().count()
+    }
+}
+
+/// Settles a batch whose last item meets an error of the database. Gives how many of its items were applied.
+pub(crate) async fn applied_before_error(options: impl Fn(&File) -> Options) -> usize {
+    let file = File::new();
+    let store = SqliteStore::open(options(&file)).await.unwrap();
+    let batch = Batch::new(&store).await;
+    let id = batch.jobs.last().unwrap().as_uuid().simple();
+    let trigger = format!(
+        "create trigger broken before update on windlass_job when new.id = x'{id}'
+         begin select raise(abort, 'the disk is broken'); end"
+    );
+    let mut beside = file.connect().await;
+    sqlx::query(AssertSqlSafe(trigger)).execute(&mut beside).await.unwrap();
+    let error = store.settle(batch.settle.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("the disk is broken"), "{error}");
+
+    let applied = batch.applied(&store).await;
+    sqlx::query("drop trigger broken").execute(&mut beside).await.unwrap();
+    let repeated = store.settle(batch.settle.clone()).await.unwrap().settled;
+    let already = repeated.iter().filter(|settled| matches!(settled, Settled::AlreadyApplied(_))).count();
+    assert_eq!((already, batch.applied(&store).await), (applied, BATCH as usize), "{repeated:?}");
+    applied
+}
+
+/// Gives up on a batch after its first statement, after its second, and so on. Gives how many of its items were applied
+/// in all these cases.
+pub(crate) async fn applied_before_cut(options: impl Fn(&File) -> Options) -> Vec<usize> {
+    let file = File::new();
+    let store = SqliteStore::open(options(&file)).await.unwrap();
+    let mut seen = BTreeSet::new();
+    for statements in 1.. {
+        let batch = Batch::new(&store).await;
+        let before = store.counters().round_trips;
+        let mut settling = store.settle(batch.settle.clone());
+        let done = poll_fn(|context| match settling.as_mut().poll(context) {
+            Poll::Ready(reply) => Poll::Ready(Some(reply)),
+            Poll::Pending if store.counters().round_trips - before >= statements => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        let done = done.await;
+        let never_cut = done.is_some() && store.counters().round_trips - before < statements;
+        done.map(Result::unwrap);
+        drop(settling);
+        // Whoever has the writer now comes after the end of the transaction, by a commit or not.
+        assert_eq!(take(&store, 0).await, []);
+        seen.insert(batch.applied(&store).await);
+        if never_cut {
+            break;
+        }
+    }
+    seen.into_iter().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_half_way_leaves_nothing_of_a_batch() {
+    assert_eq!(applied_before_error(File::options).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_given_up_is_applied_whole_or_not_at_all() {
+    assert_eq!(applied_before_cut(File::options).await, [0, BATCH as usize]);
+}
