@@ -10,7 +10,8 @@ use windlass_core::command::{
     SettleReply, Settled, Settlement, Target, Types,
 };
 use windlass_core::{
-    Chain, ChainId, Error, ErrorKind, Job, JobId, Millis, RequestId, Status, Store, Timestamp, WorkerId,
+    ChainId, ChainRecord, Error, ErrorKind, JobId, JobRecord, Millis, RequestId, Status, Store, Timestamp,
+    WorkerId,
 };
 
 use crate::fixture::TestClock;
@@ -219,14 +220,14 @@ impl Subject {
     }
 
     /// A chain, if it is stored.
-    pub async fn find_chain(&self, target: impl Into<Target>) -> Option<Chain> {
+    pub async fn find_chain(&self, target: impl Into<Target>) -> Option<ChainRecord> {
         let mut reply = self.run(GetChains { chains: vec![target.into()] }).await;
         assert_eq!(reply.chains.len(), 1, "one chain to look up, so one reply");
         reply.chains.remove(0)
     }
 
     /// A stored chain.
-    pub async fn chain(&self, id: ChainId) -> Chain {
+    pub async fn chain(&self, id: ChainId) -> ChainRecord {
         self.find_chain(id).await.unwrap_or_else(|| panic!("expected chain {id} to be stored"))
     }
 
@@ -237,14 +238,14 @@ impl Subject {
     }
 
     /// A job, if it is stored.
-    pub async fn find_job(&self, id: JobId) -> Option<Job> {
+    pub async fn find_job(&self, id: JobId) -> Option<JobRecord> {
         let mut reply = self.run(GetJobs { jobs: vec![id] }).await;
         assert_eq!(reply.jobs.len(), 1, "one job to look up, so one reply");
         reply.jobs.remove(0)
     }
 
     /// A stored job.
-    pub async fn job(&self, id: JobId) -> Job {
+    pub async fn job(&self, id: JobId) -> JobRecord {
         self.find_job(id).await.unwrap_or_else(|| panic!("expected job {id} to be stored"))
     }
 

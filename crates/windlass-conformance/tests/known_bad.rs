@@ -7,8 +7,8 @@ use std::sync::Arc;
 use windlass_conformance::{Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Verdict, run_cases};
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Chain, Clock, Fence, Job, JobId, ManualClock, MemoryStore, Payload, RequestId,
-    Result, Store, for_each_command,
+    BoxFuture, Capabilities, ChainRecord, Clock, Fence, JobId, JobRecord, ManualClock, MemoryStore, Payload,
+    RequestId, Result, Store, for_each_command,
 };
 
 /// A fault.
@@ -173,7 +173,7 @@ impl Bad {
     async fn forget_closed(&self, get: &GetChains) -> Result<Reply> {
         let mut reply = self.inner.get_chains(get.clone()).await?;
         for (target, found) in get.chains.iter().zip(&mut reply.chains) {
-            let holds = |chain: &Chain| {
+            let holds = |chain: &ChainRecord| {
                 let hold = chain.key.as_ref().map(|key| key.hold).unwrap_or_default();
                 chain.closed.is_none_or(|closed| hold.holds(closed.closed_as))
             };
@@ -189,7 +189,7 @@ impl Bad {
         for (item, settled) in settle.settlements.iter().zip(&mut reply.settled) {
             if matches!(settled, Settled::Lost(Lost::Closed(_))) {
                 let jobs = self.inner.get_jobs(GetJobs { jobs: vec![item.job] }).await?.jobs;
-                let Job { id: job, chain, status, due_at, .. } = jobs[0].clone().unwrap();
+                let JobRecord { id: job, chain, status, due_at, .. } = jobs[0].clone().unwrap();
                 *settled = Settled::AlreadyApplied(Placed { job, chain, status, due_at });
             }
         }

@@ -2,18 +2,23 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
+use crate::id::ChainId;
+use crate::name::ErrorText;
+use crate::record::ClosedAs;
 use crate::refusal::Refusal;
 
 /// What went wrong with a whole command. What happened to one of its items is a value in the reply.
-#[derive(Debug)]
-pub struct Error(Box<Inner>);
+#[derive(Clone, Debug)]
+pub struct Error(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     message: String,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    job_error: Option<ErrorText>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What a caller can do about an [`Error`].
@@ -34,20 +39,48 @@ pub enum ErrorKind {
     Corrupt,
     /// The store or notifier was closed.
     Closed,
+    /// What was asked for is not stored.
+    NotFound,
+    /// The attempt no longer holds its job: stop.
+    LeaseLost,
+    /// The time for waiting was over. What was waited for goes on.
+    TimedOut,
+    /// The chain that was waited for failed; see [`Error::job_error`].
+    ChainFailed,
+    /// The chain that was waited for was cancelled.
+    ChainCancelled,
 }
 
 impl Error {
     /// An error of this kind. The message is a sentence fragment that says what, and how to cure it.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), source: None }))
+        Self(Arc::new(Inner { kind, message: message.into(), job_error: None, source: None }))
     }
 
     /// The same error with the driver's error as its source.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
-        self
+    pub fn with_source(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        let Inner { kind, message, job_error, .. } = &*self.0;
+        let source = Some(Arc::from(source.into()));
+        Self(Arc::new(Inner { kind: *kind, message: message.clone(), job_error: job_error.clone(), source }))
+    }
+
+    /// The error of a chain that ended without an output.
+    #[must_use]
+    pub(crate) fn chain_failed(chain: ChainId, closed_as: ClosedAs, job_error: Option<ErrorText>) -> Self {
+        let (kind, what) = match closed_as {
+            ClosedAs::Cancelled => (ErrorKind::ChainCancelled, "was cancelled"),
+            ClosedAs::Completed | ClosedAs::Failed => (ErrorKind::ChainFailed, "failed"),
+        };
+        let why = job_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        Self(Arc::new(Inner { kind, message: format!("chain {chain} {what}{why}"), job_error, source: None }))
+    }
+
+    /// The stored error of the chain that was waited for.
+    #[must_use]
+    pub fn job_error(&self) -> Option<&ErrorText> {
+        self.0.job_error.as_ref()
     }
 
     /// The error of a store that lacks a command.

@@ -94,8 +94,9 @@ const FENCES_PER_MS: u64 = 1_024;
 pub struct Version(pub u64);
 
 impl Fence {
-    /// The fence of a job that was never acquired. It comes from the time of creation, so that a chain that
-    /// is deleted and created again under its id does not use the fences of its former life.
+    /// The fence of a job that was never acquired. It comes from the time of creation, in milliseconds, so
+    /// that a chain that is deleted and later created again under its id does not use the fences of its
+    /// former life.
     #[must_use]
     pub fn at_creation(created_at: Timestamp) -> Self {
         Self(u64::try_from(created_at.as_millis()).unwrap_or(0) * FENCES_PER_MS)

@@ -9,6 +9,8 @@
 //! - [`Observer`] is told what happened.
 //! - [`limit`] lists every limit.
 
+mod chain;
+mod client;
 mod clock;
 mod error;
 mod id;
@@ -18,30 +20,42 @@ mod name;
 mod notifier;
 mod observer;
 mod payload;
+mod record;
 mod refusal;
 mod store;
 mod time;
+mod worker;
 
 pub mod command;
 pub mod limit;
 pub mod model;
 
+pub use chain::Chain;
+pub use client::{Announcements, Client, ClientBuilder, Creator, InTx, Start, Tx, Wait};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
 pub use job::{
-    AttemptEnd, AttemptRecord, Blocker, Chain, ChainKey, Closed, ClosedAs, Job, KeyHold, Lease,
-    OnBlockerFailure, Retention, Status,
+    Backoff, Blockers, Continuations, Entry, Failure, Fallible, Job, JobGraph, JobInfo, JobOptions,
+    NeedsBlockedBy, Ready, Rest, Slot, Then, decode_output,
 };
 pub use memory::{MemoryStore, MemoryTx};
 pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
 pub use notifier::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
 pub use observer::{About, Event, NoObserver, Observer, Traced};
 pub use payload::Payload;
+pub use record::{
+    AttemptEnd, AttemptRecord, Blocker, ChainKey, ChainRecord, Closed, ClosedAs, JobRecord, KeyHold, Lease,
+    OnBlockerFailure, Retention, Status,
+};
 pub use refusal::Refusal;
 pub use store::{BoxFuture, Capabilities, Capability, Counters, Finding, Store, Transactional};
 pub use time::{Millis, Timestamp};
 pub use uuid;
+pub use worker::{
+    Abort, AbortReason, Attempt, BoxError, Continuation, Ctx, Done, Handler, Next, Prepare, Running, State,
+    Step, Worker, next,
+};
 
 /// The error of a job whose lease expired before its attempt was settled.
 pub const LEASE_EXPIRED: &str = "the lease expired before the attempt was settled";

@@ -29,9 +29,9 @@ use std::sync::Arc;
 use crate::command::{Command, ExchangeReply, Reply, Target};
 use crate::error::Result;
 use crate::id::ChainId;
-use crate::job::Chain;
 use crate::limit::RIPPLE_MAX;
 use crate::name::{Key, TypeName};
+use crate::record::ChainRecord;
 use crate::time::Timestamp;
 use table::Tables;
 
@@ -145,13 +145,13 @@ impl Turn<'_> {
     }
 
     /// A stored chain as readers see it.
-    fn view(&self, row: &ChainRow) -> Chain {
+    fn view(&self, row: &ChainRow) -> ChainRecord {
         let latest = self.tables.latest(row).job.clone();
         let first = match self.tables.job(row.id.first_job()) {
             Some(first) => first.job.clone(),
             None => latest.clone(),
         };
-        Chain {
+        ChainRecord {
             id: row.id,
             chain_type: row.chain_type.clone(),
             key: row.key.clone(),

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::id::{ChainId, JobId, WorkerId};
-use crate::job::ClosedAs;
 use crate::name::{ErrorText, TraceContext, TypeName};
+use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
 /// Is told what happens to jobs, chains and workers; logs, metrics, spans and subscriptions derive from it.

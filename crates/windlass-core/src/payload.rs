@@ -3,7 +3,10 @@
 use std::fmt;
 
 use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::limit::PAYLOAD_MAX_BYTES;
 use crate::name::Codec;
 use crate::refusal::Refusal;
@@ -29,6 +32,27 @@ impl Payload {
     /// JSON text.
     pub fn json(text: impl Into<Bytes>) -> Result<Self, Refusal> {
         Self::new(Codec::json(), text)
+    }
+
+    /// A value as JSON.
+    pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self> {
+        let bytes = serde_json::to_vec(value).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("the value cannot be written as JSON: {error}"))
+                .with_source(error)
+        })?;
+        Ok(Self::json(bytes)?)
+    }
+
+    /// The value that was encoded.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T> {
+        if self.codec != Codec::json() {
+            let text = format!("the payload is encoded as `{}`, and JSON was expected", self.codec);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        serde_json::from_slice(&self.bytes).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("the stored payload cannot be read: {error}"))
+                .with_source(error)
+        })
     }
 
     /// The encoding.

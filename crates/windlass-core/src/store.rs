@@ -36,11 +36,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// - **The store's clock decides.** Each command happens at one time on it; nobody else's clock is compared
 ///   with it.
 /// - **Safe to repeat.** After a lost reply the same command may be sent again: creation is recognized by its
-///   id, acquisition and completion from outside by their request id, a settlement by its fence, a retry by
-///   its version; the rest come to the same by nature (a trigger may find its job taken, and a delete its
-///   chain gone: that is its success), if a chain is named by its id and not by a key, which may point at
-///   another by then. It holds for [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after the end of a
-///   chain.
+///   id (one that met an existing chain wrote nothing, and repeated is judged anew), acquisition and
+///   completion from outside by their request id, a settlement by its fence, a retry by its version; the rest
+///   come to the same by nature (a trigger may find its job taken, and a delete its chain gone: that is its
+///   success), if a chain is named by its id and not by a key, which may point at another by then. It holds
+///   for [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after the end of a chain.
 /// - **A stale attempt changes nothing.** A write for an attempt carries `(job, fence)` and is carried out
 ///   only while the job runs under that fence.
 /// - **Bytes stay exact.** Payloads, keys and names come back as they were given.
@@ -103,9 +103,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Ends attempts.
     ///
     /// An attempt whose job no longer runs under its fence is *lost*, and nothing is written; but if it was
-    /// settled with the same kind of outcome before, the reply is *already applied* (for the last
-    /// [`HISTORY_MAX`](crate::limit::HISTORY_MAX) attempts). An expired lease that was not reaped may still
-    /// be settled. A row locked by somebody's open transaction is *busy* and delays no other.
+    /// settled with the same kind of outcome before, or cancelled in its place, the reply is *already
+    /// applied* (for the last [`HISTORY_MAX`](crate::limit::HISTORY_MAX) attempts). An expired lease that was
+    /// not reaped may still be settled. A row locked by somebody's open transaction is *busy* and delays no
+    /// other.
     ///
     /// - `Complete` stores the output, clears the error and closes the chain as completed.
     /// - `Continue` completes the job without an output and adds the next job to the chain, blocked or
@@ -176,8 +177,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// nothing is written. It may be pending, blocked or running; if it runs, the reply names the worker that
     /// is displaced. The steps are carried out one after the other, as settlements of the same name would be,
     /// also if the job was asked to stop; each but the last continues the chain. If one is refused, none is
-    /// written. A repeated call with the same request id is *already applied*. The job's `closed_by` stays
-    /// empty.
+    /// written. The latest call repeated with its request id is *already applied*. The job's `closed_by`
+    /// stays empty.
     fn complete_from_outside(
         &self,
         request: CompleteFromOutside,
@@ -188,8 +189,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Calls chains off.
     ///
-    /// A chain whose latest job is pending or blocked is cancelled, for good. If that job runs, the chain is
-    /// left alone, or asked to stop: the job's `cancel_requested` is set, its worker learns it at the next
+    /// A chain whose latest job is pending or blocked is cancelled. If that job runs, the chain is left
+    /// alone, or asked to stop: the job's `cancel_requested` is set, its worker learns it at the next
     /// renewal, and the chain stays open until the attempt is settled or reaped. A closed chain is not
     /// changed.
     fn cancel(&self, request: Cancel) -> BoxFuture<'_, Result<CancelReply>> {
@@ -243,8 +244,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Looks chains up, by id, by one of their jobs, or by the key that points at them. A key points at the
-    /// latest chain that was stored with it, whether or not that still holds it, until that chain is closed
-    /// and its retention over.
+    /// latest chain that was stored with it or retried, whether or not that still holds it, until that chain
+    /// is closed and its retention over.
     fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>>;
 
     /// Looks jobs up.

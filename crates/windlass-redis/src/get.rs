@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use windlass_core::command::{
     GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target,
 };
-use windlass_core::{Chain, Job, Result, Timestamp};
+use windlass_core::{ChainRecord, JobRecord, Result, Timestamp};
 
 use crate::row::{ChainIn, JobIn};
 use crate::store::RedisStore;
@@ -74,7 +74,7 @@ impl RedisStore {
         let out = GetChainsOut { now: self.time(), chains };
         let reply: GetChainsIn = self.read(&self.scripts().get_chains, &out, Payloads::default()).await?;
         Ok(GetChainsReply {
-            chains: reply.chains.into_iter().map(|found| found.found.map(Chain::from)).collect(),
+            chains: reply.chains.into_iter().map(|found| found.found.map(ChainRecord::from)).collect(),
         })
     }
 
@@ -83,7 +83,9 @@ impl RedisStore {
         let out =
             GetJobsOut { now: self.time(), jobs: request.jobs.iter().map(ToString::to_string).collect() };
         let reply: GetJobsIn = self.read(&self.scripts().get_jobs, &out, Payloads::default()).await?;
-        Ok(GetJobsReply { jobs: reply.jobs.into_iter().map(|found| found.found.map(Job::from)).collect() })
+        Ok(GetJobsReply {
+            jobs: reply.jobs.into_iter().map(|found| found.found.map(JobRecord::from)).collect(),
+        })
     }
 
     pub(crate) async fn run_next_due(&self, request: NextDue) -> Result<NextDueReply> {

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use windlass_core::{
-    Blocker, Chain, ChainId, ChainKey, Closed, ClosedAs, ErrorText, Fence, Job, JobId, Key, KeyHold, Lease,
-    Millis, OnBlockerFailure, Payload, RequestId, Retention, Status, Timestamp, TraceContext, TypeName,
-    Version, WorkerId,
+    Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, ErrorText, Fence, JobId, JobRecord, Key,
+    KeyHold, Lease, Millis, OnBlockerFailure, Payload, RequestId, Retention, Status, Timestamp, TraceContext,
+    TypeName, Version, WorkerId,
 };
 
 use crate::wire::Read;
@@ -53,7 +53,7 @@ struct BlockerIn {
     trace: Option<Read<TraceContext>>,
 }
 
-impl From<JobIn> for Job {
+impl From<JobIn> for JobRecord {
     fn from(job: JobIn) -> Self {
         let lease = job.lease.map(|lease| Lease {
             worker: lease.worker.0,
@@ -139,10 +139,10 @@ struct ClosedIn {
     retain_until: Read<Timestamp>,
 }
 
-impl From<ChainIn> for Chain {
+impl From<ChainIn> for ChainRecord {
     fn from(chain: ChainIn) -> Self {
-        let first: Job = chain.first.into();
-        let latest = chain.latest.map_or_else(|| first.clone(), Job::from);
+        let first: JobRecord = chain.first.into();
+        let latest = chain.latest.map_or_else(|| first.clone(), JobRecord::from);
         let key = chain.key.map(|key| ChainKey {
             key: key.key.0,
             hold: key.hold.0,

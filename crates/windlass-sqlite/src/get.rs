@@ -3,7 +3,7 @@
 use windlass_core::command::{
     GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target, Types,
 };
-use windlass_core::{Chain, Result};
+use windlass_core::{ChainRecord, Result};
 
 use crate::row::{ChainRow, Row, hex};
 use crate::sql::{Value, set};
@@ -74,12 +74,12 @@ fn asked(target: &Target) -> Asked<'_> {
 }
 
 /// Reads the chain's first job, or, from its second row, its latest.
-fn read_into(chain: &mut Option<Chain>, facts: ChainRow, row: &Row) -> Result<()> {
+fn read_into(chain: &mut Option<ChainRecord>, facts: ChainRow, row: &Row) -> Result<()> {
     let job = row.job()?;
     match chain {
         Some(chain) => chain.latest = job,
         None => {
-            *chain = Some(Chain {
+            *chain = Some(ChainRecord {
                 id: facts.id,
                 chain_type: facts.chain_type,
                 key: facts.key,

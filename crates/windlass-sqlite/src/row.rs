@@ -8,9 +8,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row as _, Sqlite, Type};
 use uuid::Uuid;
 use windlass_core::{
-    AttemptEnd, Blocker, ChainId, ChainKey, Closed, ClosedAs, Codec, Error, ErrorText, Fence, Job, JobId,
-    Key, KeyHold, Lease, Millis, OnBlockerFailure, Payload, Refusal, RequestId, Retention, Status, Timestamp,
-    TraceContext, TypeName, Version, WorkerId,
+    AttemptEnd, Blocker, ChainId, ChainKey, Closed, ClosedAs, Codec, Error, ErrorText, Fence, JobId,
+    JobRecord, Key, KeyHold, Lease, Millis, OnBlockerFailure, Payload, Refusal, RequestId, Retention, Status,
+    Timestamp, TraceContext, TypeName, Version, WorkerId,
 };
 use windlass_core::{Result, command::Placed};
 
@@ -109,10 +109,10 @@ impl Row {
     }
 
     /// The whole job, as readers see it.
-    pub(crate) fn job(&self) -> Result<Job> {
+    pub(crate) fn job(&self) -> Result<JobRecord> {
         let input = self.maybe_payload("input_codec", "input")?;
         let status: Status = self.word("status")?;
-        Ok(Job {
+        Ok(JobRecord {
             id: JobId::from_uuid(self.uuid("id")?),
             chain: ChainId::from_uuid(self.uuid("chain")?),
             index: self.number("position")?,

@@ -2,6 +2,8 @@
 
 #[doc(inline)]
 pub use windlass_core::*;
+#[doc(inline)]
+pub use windlass_macros::Job;
 
 /// Redis or Valkey as the store.
 #[cfg(feature = "redis")]

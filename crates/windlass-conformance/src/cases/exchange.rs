@@ -222,7 +222,7 @@ async fn pause_reply(s: Subject) {
     assert_eq!(s.run(pause(&["a"], true)).await.were_paused, [false]);
     assert_eq!(s.run(pause(&["b", "a", "b"], true)).await.were_paused, [false, true, true]);
     assert_eq!(s.run(pause(&["a", "c"], false)).await.were_paused, [true, false]);
-    assert_eq!(s.run(pause(&[], false)).await.were_paused, []);
+    assert!(s.run(pause(&[], false)).await.were_paused.is_empty());
 }
 
 async fn pause_next_due(s: Subject) {

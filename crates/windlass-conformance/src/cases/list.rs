@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use windlass_core::{Chain, Job};
+use windlass_core::{ChainRecord, JobRecord};
 
 use super::prelude::*;
 
@@ -104,7 +104,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// All pages of a list of chains.
-async fn all_chains(s: &Subject, filter: ChainFilter, order: Order, max: u32) -> Vec<Chain> {
+async fn all_chains(s: &Subject, filter: ChainFilter, order: Order, max: u32) -> Vec<ChainRecord> {
     let (mut chains, mut after) = (Vec::new(), None);
     loop {
         let page = Page { order, after, max };
@@ -124,7 +124,7 @@ async fn chain_ids(s: &Subject, filter: ChainFilter) -> Vec<ChainId> {
 }
 
 /// All pages of a list of jobs.
-async fn all_jobs(s: &Subject, filter: JobFilter, order: Order, max: u32) -> Vec<Job> {
+async fn all_jobs(s: &Subject, filter: JobFilter, order: Order, max: u32) -> Vec<JobRecord> {
     let (mut jobs, mut after) = (Vec::new(), None);
     loop {
         let page = Page { order, after, max };

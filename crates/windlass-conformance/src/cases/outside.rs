@@ -1,6 +1,6 @@
 //! Ending jobs without a worker.
 
-use windlass_core::{Job, Version};
+use windlass_core::{JobRecord, Version};
 
 use super::prelude::*;
 
@@ -103,18 +103,18 @@ fn go_on(next: NextJob) -> Step {
     Step::Continue { next, create: Vec::new() }
 }
 
-fn request(job: &Job, steps: Vec<Step>) -> CompleteFromOutside {
+fn request(job: &JobRecord, steps: Vec<Step>) -> CompleteFromOutside {
     CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps }
 }
 
-async fn apply(s: &Subject, job: &Job, steps: Vec<Step>) -> OutsideApplied {
+async fn apply(s: &Subject, job: &JobRecord, steps: Vec<Step>) -> OutsideApplied {
     match s.run(request(job, steps)).await {
         CompleteFromOutsideReply::Applied(applied) => applied,
         other => panic!("expected the steps to be applied, got {other:?}"),
     }
 }
 
-async fn latest(s: &Subject, chain: ChainId) -> Job {
+async fn latest(s: &Subject, chain: ChainId) -> JobRecord {
     s.chain(chain).await.latest
 }
 
@@ -202,7 +202,8 @@ async fn changed(s: Subject) {
     let id = s.start("a").await;
     let looked_at = latest(&s, id).await;
     let attempt = s.acquire_one("a").await;
-    let expected = |job: &Job| CompleteFromOutsideReply::Changed { status: job.status, version: job.version };
+    let expected =
+        |job: &JobRecord| CompleteFromOutsideReply::Changed { status: job.status, version: job.version };
     assert_eq!(s.run(request(&looked_at, vec![finish("1")])).await, expected(&attempt.job));
     s.complete(&attempt, "2").await;
     let closed = latest(&s, id).await;

@@ -192,7 +192,7 @@ async fn exchange(s: Subject) {
     assert_eq!((s.acquire("b", 1).await.len(), s.acquire("c", 1).await.len()), (0, 1));
 }
 
-fn outside(job: &windlass_core::Job, steps: Vec<Step>) -> CompleteFromOutside {
+fn outside(job: &windlass_core::JobRecord, steps: Vec<Step>) -> CompleteFromOutside {
     CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps }
 }
 

@@ -10,7 +10,7 @@ use windlass_core::command::{
 };
 use windlass_core::model::Model;
 use windlass_core::{
-    Capabilities, Capability, ChainId, ErrorText, Fence, Job, JobId, Key, Millis, RequestId, Status,
+    Capabilities, Capability, ChainId, ErrorText, Fence, JobId, JobRecord, Key, Millis, RequestId, Status,
     Timestamp, TypeName, WorkerId,
 };
 
@@ -426,7 +426,12 @@ impl Generator {
     }
 
     /// The model's idea of one of the jobs.
-    fn look(&mut self, model: &mut Model, now: Timestamp, wanted: fn(&Job) -> bool) -> Option<Job> {
+    fn look(
+        &mut self,
+        model: &mut Model,
+        now: Timestamp,
+        wanted: fn(&JobRecord) -> bool,
+    ) -> Option<JobRecord> {
         let jobs = self.jobs.iter().copied().collect();
         self.look_at(jobs, model, now, wanted)
     }
@@ -436,8 +441,8 @@ impl Generator {
         jobs: Vec<JobId>,
         model: &mut Model,
         now: Timestamp,
-        wanted: fn(&Job) -> bool,
-    ) -> Option<Job> {
+        wanted: fn(&JobRecord) -> bool,
+    ) -> Option<JobRecord> {
         let found = model.apply(now, &GetJobs { jobs }.into()).ok()?.0;
         let Reply::GetJobs(found) = found else { return None };
         let fitting: Vec<_> = found.jobs.into_iter().flatten().filter(wanted).collect();

@@ -1,10 +1,10 @@
 use crate::command::Size;
 use crate::error::Result;
 use crate::id::{ChainId, JobId};
-use crate::job::{KeyHold, OnBlockerFailure, Retention, Status};
 use crate::limit::BLOCKERS_MAX;
 use crate::name::{ErrorText, Key, TraceContext, TypeName};
 use crate::payload::Payload;
+use crate::record::{KeyHold, OnBlockerFailure, Retention, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 

@@ -3,8 +3,8 @@ use crate::command::create::Placed;
 use crate::command::work::Ripple;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId, Version, WorkerId};
-use crate::job::{ClosedAs, Status};
 use crate::name::{Key, TypeName};
+use crate::record::{ClosedAs, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 

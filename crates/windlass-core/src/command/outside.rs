@@ -3,10 +3,10 @@ use crate::command::create::{Created, NewChain, Placed};
 use crate::command::work::{NextJob, Ripple};
 use crate::error::Result;
 use crate::id::{JobId, RequestId, Version, WorkerId};
-use crate::job::Status;
 use crate::limit::{CARRIED_MAX, STEPS_MAX};
 use crate::name::ErrorText;
 use crate::payload::Payload;
+use crate::record::Status;
 use crate::refusal::Refusal;
 use crate::time::Millis;
 

@@ -1,9 +1,10 @@
 use crate::command::check_items;
 use crate::command::manage::Target;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
-use crate::job::{AttemptRecord, Chain, Job, Status};
+use crate::limit::PAGE_MAX;
 use crate::name::TypeName;
+use crate::record::{AttemptRecord, ChainRecord, JobRecord, Status};
 use crate::time::Timestamp;
 
 /// Which job types.
@@ -61,7 +62,7 @@ impl GetChains {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetChainsReply {
     /// Each chain, or none.
-    pub chains: Vec<Option<Chain>>,
+    pub chains: Vec<Option<ChainRecord>>,
 }
 
 /// Looks jobs up. See [`Store::get_jobs`](crate::Store::get_jobs).
@@ -82,7 +83,7 @@ impl GetJobs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetJobsReply {
     /// Each job, or none.
-    pub jobs: Vec<Option<Job>>,
+    pub jobs: Vec<Option<JobRecord>>,
 }
 
 /// The order of a list.
@@ -109,6 +110,18 @@ pub struct Page {
 impl Default for Page {
     fn default() -> Self {
         Self { order: Order::Newest, after: None, max: 50 }
+    }
+}
+
+impl Page {
+    /// Refuses what breaks a limit. Every store does so first.
+    pub fn check(&self) -> Result<()> {
+        let max = self.max as usize;
+        if max == 0 || max > PAGE_MAX {
+            let text = format!("a page of {max} rows: ask for 1 to {PAGE_MAX}");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(())
     }
 }
 
@@ -140,11 +153,20 @@ pub struct ChainFilter {
     pub created_to: Option<Timestamp>,
 }
 
+impl ListChains {
+    /// Refuses what breaks a limit. Every store does so first.
+    pub fn check(&self) -> Result<()> {
+        check_items("types", self.filter.types.len())?;
+        check_items("statuses", self.filter.statuses.len())?;
+        self.page.check()
+    }
+}
+
 /// The reply to [`ListChains`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListChainsReply {
     /// The chains.
-    pub chains: Vec<Chain>,
+    pub chains: Vec<ChainRecord>,
     /// Where to go on; none at the end.
     pub next: Option<Cursor>,
 }
@@ -175,11 +197,20 @@ pub struct JobFilter {
     pub created_to: Option<Timestamp>,
 }
 
+impl ListJobs {
+    /// Refuses what breaks a limit. Every store does so first.
+    pub fn check(&self) -> Result<()> {
+        check_items("types", self.filter.types.len().max(self.filter.chain_types.len()))?;
+        check_items("statuses", self.filter.statuses.len())?;
+        self.page.check()
+    }
+}
+
 /// The reply to [`ListJobs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListJobsReply {
     /// The jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobRecord>,
     /// Where to go on; none at the end.
     pub next: Option<Cursor>,
 }
@@ -198,7 +229,7 @@ pub struct ListDependents {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListDependentsReply {
     /// The jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobRecord>,
     /// Where to go on; none at the end.
     pub next: Option<Cursor>,
 }

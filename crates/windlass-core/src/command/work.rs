@@ -3,10 +3,10 @@ use crate::command::query::Types;
 use crate::command::{Size, check_items};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
-use crate::job::{ClosedAs, Job, Retention, Status};
 use crate::limit::{CARRIED_MAX, REAP_EXCEPT_MAX};
 use crate::name::{ErrorText, Key, TraceContext, TypeName};
 use crate::payload::Payload;
+use crate::record::{ClosedAs, JobRecord, Retention, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
@@ -69,7 +69,7 @@ pub struct AcquireReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquired {
     /// The job, with its attempt, fence and lease.
-    pub job: Job,
+    pub job: JobRecord,
     /// Its chain's key.
     pub key: Option<Key>,
     /// Its chain's trace context.
@@ -318,7 +318,8 @@ pub struct Applied {
 pub struct Ripple {
     /// Jobs that no longer wait for a blocker.
     pub unblocked: Vec<Unblocked>,
-    /// Chains that closed, those that were settled among them.
+    /// Chains that closed, those that were settled among them. A chain that was created closed, because a
+    /// blocker had failed, is told where it was created.
     pub closed: Vec<ClosedChain>,
 }
 
@@ -383,8 +384,8 @@ pub struct Reap {
     pub max: u32,
     /// Not these: the jobs that the caller is running.
     pub except: Vec<JobId>,
-    /// How often owners renew. Where one writer stops all, a reap that had to wait for it leaves them this
-    /// long.
+    /// How often owners renew. Where one writer stops all, a reap after a time in which nobody could renew
+    /// leaves them this long.
     pub renewal_interval: Millis,
 }
 
@@ -396,6 +397,7 @@ impl Reap {
                 format!("{} jobs to leave out of one reap: at most {REAP_EXCEPT_MAX}", self.except.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
+        self.types.check()?;
         check_items("jobs to reap", self.max as usize)
     }
 }

@@ -9,7 +9,7 @@ use crate::command::{
 };
 use crate::error::Result;
 use crate::id::{Fence, JobId};
-use crate::job::{Lease, Status};
+use crate::record::{Lease, Status};
 
 impl Turn<'_> {
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<AcquireReply> {

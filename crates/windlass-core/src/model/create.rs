@@ -7,8 +7,8 @@ use crate::BLOCKER_FAILED;
 use crate::command::{Create, CreateReply, Created, Durability, Existing, NewBlocker, NewChain, NewJob};
 use crate::error::Result;
 use crate::id::{ChainId, Fence, JobId, Version};
-use crate::job::{Blocker, ChainKey, ClosedAs, Job, OnBlockerFailure, Status};
 use crate::name::{ErrorText, Key, TypeName};
+use crate::record::{Blocker, ChainKey, ClosedAs, JobRecord, OnBlockerFailure, Status};
 use crate::refusal::Refusal;
 
 /// The chains that stand for chains of the same command which turned out to exist under their key.
@@ -143,7 +143,7 @@ impl Turn<'_> {
             None if blockers.iter().any(|blocker| !blocker.resolved) => Status::Blocked,
             None => Status::Pending,
         };
-        let job = Job {
+        let job = JobRecord {
             id: place.id,
             chain: place.chain,
             index: place.index,

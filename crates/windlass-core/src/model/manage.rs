@@ -11,7 +11,7 @@ use crate::command::{
 };
 use crate::error::Result;
 use crate::id::JobId;
-use crate::job::{Blocker, ClosedAs, OnBlockerFailure, Status};
+use crate::record::{Blocker, ClosedAs, OnBlockerFailure, Status};
 use crate::refusal::Refusal;
 use crate::time::Millis;
 

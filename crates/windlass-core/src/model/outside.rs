@@ -4,7 +4,7 @@ use super::row::JobRow;
 use super::settle::Closing;
 use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, OutsideApplied, Ripple, Step};
 use crate::error::Result;
-use crate::job::{AttemptEnd, ClosedAs, Status};
+use crate::record::{AttemptEnd, ClosedAs, Status};
 use crate::refusal::Refusal;
 
 impl Turn<'_> {

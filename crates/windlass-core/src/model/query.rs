@@ -11,9 +11,9 @@ use crate::command::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
-use crate::job::{Chain, Job, Status};
-use crate::limit::{PAGE_MAX, PAGE_SCAN_MAX};
+use crate::limit::PAGE_SCAN_MAX;
 use crate::name::TypeName;
+use crate::record::{ChainRecord, JobRecord, Status};
 use crate::time::Timestamp;
 
 impl Turn<'_> {
@@ -53,6 +53,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn list_chains(&self, request: &ListChains) -> Result<ListChainsReply> {
+        request.check()?;
         let place = Place::of(&request.page)?;
         let rows = place.within(&self.tables.chains_by_seq);
         let (chains, next) = place.page(rows, |chain| {
@@ -64,6 +65,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn list_jobs(&self, request: &ListJobs) -> Result<ListJobsReply> {
+        request.check()?;
         let place = Place::of(&request.page)?;
         let rows = match request.filter.chain {
             None => place.within(&self.tables.jobs_by_seq),
@@ -151,12 +153,8 @@ impl Place {
         };
         let after =
             page.after.as_ref().map(|Cursor(text)| text.parse::<u64>().map_err(not_ours)).transpose()?;
-        let max = page.max as usize;
-        if max == 0 || max > PAGE_MAX {
-            let text = format!("a page of {max} rows: ask for 1 to {PAGE_MAX}");
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        Ok(Self { order: page.order, after, max })
+        page.check()?;
+        Ok(Self { order: page.order, after, max: page.max as usize })
     }
 
     /// The rows behind the place.
@@ -207,13 +205,13 @@ impl Place {
     }
 }
 
-fn chain_passes(filter: &ChainFilter, chain: &Chain) -> bool {
+fn chain_passes(filter: &ChainFilter, chain: &ChainRecord) -> bool {
     any_or(&filter.types, &chain.chain_type)
         && any_or(&filter.statuses, &chain.status())
         && within(chain.created_at, filter.created_from, filter.created_to)
 }
 
-fn job_passes(filter: &JobFilter, job: &Job) -> bool {
+fn job_passes(filter: &JobFilter, job: &JobRecord) -> bool {
     any_or(&filter.types, &job.job_type)
         && any_or(&filter.statuses, &job.status)
         && any_or(&filter.chain_types, &job.chain_type)

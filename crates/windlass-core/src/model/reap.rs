@@ -8,8 +8,8 @@ use crate::LEASE_EXPIRED;
 use crate::command::{Reap, ReapReply, Reaped, Ripple, Types};
 use crate::error::Result;
 use crate::id::JobId;
-use crate::job::{AttemptEnd, ClosedAs};
 use crate::name::ErrorText;
+use crate::record::{AttemptEnd, ClosedAs};
 
 impl Turn<'_> {
     pub(super) fn reap(&mut self, request: &Reap) -> Result<ReapReply> {

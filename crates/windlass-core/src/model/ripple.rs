@@ -7,7 +7,7 @@ use super::create::blocker_failed;
 use super::row::{ChainRow, JobRow};
 use crate::command::{ClosedChain, Ripple, Unblocked};
 use crate::id::{ChainId, JobId};
-use crate::job::{Blocker, Closed, ClosedAs, OnBlockerFailure, Status};
+use crate::record::{Blocker, Closed, ClosedAs, OnBlockerFailure, Status};
 use crate::time::Millis;
 
 impl Turn<'_> {

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use crate::command::{Placed, WorkerInfo};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
-use crate::job::{AttemptEnd, AttemptRecord, ChainKey, Closed, Job, Retention, Status};
 use crate::limit::REPEAT_WINDOW_MS;
 use crate::name::{LockName, TraceContext, TypeName};
+use crate::record::{AttemptEnd, AttemptRecord, ChainKey, Closed, JobRecord, Retention, Status};
 use crate::time::{Millis, Timestamp};
 
 /// A stored job with what only the store knows of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRow {
     /// The job as readers see it.
-    pub job: Job,
+    pub job: JobRecord,
     /// Its place in the order of creation.
     pub seq: u64,
     /// How the attempt of its present fence ended, if it did and the job was not acquired since.
@@ -30,7 +30,7 @@ impl JobRow {
     /// Where it stands.
     #[must_use]
     pub fn placed(&self) -> Placed {
-        let Job { id: job, chain, status, due_at, .. } = self.job;
+        let JobRecord { id: job, chain, status, due_at, .. } = self.job;
         Placed { job, chain, status, due_at }
     }
 

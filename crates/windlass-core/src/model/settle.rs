@@ -9,10 +9,10 @@ use crate::command::{
 };
 use crate::error::Result;
 use crate::id::{ChainId, WorkerId};
-use crate::job::{AttemptEnd, AttemptRecord, Blocker, ClosedAs, Status};
 use crate::limit::{CYCLE_SEARCH_MAX, HISTORY_MAX};
 use crate::name::ErrorText;
 use crate::payload::Payload;
+use crate::record::{AttemptEnd, AttemptRecord, Blocker, ClosedAs, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 

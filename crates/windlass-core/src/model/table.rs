@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::command::WorkerInfo;
 use crate::id::{ChainId, JobId, RequestId, WorkerId};
-use crate::job::{OnBlockerFailure, Status};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
 use crate::name::{Key, LockName, TypeName};
+use crate::record::{OnBlockerFailure, Status};
 use crate::time::Timestamp;
 
 /// A job by a time, then by order of creation.

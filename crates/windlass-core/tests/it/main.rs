@@ -1,5 +1,8 @@
 //! What holds for the model and the memory store beyond the conformance cases.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod client;
 mod cost;
+mod job_types;
 mod memory;
+mod worker;

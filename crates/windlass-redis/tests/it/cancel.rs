@@ -5,7 +5,7 @@ use windlass_conformance::{
     Subject, complete, complete_with_chains, continue_with_chains, fail, release, retry,
 };
 use windlass_core::command::{Acquired, Created, Outcome, Renewed, Settled};
-use windlass_core::{Chain, ClosedAs, Refusal, Status};
+use windlass_core::{ChainRecord, ClosedAs, Refusal, Status};
 
 use crate::database::{Database, subject};
 
@@ -20,7 +20,7 @@ async fn ask(attempt: Acquired, database: &mut Database) -> Acquired {
     attempt
 }
 
-async fn settled(subject: &Subject, attempt: &Acquired, outcome: Outcome) -> Chain {
+async fn settled(subject: &Subject, attempt: &Acquired, outcome: Outcome) -> ChainRecord {
     let Settled::Applied(_) = subject.settle(attempt, outcome).await else { panic!("it is applied") };
     subject.chain(attempt.job.chain).await
 }

@@ -5,14 +5,15 @@ use windlass_core::command::{
     Schedule, Settle, Settled, Settlement, Types,
 };
 use windlass_core::{
-    Chain, ClosedAs, ErrorText, Job, JobId, Key, LEASE_EXPIRED, Millis, Payload, Refusal, Status, Store,
+    ChainRecord, ClosedAs, ErrorText, JobId, JobRecord, Key, LEASE_EXPIRED, Millis, Payload, Refusal, Status,
+    Store,
 };
 use windlass_sqlite::SqliteStore;
 
 use crate::{File, new_chain, start, take};
 
 /// Settles a job that was asked to stop; gives its chain and the reply to the repeated settlement.
-async fn settle(outcome: Outcome) -> (Chain, Settled) {
+async fn settle(outcome: Outcome) -> (ChainRecord, Settled) {
     let (_file, store, held) = asked_to_stop().await;
     let settle = || Settle {
         settlements: vec![Settlement { job: held.id, fence: held.fence, outcome: outcome.clone() }],
@@ -29,7 +30,7 @@ async fn settle(outcome: Outcome) -> (Chain, Settled) {
     (chain, store.settle(settle()).await.unwrap().settled.remove(0))
 }
 
-async fn asked_to_stop() -> (File, SqliteStore, Job) {
+async fn asked_to_stop() -> (File, SqliteStore, JobRecord) {
     let file = File::new();
     let store = file.open().await;
     start(&store, vec![new_chain()]).await;
@@ -41,11 +42,11 @@ async fn asked_to_stop() -> (File, SqliteStore, Job) {
     (file, store, held)
 }
 
-fn placed(job: &Job) -> Placed {
+fn placed(job: &JobRecord) -> Placed {
     Placed { job: job.id, chain: job.chain, status: job.status, due_at: job.due_at }
 }
 
-async fn chain(store: &SqliteStore, job: JobId) -> Chain {
+async fn chain(store: &SqliteStore, job: JobId) -> ChainRecord {
     let target = windlass_core::command::Target::Job(job);
     store.get_chains(GetChains { chains: vec![target] }).await.unwrap().chains.remove(0).unwrap()
 }

@@ -1,3 +1,5 @@
 //! What holds for the project as a whole.
 
+mod compile_fail;
 mod conformance_table;
+mod derive;

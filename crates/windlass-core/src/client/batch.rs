@@ -1,0 +1,110 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::BoxFuture;
+
+/// Collects items that come one by one into batches, naturally: while one batch is under way the next one
+/// collects; an item that finds nothing under way goes at once. Load buys throughput, idleness buys latency,
+/// and there is no timer to tune.
+pub(crate) struct Batcher<I, R> {
+    shared: Arc<Shared<I, R>>,
+}
+
+/// Items, and those who wait for their answers.
+type Batch<I, R> = (Vec<I>, Vec<oneshot::Sender<Result<R>>>);
+
+type Flush<I, R> = dyn Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send + Sync;
+
+struct Shared<I, R> {
+    queue: Mutex<Queue<I, R>>,
+    flush: Box<Flush<I, R>>,
+    max: usize,
+}
+
+struct Queue<I, R> {
+    waiting: Vec<(I, oneshot::Sender<Result<R>>)>,
+    flushing: bool,
+}
+
+impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
+    /// Gives batches of up to `max` items to `flush`, which answers for each in order.
+    pub(crate) fn new(
+        max: usize,
+        flush: impl Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send + Sync + 'static,
+    ) -> Self {
+        let queue = Mutex::new(Queue { waiting: Vec::new(), flushing: false });
+        Self { shared: Arc::new(Shared { queue, flush: Box::new(flush), max }) }
+    }
+
+    /// Adds an item and waits for its answer.
+    pub(crate) async fn add(&self, item: I) -> Result<R> {
+        let (sender, answer) = oneshot::channel();
+        let is_first = {
+            let mut queue = self.shared.queue();
+            queue.waiting.push((item, sender));
+            !std::mem::replace(&mut queue.flushing, true)
+        };
+        if is_first {
+            // A task of its own, so that a caller that gives up does not leave the others waiting.
+            tokio::spawn(Arc::clone(&self.shared).run());
+        }
+        answer.await.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::Unavailable,
+                "the runtime stopped before the write was answered: repeat it",
+            ))
+        })
+    }
+}
+
+impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
+    fn queue(&self) -> MutexGuard<'_, Queue<I, R>> {
+        // Nothing under this lock can panic half-way through a change.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Flushes until nothing waits.
+    async fn run(self: Arc<Self>) {
+        // If a flush panics, the next item must not wait for it.
+        let _guard = Guard(&self);
+        while let Some((items, senders)) = self.take() {
+            match (self.flush)(items).await {
+                Ok(answers) => {
+                    senders
+                        .into_iter()
+                        .zip(answers)
+                        .for_each(|(sender, answer)| drop(sender.send(Ok(answer))));
+                }
+                Err(error) => senders.into_iter().for_each(|sender| drop(sender.send(Err(error.clone())))),
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Batch<I, R>> {
+        let mut queue = self.queue();
+        let count = queue.waiting.len().min(self.max);
+        queue.flushing = count > 0;
+        (count > 0).then(|| queue.waiting.drain(..count).unzip())
+    }
+}
+
+struct Guard<'a, I: Send + 'static, R: Send + 'static>(&'a Shared<I, R>);
+
+impl<I: Send + 'static, R: Send + 'static> Drop for Guard<'_, I, R> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut queue = self.0.queue();
+            queue.flushing = false;
+            queue.waiting.clear();
+        }
+    }
+}
+
+impl<I, R> fmt::Debug for Batcher<I, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Batcher")
+    }
+}

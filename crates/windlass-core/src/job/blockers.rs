@@ -1,0 +1,243 @@
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::{Entry, decode_output};
+use crate::chain::Chain;
+use crate::command::BlockerOutput;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::ChainId;
+use crate::name::ErrorText;
+use crate::record::{OnBlockerFailure, Status};
+
+/// A start or continuation that has all it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready;
+
+/// A start or continuation that still lacks its blockers: it cannot be awaited before `.blocked_by(…)`.
+#[derive(Clone, Copy, Debug)]
+pub struct NeedsBlockedBy;
+
+/// The chains that a job type waits for.
+///
+/// Implemented for `()`, for tuples of up to six [`Slot`]s, for a `Vec` of one, and for tuples whose last
+/// member is a [`Rest`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the blockers of a job type",
+    note = "give a tuple of entry types, a `Vec` of one, or a tuple that ends in `Rest<T>`"
+)]
+pub trait Blockers: 'static {
+    /// The chains to give at the start.
+    type Chains: Send;
+    /// What they gave, for the handler.
+    type Outputs: Send + Sync + 'static;
+    /// Whether a start without them is complete.
+    type Initial;
+
+    /// The ids of the chains, in order.
+    fn ids(chains: &Self::Chains) -> Vec<ChainId>;
+
+    /// What they gave.
+    fn decode(outputs: &[BlockerOutput]) -> Result<Self::Outputs>;
+
+    /// The names of their types.
+    fn names() -> Vec<String>;
+
+    /// What the job does when one of them does not complete, if their types say so.
+    #[must_use]
+    fn policy() -> Option<OnBlockerFailure> {
+        None
+    }
+}
+
+/// One chain that a job waits for: an entry type, whose output the handler gets, or [`Fallible`], which gives
+/// a result.
+pub trait Slot: 'static {
+    /// The chain's type.
+    type Job: Entry;
+    /// What the handler gets.
+    type Value: Send + Sync + 'static;
+    /// Whether a failure is handed to the handler.
+    const RECEIVES: bool;
+
+    /// What the chain gave.
+    fn decode(output: &BlockerOutput) -> Result<Self::Value>;
+}
+
+impl<J: Entry> Slot for J
+where
+    J::Output: Sync,
+{
+    type Job = J;
+    type Value = J::Output;
+    const RECEIVES: bool = false;
+
+    fn decode(output: &BlockerOutput) -> Result<J::Output> {
+        match (&output.status, &output.output) {
+            (Status::Completed, Some(payload)) => decode_output::<J>(output.job_type.as_str(), payload),
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "blocker chain {} did not complete: declare it as `Fallible` to receive that",
+                    output.chain
+                ),
+            )),
+        }
+    }
+}
+
+/// A blocker whose failure or cancellation the handler receives as a value. A job type with one of these runs
+/// when all its blockers have ended, however they did.
+pub struct Fallible<J>(PhantomData<fn() -> J>);
+
+impl<J> fmt::Debug for Fallible<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fallible")
+    }
+}
+
+/// Why a blocker chain gave no output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The chain.
+    pub chain: ChainId,
+    /// Where it stands: failed or cancelled, or open again if it was retried since.
+    pub status: Status,
+    /// Its error.
+    pub error: Option<ErrorText>,
+}
+
+impl<J: Entry> Slot for Fallible<J>
+where
+    J::Output: Sync,
+{
+    type Job = J;
+    type Value = Result<J::Output, Failure>;
+    const RECEIVES: bool = true;
+
+    fn decode(output: &BlockerOutput) -> Result<Self::Value> {
+        match (output.status, &output.output) {
+            (Status::Completed, Some(payload)) => {
+                decode_output::<J>(output.job_type.as_str(), payload).map(Ok)
+            }
+            (status, _) => Ok(Err(Failure { chain: output.chain, status, error: output.error.clone() })),
+        }
+    }
+}
+
+/// Any number of chains behind the fixed ones.
+pub struct Rest<T>(PhantomData<fn() -> T>);
+
+impl<T> fmt::Debug for Rest<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rest")
+    }
+}
+
+impl Blockers for () {
+    type Chains = ();
+    type Outputs = ();
+    type Initial = Ready;
+
+    fn ids((): &()) -> Vec<ChainId> {
+        Vec::new()
+    }
+
+    fn decode(_: &[BlockerOutput]) -> Result<()> {
+        Ok(())
+    }
+
+    fn names() -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl<T: Slot> Blockers for Vec<T> {
+    type Chains = Vec<Chain<T::Job>>;
+    type Outputs = Vec<T::Value>;
+    type Initial = NeedsBlockedBy;
+
+    fn ids(chains: &Self::Chains) -> Vec<ChainId> {
+        chains.iter().map(Chain::id).collect()
+    }
+
+    fn decode(outputs: &[BlockerOutput]) -> Result<Self::Outputs> {
+        outputs.iter().map(T::decode).collect()
+    }
+
+    fn names() -> Vec<String> {
+        vec![many::<T>()]
+    }
+
+    fn policy() -> Option<OnBlockerFailure> {
+        T::RECEIVES.then_some(OnBlockerFailure::Receive)
+    }
+}
+
+fn many<T: Slot>() -> String {
+    use super::Job;
+    format!("{}…", <T::Job as Job>::NAME)
+}
+
+/// The next output, which must be there: the job was stored with that many blockers.
+fn next<'a>(outputs: &mut std::slice::Iter<'a, BlockerOutput>) -> Result<&'a BlockerOutput> {
+    outputs.next().ok_or_else(|| {
+        let text = "the job was stored with fewer blockers than its type declares now: see the page on changing types";
+        Error::new(ErrorKind::Invalid, text)
+    })
+}
+
+macro_rules! blockers {
+    ($($slot:ident $value:ident)+) => {
+        impl<$($slot: Slot),+> Blockers for ($($slot,)+) {
+            type Chains = ($(Chain<$slot::Job>,)+);
+            type Outputs = ($($slot::Value,)+);
+            type Initial = NeedsBlockedBy;
+
+            fn ids(($($value,)+): &Self::Chains) -> Vec<ChainId> {
+                vec![$($value.id(),)+]
+            }
+
+            fn decode(outputs: &[BlockerOutput]) -> Result<Self::Outputs> {
+                let mut outputs = outputs.iter();
+                Ok(($($slot::decode(next(&mut outputs)?)?,)+))
+            }
+
+            fn names() -> Vec<String> {
+                vec![$(<$slot::Job as super::Job>::NAME.to_owned(),)+]
+            }
+
+            fn policy() -> Option<OnBlockerFailure> {
+                ($($slot::RECEIVES ||)+ false).then_some(OnBlockerFailure::Receive)
+            }
+        }
+
+        impl<$($slot: Slot,)+ Z: Slot> Blockers for ($($slot,)+ Rest<Z>,) {
+            type Chains = ($(Chain<$slot::Job>,)+ Vec<Chain<Z::Job>>,);
+            type Outputs = ($($slot::Value,)+ Vec<Z::Value>,);
+            type Initial = NeedsBlockedBy;
+
+            fn ids(($($value,)+ rest,): &Self::Chains) -> Vec<ChainId> {
+                [$($value.id(),)+].into_iter().chain(rest.iter().map(Chain::id)).collect()
+            }
+
+            fn decode(outputs: &[BlockerOutput]) -> Result<Self::Outputs> {
+                let mut outputs = outputs.iter();
+                Ok(($($slot::decode(next(&mut outputs)?)?,)+ outputs.map(Z::decode).collect::<Result<_>>()?,))
+            }
+
+            fn names() -> Vec<String> {
+                vec![$(<$slot::Job as super::Job>::NAME.to_owned(),)+ many::<Z>()]
+            }
+
+            fn policy() -> Option<OnBlockerFailure> {
+                ($($slot::RECEIVES ||)+ Z::RECEIVES).then_some(OnBlockerFailure::Receive)
+            }
+        }
+    };
+}
+blockers!(A a);
+blockers!(A a B b);
+blockers!(A a B b C c);
+blockers!(A a B b C c D d);
+blockers!(A a B b C c D d E e);
+blockers!(A a B b C c D d E e F f);

@@ -1,0 +1,57 @@
+use super::{Job, Search, Then};
+use crate::error::Result;
+
+/// The declared continuations of a job type, as a type, so that an output finds its way back to the entry
+/// type. Implemented for tuples of up to eight job types that `J` may continue [`Then`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the continuations of `{J}`",
+    note = "give a tuple of job types, and implement `Then<N>` for each of them"
+)]
+pub trait Continuations<J: Job> {
+    /// Looks exactly `depth` continuations behind each of these.
+    #[doc(hidden)]
+    fn resolve(search: &mut Search<'_>, depth: usize) -> Option<Result<J::Output>>;
+
+    /// Their names.
+    fn names() -> Vec<&'static str>;
+}
+
+impl<J: Job> Continuations<J> for () {
+    fn resolve(_: &mut Search<'_>, _: usize) -> Option<Result<J::Output>> {
+        None
+    }
+
+    fn names() -> Vec<&'static str> {
+        Vec::new()
+    }
+}
+
+macro_rules! continuations {
+    ($($next:ident)+) => {
+        impl<J, $($next),+> Continuations<J> for ($($next,)+)
+        where
+            J: Job $(+ Then<$next>)+,
+            J::Output: $(From<$next::Output> +)+,
+            $($next: Job,)+
+        {
+            fn resolve(search: &mut Search<'_>, depth: usize) -> Option<Result<J::Output>> {
+                $(if let Some(found) = search.resolve::<$next>(depth) {
+                    return Some(found.map(Into::into));
+                })+
+                None
+            }
+
+            fn names() -> Vec<&'static str> {
+                vec![$($next::NAME,)+]
+            }
+        }
+    };
+}
+continuations!(A);
+continuations!(A B);
+continuations!(A B C);
+continuations!(A B C D);
+continuations!(A B C D E);
+continuations!(A B C D E F);
+continuations!(A B C D E F G);
+continuations!(A B C D E F G H);

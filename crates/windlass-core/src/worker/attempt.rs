@@ -1,0 +1,273 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::BoxError;
+use super::abort::Abort;
+use super::next::{Continuation, Next, complete};
+use crate::chain::Chain;
+use crate::client::Client;
+use crate::command::{Acquired, Outcome, Renew, RenewLease, Renewed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Blockers, Job, Ready, Then};
+use crate::record::JobRecord;
+use crate::store::Transactional;
+use crate::time::Millis;
+
+/// One attempt of a job, on any store.
+pub struct Ctx<J: Job> {
+    shared: Arc<CtxShared<J>>,
+}
+
+struct CtxShared<J: Job> {
+    input: J,
+    blockers: <J::Blockers as Blockers>::Outputs,
+    acquired: Acquired,
+    abort: Abort,
+}
+
+impl<J: Job> Ctx<J> {
+    /// Decodes what was acquired. An error means that the job cannot be run by this code.
+    pub(super) fn new(acquired: Acquired, abort: Abort) -> Result<Self> {
+        let input = acquired.job.input.decode()?;
+        let blockers = J::Blockers::decode(&acquired.blockers)?;
+        Ok(Self { shared: Arc::new(CtxShared { input, blockers, acquired, abort }) })
+    }
+
+    /// What the job takes.
+    #[must_use]
+    pub fn input(&self) -> &J {
+        &self.shared.input
+    }
+
+    /// What its blockers gave.
+    #[must_use]
+    pub fn blockers(&self) -> &<J::Blockers as Blockers>::Outputs {
+        &self.shared.blockers
+    }
+
+    /// The number of this attempt, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.shared.acquired.job.attempt
+    }
+
+    /// The job as it was acquired.
+    #[must_use]
+    pub fn job(&self) -> &JobRecord {
+        &self.shared.acquired.job
+    }
+
+    /// The key of its chain.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.shared.acquired.key.as_ref().map(crate::name::Key::as_str)
+    }
+
+    /// A handle on its chain, which a job of type `E` started.
+    #[must_use]
+    pub fn chain<E: Job>(&self) -> Chain<E> {
+        Chain::from_id(self.shared.acquired.job.chain)
+    }
+
+    /// Tells when to stop, and why.
+    #[must_use]
+    pub fn aborted(&self) -> &Abort {
+        &self.shared.abort
+    }
+}
+
+impl<J: Job> Clone for Ctx<J> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<J: Job> fmt::Debug for Ctx<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ctx")
+            .field("job", &self.job().id)
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One attempt of a job on a store with transactions. Everything of [`Ctx`] is there too.
+///
+/// *Staged*, the usual way: [`prepare`](Self::prepare) reads and writes in a transaction of its own, then the
+/// work is done without one, then [`finish`](Self::finish) writes the result in the transaction that ends the
+/// job. *Atomic*: call `finish` as the first act, and read, work and write in the one transaction.
+pub struct Attempt<J: Job, S: Transactional> {
+    ctx: Ctx<J>,
+    client: Client<S>,
+    lease: Millis,
+    prepared: AtomicBool,
+    finished: AtomicBool,
+    parked: Parked<S>,
+}
+
+/// A transaction that a step left when it was dropped. The worker rolls it back before it settles anything
+/// else.
+pub(super) type Parked<S> = Arc<Mutex<Option<<S as Transactional>::Tx>>>;
+
+impl<J: Job, S: Transactional> Attempt<J, S> {
+    pub(super) fn new(ctx: Ctx<J>, client: Client<S>, lease: Millis, parked: Parked<S>) -> Self {
+        let (prepared, finished) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { ctx, client, lease, prepared, finished, parked }
+    }
+
+    /// Begins a transaction for what comes before the work. At most once, and before `finish`.
+    pub async fn prepare(&self) -> Result<Prepare<S>> {
+        if self.finished.load(Ordering::Acquire) || self.prepared.swap(true, Ordering::AcqRel) {
+            return Err(Error::new(ErrorKind::Invalid, "prepare comes once, and before finish"));
+        }
+        let tx = self.client.store().begin().await?;
+        let JobRecord { id: job, fence, .. } = *self.job();
+        let renew = RenewLease { job, fence, lease: self.lease };
+        Ok(Prepare { client: self.client.clone(), tx, renew })
+    }
+
+    /// Begins the transaction that ends the job. At most once.
+    pub async fn finish(&self) -> Result<Step<J, S>> {
+        if self.finished.swap(true, Ordering::AcqRel) {
+            return Err(Error::new(ErrorKind::Invalid, "finish comes once"));
+        }
+        let tx = self.client.store().begin().await?;
+        Ok(Step { tx: Some(tx), parked: Arc::clone(&self.parked), job: PhantomData })
+    }
+}
+
+impl<J: Job, S: Transactional> Deref for Attempt<J, S> {
+    type Target = Ctx<J>;
+
+    fn deref(&self) -> &Ctx<J> {
+        &self.ctx
+    }
+}
+
+impl<J: Job, S: Transactional> fmt::Debug for Attempt<J, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt").field("ctx", &self.ctx).finish_non_exhaustive()
+    }
+}
+
+/// A transaction before the work. Dropped, it is rolled back.
+pub struct Prepare<S: Transactional> {
+    client: Client<S>,
+    tx: S::Tx,
+    renew: RenewLease,
+}
+
+impl<S: Transactional> Prepare<S> {
+    /// The driver's own transaction.
+    pub fn tx(&mut self) -> &mut S::Tx {
+        &mut self.tx
+    }
+
+    /// Commits, unless the attempt has lost its job in the meantime: a stale attempt writes nothing.
+    pub async fn commit(mut self) -> Result<()> {
+        let store = self.client.store();
+        let reply = store.run_in(&mut self.tx, Renew { leases: vec![self.renew] }).await?;
+        match reply.leases.first() {
+            Some(Renewed::Held { .. }) => store.commit(self.tx).await,
+            Some(Renewed::Busy) => {
+                store.rollback(self.tx).await?;
+                Err(Error::new(ErrorKind::Busy, "somebody's open transaction has the job"))
+            }
+            Some(Renewed::Lost(_)) | None => {
+                store.rollback(self.tx).await?;
+                Err(Error::new(ErrorKind::LeaseLost, "the attempt no longer holds its job: stop"))
+            }
+        }
+    }
+}
+
+impl<S: Transactional> fmt::Debug for Prepare<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepare").field("job", &self.renew.job).finish_non_exhaustive()
+    }
+}
+
+/// The transaction that ends a job. It ends by [`done`](Self::done), [`then`](Self::then),
+/// [`fail`](Self::fail) or [`reschedule`](Self::reschedule), whose result the handler returns; dropped, it is
+/// rolled back.
+pub struct Step<J: Job, S: Transactional> {
+    tx: Option<S::Tx>,
+    parked: Parked<S>,
+    job: PhantomData<fn() -> J>,
+}
+
+impl<J: Job, S: Transactional> Step<J, S> {
+    /// The driver's own transaction.
+    pub fn tx(&mut self) -> &mut S::Tx {
+        self.tx.as_mut().expect("only the methods that end the step take the transaction")
+    }
+
+    /// The chain is done, and this is what it gives.
+    #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
+    pub fn done(self, output: J::Output) -> Result<Done<J, S>> {
+        self.end(complete(&output))
+    }
+
+    /// The chain goes on with this job.
+    pub fn then<N: Job>(self, continuation: impl Into<Continuation<N, Ready>>) -> Result<Done<J, S>>
+    where
+        J: Then<N>,
+    {
+        self.end(continuation.into().outcome())
+    }
+
+    /// The job failed for good. What was written in the transaction is kept.
+    pub fn fail(self, error: impl Into<BoxError>) -> Result<Done<J, S>> {
+        self.end(Next::<J>::fail(error).0)
+    }
+
+    /// Run it again after this delay, uncounted. What was written in the transaction is kept.
+    pub fn reschedule(self, delay: std::time::Duration) -> Result<Done<J, S>> {
+        self.end(Next::<J>::reschedule(delay).0)
+    }
+
+    fn end(mut self, outcome: Result<Outcome>) -> Result<Done<J, S>> {
+        let outcome = outcome?;
+        let step = Self { tx: self.tx.take(), parked: Arc::clone(&self.parked), job: PhantomData };
+        Ok(Done { step, outcome })
+    }
+}
+
+impl<J: Job, S: Transactional> Drop for Step<J, S> {
+    fn drop(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx);
+        }
+    }
+}
+
+impl<J: Job, S: Transactional> fmt::Debug for Step<J, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").finish_non_exhaustive()
+    }
+}
+
+/// The end of a job in its transaction. The worker settles the job in it and commits, last: a handler that
+/// fails after it takes everything back.
+#[must_use = "a handler returns this"]
+pub struct Done<J: Job, S: Transactional> {
+    step: Step<J, S>,
+    outcome: Outcome,
+}
+
+impl<J: Job, S: Transactional> Done<J, S> {
+    /// The transaction, and how the job ends in it.
+    pub(super) fn take(mut self) -> (S::Tx, Outcome) {
+        let tx = self.step.tx.take().expect("a step that has ended well has its transaction");
+        (tx, self.outcome)
+    }
+}
+
+impl<J: Job, S: Transactional> fmt::Debug for Done<J, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Done").field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,239 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::abort::AbortReason;
+use super::handler::{AnyHandler, Handler};
+use super::keeper::keep;
+use super::run::Loop;
+use super::slot::Engine;
+use crate::client::{Announcements, Batcher, Client};
+use crate::command::{Outcome, Retire, Settle, Settled, Settlement};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::WorkerId;
+use crate::job::{Job, JobGraph};
+use crate::limit::BATCH_MAX_ITEMS;
+use crate::name::WorkerName;
+use crate::observer::{About, Event};
+use crate::store::{BoxFuture, Capability, Store};
+
+/// How long a worker looks for jobs without being told of any.
+const POLL: Duration = Duration::from_secs(60);
+
+/// A worker to be started: its state, its handlers and its limits.
+#[must_use = "a worker does nothing until it is started"]
+pub struct Worker<S: ?Sized, A = ()> {
+    client: Client<S>,
+    app: A,
+    name: Option<String>,
+    concurrency: u32,
+    poll: Duration,
+    handlers: Vec<AnyHandler<S>>,
+    jobs: Result<JobGraph>,
+}
+
+impl<S: Store + ?Sized> Worker<S> {
+    /// A worker for this client's store, with one slot and no handlers.
+    pub fn new(client: &Client<S>) -> Self {
+        let (handlers, jobs) = (Vec::new(), Ok(JobGraph::new()));
+        Self { client: client.clone(), app: (), name: None, concurrency: 1, poll: POLL, handlers, jobs }
+    }
+
+    /// Gives handlers this state. Call it before `handle`.
+    pub fn state<A: Clone + Send + Sync + 'static>(self, app: A) -> Worker<S, A> {
+        let Self { client, name, concurrency, poll, handlers, jobs, .. } = self;
+        Worker { client, app, name, concurrency, poll, handlers, jobs }
+    }
+}
+
+impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
+    /// How many attempts run at once; 1 unless said otherwise.
+    pub fn concurrency(mut self, slots: u32) -> Self {
+        self.concurrency = slots;
+        self
+    }
+
+    /// How often it looks for jobs without being told of any; 60 s unless said otherwise.
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// A name for people. The worker's id is unique all the same.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Runs jobs of one type with this handler. Types without a handler here are left for other workers.
+    pub fn handle<J: Job, M>(self, handler: impl Handler<J, S, A, M>) -> Self {
+        self.add::<J, M>(handler, None)
+    }
+
+    /// The same, with at most so many attempts of this type at once.
+    pub fn handle_at_most<J: Job, M>(self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
+        self.add::<J, M>(handler, Some(slots))
+    }
+
+    fn add<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>, concurrency: Option<u32>) -> Self {
+        if let Ok(jobs) = &mut self.jobs
+            && let Err(error) = jobs.add::<J>()
+        {
+            self.jobs = Err(error);
+        }
+        if self.handlers.iter().any(|known| known.names.contains(&J::NAME)) {
+            let text = format!("job type `{}` has two handlers: keep one", J::NAME);
+            self.jobs = Err(Error::new(ErrorKind::Invalid, text));
+        }
+        self.handlers.push(AnyHandler { concurrency, ..AnyHandler::new(handler, self.app.clone()) });
+        self
+    }
+
+    /// Checks everything and starts. Must be called inside a tokio runtime.
+    pub async fn start(self) -> Result<Running<S>> {
+        self.jobs?;
+        if self.handlers.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "the worker has no handler: give it at least one"));
+        }
+        if self.concurrency == 0 {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "the worker has no slot: give it a concurrency of at least 1",
+            ));
+        }
+        self.handlers.iter().try_for_each(AnyHandler::check)?;
+        let engine = Arc::new(Engine {
+            id: WorkerId::new(),
+            name: self.name.map(WorkerName::new).transpose()?,
+            concurrency: self.concurrency,
+            poll: self.poll,
+            handlers: self.handlers.into_iter().map(Arc::new).collect(),
+            settles: settles(&self.client),
+            stopping: CancellationToken::new(),
+            freed: Notify::new(),
+            taken: Notify::new(),
+            slots: Mutex::new(HashMap::new()),
+            client: self.client,
+        });
+        engine.client.shared.observer.observe(&Event::WorkerStarted(engine.id));
+        let keeper = tokio::spawn(keep(Arc::clone(&engine)));
+        let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
+        Ok(Running { engine, main: Some(main), keeper })
+    }
+}
+
+/// Plain settlements of one worker share writes.
+fn settles<S: Store + ?Sized>(client: &Client<S>) -> Batcher<(Settlement, About), Settled> {
+    let client = client.clone();
+    Batcher::new(BATCH_MAX_ITEMS, move |items: Vec<(Settlement, About)>| -> BoxFuture<'static, _> {
+        let client = client.clone();
+        Box::pin(async move { settle(&client, &items).await })
+    })
+}
+
+/// Settles attempts with one command, and announces what that did.
+async fn settle<S: Store + ?Sized>(
+    client: &Client<S>,
+    items: &[(Settlement, About)],
+) -> Result<Vec<Settled>> {
+    let settlements = items.iter().map(|(settlement, _)| settlement.clone()).collect();
+    let reply = client.store().settle(Settle { settlements }).await?;
+    let mut announcements = Announcements::default();
+    for ((settlement, about), settled) in items.iter().zip(&reply.settled) {
+        announcements.settled(settlement, about, settled);
+    }
+    announcements.ripple(&reply.ripple);
+    announcements.send(&client.shared).await;
+    Ok(reply.settled)
+}
+
+/// A worker that runs. Dropped, it takes no more jobs, and those that run go back when their leases end:
+/// better to [`stop`](Self::stop) it.
+pub struct Running<S: Store + ?Sized> {
+    engine: Arc<Engine<S>>,
+    main: Option<JoinHandle<()>>,
+    keeper: JoinHandle<()>,
+}
+
+impl<S: Store + ?Sized> Running<S> {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> WorkerId {
+        self.engine.id
+    }
+
+    /// Takes no more jobs, tells handlers to stop, waits for them until the deadline, and gives what is left
+    /// back, uncounted.
+    pub async fn stop(mut self, deadline: Duration) {
+        let engine = Arc::clone(&self.engine);
+        let until = Instant::now() + deadline;
+        engine.client.shared.observer.observe(&Event::WorkerStopping(engine.id));
+        engine.stopping.cancel();
+        if let Some(mut main) = self.main.take()
+            && timeout_at(until, &mut main).await.is_err()
+        {
+            // It hangs in the store. What it may still take goes back when its lease ends.
+            main.abort();
+        }
+        engine.slots().values().for_each(|slot| slot.abort.abort(AbortReason::WorkerStopping));
+        loop {
+            let freed = engine.freed.notified();
+            if engine.slots().is_empty() || timeout_at(until, freed).await.is_err() {
+                break;
+            }
+        }
+        engine.release().await;
+        self.keeper.abort();
+        if engine.client.store().capabilities().has(Capability::Workers) {
+            let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
+        }
+        engine.client.shared.observer.observe(&Event::WorkerStopped(engine.id));
+    }
+}
+
+/// With the store unreachable, leases end by themselves: stopping does not wait for it.
+fn last_call() -> Instant {
+    Instant::now() + Duration::from_secs(5)
+}
+
+impl<S: Store + ?Sized> Engine<S> {
+    /// Gives back what still runs, all in one call.
+    async fn release(&self) {
+        let left: Vec<_> = self.slots().drain().collect();
+        let released = left.into_iter().map(|((job, fence), slot)| {
+            if let Some(task) = &slot.task {
+                task.abort();
+            }
+            (Settlement { job, fence, outcome: Outcome::Release }, slot.about)
+        });
+        let released: Vec<_> = released.collect();
+        for batch in released.chunks(BATCH_MAX_ITEMS) {
+            let _ = timeout_at(last_call(), settle(&self.client, batch)).await;
+        }
+    }
+}
+
+impl<S: Store + ?Sized> Drop for Running<S> {
+    fn drop(&mut self) {
+        self.engine.stopping.cancel();
+        self.keeper.abort();
+    }
+}
+
+impl<S: Store + ?Sized> fmt::Debug for Running<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("id", &self.engine.id).finish_non_exhaustive()
+    }
+}
+
+impl<S: Store + ?Sized, A> fmt::Debug for Worker<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("concurrency", &self.concurrency).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,162 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::BoxError;
+use crate::client::new_job;
+use crate::command::{NewBlocker, NewJob, NextJob, Outcome, Schedule};
+use crate::error::Result;
+use crate::id::JobId;
+use crate::job::{Blockers, Job, NeedsBlockedBy, Ready, Then};
+use crate::name::ErrorText;
+use crate::payload::Payload;
+use crate::time::{Millis, Timestamp};
+
+/// How a job of type `J` ends, as a value that its handler returns.
+#[must_use = "a handler returns this"]
+pub struct Next<J>(pub(super) Result<Outcome>, PhantomData<fn() -> J>);
+
+impl<J: Job> Next<J> {
+    /// The chain is done, and this is what it gives.
+    #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
+    pub fn done(output: J::Output) -> Self {
+        Self(complete(&output), PhantomData)
+    }
+
+    /// The chain goes on with this job: a declared continuation, or one with options made by [`next()`].
+    pub fn then<N: Job>(continuation: impl Into<Continuation<N, Ready>>) -> Self
+    where
+        J: Then<N>,
+    {
+        Self(continuation.into().outcome(), PhantomData)
+    }
+
+    /// Run it again after this delay. The attempt does not count.
+    pub fn reschedule(delay: Duration) -> Self {
+        let schedule = Millis::try_from(delay).map(Schedule::After);
+        Self(
+            schedule.map(|schedule| Outcome::Reschedule { schedule, error: None }).map_err(Into::into),
+            PhantomData,
+        )
+    }
+
+    /// Run it again at this time. The attempt does not count.
+    pub fn reschedule_at(at: Timestamp) -> Self {
+        Self(Ok(Outcome::Reschedule { schedule: Schedule::At(at), error: None }), PhantomData)
+    }
+
+    /// Keeps this as the reason of a reschedule.
+    pub fn because(mut self, reason: impl Into<BoxError>) -> Self {
+        if let Ok(Outcome::Reschedule { error, .. }) = &mut self.0 {
+            *error = Some(error_text(&reason.into()));
+        }
+        self
+    }
+
+    /// The job failed for good: no more attempts.
+    pub fn fail(error: impl Into<BoxError>) -> Self {
+        Self(Ok(Outcome::Fail { error: error_text(&error.into()), retention: None }), PhantomData)
+    }
+}
+
+impl<J> fmt::Debug for Next<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Next").field(&self.0).finish()
+    }
+}
+
+/// The next job of a chain, with its options. See [`next()`].
+#[must_use = "give it to `then`"]
+pub struct Continuation<N, State> {
+    job: Result<NewJob>,
+    next: PhantomData<fn() -> (N, State)>,
+}
+
+/// The next job of a chain, to be given blockers, a delay or a priority.
+#[expect(clippy::needless_pass_by_value, reason = "a continuation takes its job")]
+pub fn next<N: Job>(job: N) -> Continuation<N, <N::Blockers as Blockers>::Initial> {
+    Continuation { job: new_job(&job), next: PhantomData }
+}
+
+impl<N: Job, State> Continuation<N, State> {
+    /// Not before this long from now.
+    pub fn after(self, delay: Duration) -> Self {
+        self.with(|job| {
+            job.schedule = Schedule::After(Millis::try_from(delay)?);
+            Ok(())
+        })
+    }
+
+    /// Not before this time.
+    pub fn at(self, at: Timestamp) -> Self {
+        self.with(|job| {
+            job.schedule = Schedule::At(at);
+            Ok(())
+        })
+    }
+
+    /// Higher runs first.
+    pub fn priority(self, priority: i8) -> Self {
+        self.with(|job| {
+            job.priority = priority;
+            Ok(())
+        })
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
+        if let Ok(job) = &mut self.job
+            && let Err(error) = change(job)
+        {
+            self.job = Err(error);
+        }
+        self
+    }
+}
+
+impl<N: Job> Continuation<N, NeedsBlockedBy> {
+    /// The chains that it waits for.
+    #[expect(clippy::needless_pass_by_value, reason = "handles are copied, and the call reads better")]
+    pub fn blocked_by(self, chains: <N::Blockers as Blockers>::Chains) -> Continuation<N, Ready> {
+        let job = self.job.map(|job| {
+            let blockers = N::Blockers::ids(&chains).into_iter().map(NewBlocker::from).collect();
+            NewJob { blockers, ..job }
+        });
+        Continuation { job, next: PhantomData }
+    }
+}
+
+impl<N: Job> Continuation<N, Ready> {
+    pub(super) fn outcome(self) -> Result<Outcome> {
+        let next = NextJob { id: JobId::new(), job: self.job? };
+        Ok(Outcome::Continue { next, create: Vec::new() })
+    }
+}
+
+/// A job type without blockers needs no more than its job.
+impl<N: Job<Blockers: Blockers<Initial = Ready>>> From<N> for Continuation<N, Ready> {
+    fn from(job: N) -> Self {
+        next(job)
+    }
+}
+
+impl<N: Job, State> fmt::Debug for Continuation<N, State> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Continuation").field("job_type", &N::NAME).finish_non_exhaustive()
+    }
+}
+
+pub(super) fn complete<T: serde::Serialize>(output: &T) -> Result<Outcome> {
+    Ok(Outcome::Complete { output: Payload::encode(output)?, retention: None, create: Vec::new() })
+}
+
+/// An error with its causes.
+pub(super) fn error_text(error: &BoxError) -> ErrorText {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    ErrorText::new(text)
+}

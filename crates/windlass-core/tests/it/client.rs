@@ -1,0 +1,222 @@
+//! The client on the memory store.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use windlass_core::command::{Acquire, Acquired, CancelMode, Outcome, Quota, Settle, Settlement};
+use windlass_core::{
+    Client, Entry, ErrorKind, ErrorText, Event, Hint, InProcessNotifier, Job, KeyHold, ManualClock,
+    MemoryStore, Millis, Notifier, Observer, Payload, RequestId, Signal, Status, Store, Topic, Transactional,
+    TypeName, WorkerId,
+};
+
+#[derive(Serialize, Deserialize)]
+struct Mail {
+    to: String,
+}
+
+impl Job for Mail {
+    const NAME: &'static str = "mail";
+    type Output = u32;
+    type Next = ();
+    type Blockers = ();
+}
+
+impl Entry for Mail {}
+
+#[derive(Serialize, Deserialize)]
+struct Report;
+
+impl Job for Report {
+    const NAME: &'static str = "report";
+    type Output = String;
+    type Next = ();
+    type Blockers = (Mail, Mail);
+}
+
+impl Entry for Report {}
+
+#[derive(Clone, Debug, Default)]
+struct Seen(Arc<Mutex<Vec<Event>>>);
+
+impl Observer for Seen {
+    fn observe(&self, event: &Event) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+fn mail() -> Mail {
+    Mail { to: "ada".into() }
+}
+
+fn client() -> Client<MemoryStore> {
+    Client::new(MemoryStore::new())
+}
+
+/// Works one job of this type off.
+async fn work(client: &Client<MemoryStore>, job_type: &str, outcome: Outcome) -> Acquired {
+    let acquired = acquire(client, job_type).await;
+    let settlement = Settlement { job: acquired.job.id, fence: acquired.job.fence, outcome };
+    client.store().settle(Settle { settlements: vec![settlement] }).await.unwrap();
+    acquired
+}
+
+async fn acquire(client: &Client<MemoryStore>, job_type: &str) -> Acquired {
+    let quota = Quota { job_type: TypeName::new(job_type).unwrap(), max: 1, lease: Millis::from_secs(60) };
+    let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
+    client.store().acquire(acquire).await.unwrap().jobs.pop().expect("a job is due")
+}
+
+fn complete<T: Serialize>(output: T) -> Outcome {
+    Outcome::Complete { output: Payload::encode(&output).unwrap(), retention: None, create: Vec::new() }
+}
+
+#[tokio::test]
+async fn a_chain_started_in_a_transaction_exists_when_it_commits() {
+    let client = client();
+    let mut tx = client.begin().await.unwrap();
+    let lost = tx.start(mail()).await.unwrap();
+    tx.rollback().await.unwrap();
+    let mut tx = client.begin().await.unwrap();
+    let chain = tx.start(mail()).await.unwrap();
+    assert!(client.chain(chain).await.unwrap().is_none(), "not before the commit");
+    tx.commit().await.unwrap();
+    assert!(client.chain(lost).await.unwrap().is_none());
+    assert_eq!(client.chain(chain).await.unwrap().unwrap().status(), Status::Pending);
+}
+
+#[tokio::test]
+async fn a_wait_gives_the_typed_output_or_the_failure() {
+    let client = client();
+    let (good, bad) = (client.start(mail()).await.unwrap(), client.start(mail()).await.unwrap());
+    assert_eq!(client.output(good).await.unwrap(), None);
+    work(&client, "mail", complete(7)).await;
+    work(&client, "mail", Outcome::Fail { error: ErrorText::new("no such box"), retention: None }).await;
+    assert_eq!(client.wait(good).await.unwrap(), 7);
+    let error = client.wait(bad).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ChainFailed);
+    assert_eq!(error.job_error(), Some(&ErrorText::new("no such box")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_needs_no_notification_and_ends_in_time() {
+    let client = client();
+    let chain = client.start(mail()).await.unwrap();
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.wait(chain).timeout(Duration::from_secs(60)).await }
+    });
+    tokio::task::yield_now().await;
+    // Settled behind the client's back: nobody is told.
+    work(&client, "mail", complete(7)).await;
+    assert_eq!(waiting.await.unwrap().unwrap(), 7);
+
+    let open = client.start(mail()).await.unwrap();
+    let error = client.wait(open).timeout(Duration::from_secs(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(client.chain(open).await.unwrap().unwrap().status(), Status::Pending);
+}
+
+#[tokio::test]
+async fn concurrent_starts_share_writes() {
+    let client = client();
+    let before = client.store().counters().round_trips;
+    let starts: Vec<_> = (0..500)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.start(mail()).await.unwrap() })
+        })
+        .collect();
+    for start in starts {
+        start.await.unwrap();
+    }
+    let writes = client.store().counters().round_trips - before;
+    assert!(writes < 50, "{writes} writes for 500 starts");
+}
+
+#[tokio::test]
+async fn a_held_key_gives_the_existing_chain() {
+    let client = client();
+    let first = client.start(mail()).key("order-1").hold(KeyHold::Completed).await.unwrap();
+    let second = client.start(mail()).key("order-1").await.unwrap();
+    assert!(first.is_new() && !second.is_new());
+    assert_eq!(first, second);
+    let error = client.start(mail()).hold(KeyHold::Any).await.unwrap_err();
+    assert!(error.to_string().contains("call `.key(…)` first"), "{error}");
+    let error = client.start(mail()).key("").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn blockers_are_given_at_the_start() {
+    let client = client();
+    let mails = client.start_many([mail(), mail()]).await.unwrap();
+    let report = client.start(Report).blocked_by((mails[0], mails[1])).await.unwrap();
+    assert_eq!(client.chain(report).await.unwrap().unwrap().status(), Status::Blocked);
+    work(&client, "mail", complete(1)).await;
+    work(&client, "mail", complete(2)).await;
+    let acquired = acquire(&client, "report").await;
+    let outputs: Vec<u32> =
+        acquired.blockers.iter().map(|blocker| blocker.output.as_ref().unwrap().decode().unwrap()).collect();
+    assert_eq!(outputs, [1, 2]);
+}
+
+#[tokio::test]
+async fn nothing_is_announced_before_the_commit_or_after_a_rollback() {
+    let (seen, notifier) = (Seen::default(), InProcessNotifier::new());
+    let store = MemoryStore::with_clock(Arc::new(ManualClock::default()));
+    let client = Client::builder(store).notifier(notifier.clone()).observer(seen.clone()).build();
+    let mut hints = notifier.subscribe(vec![Topic::Scheduled(TypeName::new("mail").unwrap())]).await.unwrap();
+
+    let mut tx = client.begin().await.unwrap();
+    tx.start(mail()).await.unwrap();
+    tx.savepoint().await.unwrap();
+    tx.start_many([mail(), mail()]).await.unwrap();
+    tx.rollback_to().await.unwrap();
+    assert!(hints.try_next().is_none() && seen.0.lock().unwrap().is_empty());
+    tx.commit().await.unwrap();
+    assert!(matches!(hints.try_next(), Some(Signal::Hint(Hint::Scheduled { count: 1, .. }))));
+    assert_eq!(seen.0.lock().unwrap().len(), 2, "one chain and its job");
+
+    let mut tx = client.begin().await.unwrap();
+    tx.start(mail()).await.unwrap();
+    drop(tx);
+    assert!(hints.try_next().is_none());
+    assert_eq!(seen.0.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn somebody_elses_transaction_is_announced_after_its_commit() {
+    let notifier = InProcessNotifier::new();
+    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
+    let mut hints = notifier.subscribe(vec![Topic::Scheduled(TypeName::new("mail").unwrap())]).await.unwrap();
+    let mut tx = client.store().begin().await.unwrap();
+    let mut inside = client.in_tx(&mut tx);
+    let chain = inside.start(mail()).await.unwrap();
+    let announcements = inside.announcements();
+    assert!(hints.try_next().is_none());
+    client.announce_after(announcements, client.store().commit(tx)).await.unwrap();
+    assert!(hints.try_next().is_some());
+    assert!(client.chain(chain).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_chain_of_another_type_is_not_decoded() {
+    let client = client();
+    let mail = client.start(mail()).await.unwrap();
+    let wrong = windlass_core::Chain::<Report>::from_id(mail.id());
+    let error = client.output(wrong).await.unwrap_err();
+    assert!(error.to_string().contains("is of type `mail`, and `report` was expected"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_of_any_store_cancels_and_retries() {
+    let client: Client<dyn Store> = Client::new(Arc::new(MemoryStore::new()) as Arc<dyn Store>);
+    let chain = client.start(mail()).await.unwrap();
+    client.cancel(chain, CancelMode::UnlessRunning).await.unwrap();
+    let error = client.wait(chain).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ChainCancelled);
+    client.retry(chain).await.unwrap();
+    assert_eq!(client.chain(chain).await.unwrap().unwrap().status(), Status::Pending);
+}

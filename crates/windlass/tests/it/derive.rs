@@ -1,0 +1,93 @@
+//! `#[derive(Job)]` on the whole: names, options, continuations and blockers; a program as users write it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use windlass::{
+    BoxError, Client, Ctx, Fallible, Job, JobGraph, JobOptions, MemoryStore, Next, OnBlockerFailure, Rest,
+    Worker,
+};
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, then(SendWelcome), output = String)]
+struct ProvisionAccount {
+    user: i64,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(name = "welcome", alias("send-welcome", "greet"), output = String, max_attempts = 5, priority = -1)]
+struct SendWelcome {
+    account: String,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, options = quick(), max_attempts = 2, output = f64)]
+enum Price {
+    Gold,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, blocked_by(Price, Fallible<Price>, Rest<ProvisionAccount>))]
+struct Report;
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, blocked_by(Vec<Price>), output = f64)]
+struct Total;
+
+fn quick() -> JobOptions {
+    JobOptions {
+        lease: Duration::from_secs(5),
+        on_blocker_failure: OnBlockerFailure::Fail,
+        ..JobOptions::default()
+    }
+}
+
+#[test]
+fn what_is_declared_is_what_the_type_says() {
+    assert_eq!(ProvisionAccount::NAME, "provision-account");
+    assert_eq!((SendWelcome::NAME, SendWelcome::ALIASES), ("welcome", ["send-welcome", "greet"].as_slice()));
+    assert_eq!((SendWelcome::options().max_attempts, SendWelcome::options().priority), (Some(5), -1));
+    assert_eq!(Price::options(), JobOptions { max_attempts: Some(2), ..quick() });
+    let mut jobs = JobGraph::new();
+    jobs.add::<ProvisionAccount>().unwrap();
+    jobs.add::<Report>().unwrap();
+    jobs.add::<Total>().unwrap();
+    assert_eq!(
+        jobs.to_string(),
+        "provision-account -> welcome\n\
+         report (waits for price, price, provision-account…)\n\
+         total (waits for price…)\n"
+    );
+}
+
+async fn provision(job: Ctx<ProvisionAccount>) -> Result<Next<ProvisionAccount>, BoxError> {
+    Ok(Next::then(SendWelcome { account: format!("acc-{}", job.input().user) }))
+}
+
+async fn welcome(job: Ctx<SendWelcome>) -> Result<String, BoxError> {
+    Ok(format!("welcome, {}", job.input().account))
+}
+
+async fn price(_: Ctx<Price>) -> Result<f64, BoxError> {
+    Ok(1.5)
+}
+
+async fn total(job: Ctx<Total>) -> Result<f64, BoxError> {
+    Ok(job.blockers().iter().sum())
+}
+
+#[tokio::test]
+async fn a_program_as_users_write_it() {
+    let client = Client::new(MemoryStore::new());
+    let worker =
+        Worker::new(&client).concurrency(4).handle(provision).handle(welcome).handle(price).handle(total);
+    let worker = worker.start().await.unwrap();
+    let mut tx = client.begin().await.unwrap();
+    let chain = tx.start(ProvisionAccount { user: 7 }).await.unwrap();
+    tx.commit().await.unwrap();
+    let prices = client.start_many([Price::Gold, Price::Gold]).await.unwrap();
+    let total = client.start(Total).blocked_by(prices).await.unwrap();
+    assert_eq!(client.wait(chain).await.unwrap(), "welcome, acc-7");
+    assert_eq!(client.wait(total).await.unwrap(), 3.0);
+    worker.stop(Duration::from_secs(10)).await;
+}
