@@ -39,6 +39,23 @@ mod tests {
         ("CL", 1),
     ];
 
+    /// The defects of the sources that a store can have: each has a case. The others are those of workers, clients,
+    /// notifiers, dashboards and providers.
+    const STORE_DEFECTS: &[(&str, &[u32])] = &[
+        ("A8", &[1, 2, 3, 4, 5, 7, 11, 12, 16, 17]),
+        ("B4", &[1, 2, 6, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 27, 28, 29, 30, 31, 32]),
+    ];
+
+    #[test]
+    fn every_store_defect_of_the_sources_has_a_case() {
+        let sources: HashSet<_> = all().iter().flat_map(|(.., sources)| sources.iter().copied()).collect();
+        let defects = STORE_DEFECTS
+            .iter()
+            .flat_map(|(part, numbers)| numbers.iter().map(move |n| format!("{part}.{n}")));
+        let missing: Vec<_> = defects.filter(|defect| !sources.contains(defect.as_str())).collect();
+        assert!(missing.is_empty(), "no case: {missing:?}");
+    }
+
     fn source_ids() -> Vec<String> {
         let store = STORE_GROUPS
             .iter()

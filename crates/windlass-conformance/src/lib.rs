@@ -1,7 +1,7 @@
 //! The contracts of Windlass as cases, so that anyone can check a store of their own.
 //!
-//! A [`Case`] is one sentence of a contract and the code that tries it. An adapter writes a [`Fixture`], which opens
-//! a fresh [`Subject`] for each case, and a `tests/conformance.rs` with `harness = false`:
+//! A [`Case`] is one sentence of a contract and the code that tries it. An adapter writes a [`Fixture`],
+//! which opens a fresh [`Subject`] for each case, and a `tests/conformance.rs` with `harness = false`:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -34,12 +34,24 @@
 //! }
 //! ```
 //!
+//! with these lines in its `Cargo.toml`:
+//!
+//! ```toml
+//! [[test]]
+//! name = "conformance"
+//! harness = false
+//! ```
+//!
+//! The strongest check is [`random`]: the same random commands for the store and for the model, whose replies
+//! must agree. A store that wraps another writes its methods with `windlass_core::for_each_command!`.
+//!
 //! [`run`] gives a [`Report`] instead, for those who want to look at it.
 //!
 //! Notifiers have cases of their own: see [`NotifierFixture`] and [`notifier_main`].
 //!
-//! A case that needs a [`Capability`](windlass_core::Capability) that the store lacks is skipped, and says so.
-//! [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its reason.
+//! A case that needs a [`Capability`](windlass_core::Capability) that the store lacks is skipped, and says
+//! so. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its
+//! reason.
 
 mod case;
 mod cases;

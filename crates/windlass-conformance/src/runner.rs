@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Builder;
+use windlass_core::Capability;
 
 use crate::case::{Case, cases};
 use crate::fixture::Fixture;
+use crate::subject::Subject;
 
 /// How long a case may take.
 pub const CASE_LIMIT: Duration = Duration::from_secs(30);
@@ -132,9 +134,13 @@ async fn run_these(fixture: &dyn Fixture, cases: Vec<Case>) -> Report {
 }
 
 async fn verdict(fixture: &dyn Fixture, case: Case) -> Verdict {
-    match missing(fixture, case) {
-        Some(missing) => Verdict::Skipped(missing),
-        None => judge(case.id, (case.run)(fixture.open().await)).await,
+    if let Some(missing) = missing(fixture, case) {
+        return Verdict::Skipped(missing);
+    }
+    let subject = fixture.open().await;
+    match mistake(fixture, &subject) {
+        Some(mistake) => Verdict::Failed(mistake),
+        None => judge(case.id, (case.run)(subject)).await,
     }
 }
 
@@ -152,6 +158,21 @@ pub(crate) async fn judge(id: &str, case: impl Future<Output = ()> + Send + 'sta
             Verdict::Failed(format!("{id} did not end within {CASE_LIMIT:?}"))
         }
     }
+}
+
+/// What is wrong with the wiring: a fixture that claims less than the store can would skip cases unnoticed.
+fn mistake(fixture: &dyn Fixture, subject: &Subject) -> Option<String> {
+    let (claimed, says) = (fixture.capabilities(), subject.store.capabilities());
+    if claimed != says {
+        return Some(format!(
+            "the fixture claims {claimed:?}, and the store says {says:?}: make them the same"
+        ));
+    }
+    let wired = subject.transactions.is_some();
+    (says.has(Capability::Transactions) && !wired).then(|| {
+        "the store has transactions and the subject has none: add them by `Subject::with_transactions`"
+            .to_owned()
+    })
 }
 
 fn missing(fixture: &dyn Fixture, case: Case) -> Option<String> {

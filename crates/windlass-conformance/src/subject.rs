@@ -262,7 +262,7 @@ impl Subject {
     /// Begins a transaction.
     pub async fn begin(&self) -> Box<dyn ErasedTx> {
         let transactions =
-            self.transactions.as_ref().expect("the case needs transactions, and the fixture has them");
+            self.transactions.as_ref().expect("the runner has checked that the subject has transactions");
         transactions.begin().await.expect("a transaction begins")
     }
 }

@@ -3,11 +3,13 @@
 mod announce;
 mod batch;
 mod start;
+mod telling;
 mod transaction;
 mod wait;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use announce::Announcements;
 pub(crate) use start::new_job;
@@ -23,12 +25,15 @@ use crate::command::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
 use crate::job::{Blockers, Entry, Job, decode_output};
-use crate::limit::BATCH_MAX_ITEMS;
 use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{NoObserver, Observer};
 use crate::record::{ChainRecord, JobRecord};
 use crate::store::{BoxFuture, Store, Transactional};
-pub(crate) use batch::Batcher;
+pub(crate) use batch::{Batcher, fitting};
+pub(crate) use telling::Teller;
+
+/// How often a creation is repeated whose reply was lost.
+const CREATE_REPEATS: u32 = 3;
 
 /// Starts chains, waits for them, looks at them and changes them. Cheap to clone; clones share everything.
 ///
@@ -39,8 +44,7 @@ pub struct Client<S: ?Sized> {
 
 pub(crate) struct Shared<S: ?Sized> {
     creates: Batcher<NewChain, Created>,
-    pub(crate) notifier: Arc<dyn Notifier>,
-    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) teller: Arc<Teller>,
     pub(crate) store: Arc<S>,
 }
 
@@ -81,12 +85,11 @@ impl<S: Store + ?Sized> Client<S> {
         &self,
         jobs: impl IntoIterator<Item = J> + Send,
     ) -> Result<Vec<Chain<J>>> {
-        let chains = start::chains(jobs)?;
-        let mut started = Vec::with_capacity(chains.len());
-        let mut left = chains.into_iter().peekable();
-        while left.peek().is_some() {
-            let chains: Vec<_> = left.by_ref().take(BATCH_MAX_ITEMS).collect();
-            for created in self.create(chains).await? {
+        let mut left = start::chains(jobs)?;
+        let mut started = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let rest = left.split_off(fitting(left.iter().map(|new| new.job.size())));
+            for created in self.create(std::mem::replace(&mut left, rest)).await? {
                 started.push(start::handle(created)?);
             }
         }
@@ -95,11 +98,7 @@ impl<S: Store + ?Sized> Client<S> {
 
     /// Creates chains with one command, and announces them.
     pub async fn create(&self, chains: Vec<NewChain>) -> Result<Vec<Created>> {
-        let reply = self.store().create(Create { chains: chains.clone() }).await?;
-        let mut announcements = Announcements::default();
-        chains.iter().zip(&reply.chains).for_each(|(new, created)| announcements.created(new, created));
-        announcements.send(&self.shared).await;
-        Ok(reply.chains)
+        create(&*self.shared.store, &self.shared.teller, chains).await
     }
 
     /// Waits for what a chain gives.
@@ -144,7 +143,7 @@ impl<S: Store + ?Sized> Client<S> {
         let mut announcements = Announcements::default();
         reply.chains.iter().for_each(|cancelled| announcements.cancelled(*cancelled));
         announcements.ripple(&reply.ripple);
-        announcements.send(&self.shared).await;
+        announcements.send(&self.shared.teller);
         Ok(reply.chains.first().copied().unwrap_or(Cancelled::NotFound))
     }
 
@@ -153,7 +152,7 @@ impl<S: Store + ?Sized> Client<S> {
         let reply = self.store().trigger(Trigger { jobs }).await?;
         let mut announcements = Announcements::default();
         announcements.triggered(&reply);
-        announcements.send(&self.shared).await;
+        announcements.send(&self.shared.teller);
         Ok(reply)
     }
 
@@ -164,7 +163,7 @@ impl<S: Store + ?Sized> Client<S> {
         let mut reply = self.store().retry(Retry { chains: vec![target] }).await?;
         let mut announcements = Announcements::default();
         reply.chains.iter().for_each(|retried| announcements.retried(retried));
-        announcements.send(&self.shared).await;
+        announcements.send(&self.shared.teller);
         Ok(reply.chains.pop().unwrap_or(Retried::NotFound))
     }
 
@@ -174,7 +173,7 @@ impl<S: Store + ?Sized> Client<S> {
         let reply = self.store().delete(Delete { chains, cascade }).await?;
         let mut announcements = Announcements::default();
         announcements.deleted(&reply);
-        announcements.send(&self.shared).await;
+        announcements.send(&self.shared.teller);
         Ok(reply)
     }
 }
@@ -210,25 +209,46 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
     #[must_use]
     pub fn build(self) -> Client<S> {
         let Self { store, notifier, observer } = self;
-        let creating = Arc::clone(&store);
-        let creates = Batcher::new(BATCH_MAX_ITEMS, move |chains| -> BoxFuture<'static, _> {
-            let store = Arc::clone(&creating);
-            Box::pin(async move { Ok(store.create(Create { chains }).await?.chains) })
-        });
-        Client { shared: Arc::new(Shared { creates, notifier, observer, store }) }
+        let teller = Teller::new(notifier, observer);
+        let (creating, telling) = (Arc::clone(&store), Arc::clone(&teller));
+        let creates = Batcher::new(
+            |new: &NewChain| new.job.size(),
+            move |chains| -> BoxFuture<'static, _> {
+                let (store, teller) = (Arc::clone(&creating), Arc::clone(&telling));
+                Box::pin(async move { create(&*store, &teller, chains).await })
+            },
+        );
+        Client { shared: Arc::new(Shared { creates, teller, store }) }
     }
 }
 
 impl<S: Store + ?Sized> Creator for &Client<S> {
     fn create_one<'a>(&'a mut self, new: NewChain) -> BoxFuture<'a, Result<Created>> {
-        Box::pin(async move {
-            let created = self.shared.creates.add(new.clone()).await?;
-            let mut announcements = Announcements::default();
-            announcements.created(&new, &created);
-            announcements.send(&self.shared).await;
-            Ok(created)
-        })
+        Box::pin(self.shared.creates.add(new))
     }
+}
+
+/// Creates chains with one command, and announces them. A reply that was lost is asked for again: the ids of
+/// the chains say which are stored already.
+async fn create<S: Store + ?Sized>(
+    store: &S,
+    teller: &Teller,
+    chains: Vec<NewChain>,
+) -> Result<Vec<Created>> {
+    let mut tries = 0;
+    let reply = loop {
+        match store.create(Create { chains: chains.clone() }).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable && tries < CREATE_REPEATS => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(50) * tries).await;
+            }
+            reply => break reply?,
+        }
+    };
+    let mut announcements = Announcements::default();
+    chains.iter().zip(&reply.chains).for_each(|(new, created)| announcements.created(new, created));
+    announcements.send(teller);
+    Ok(reply.chains)
 }
 
 impl<S: ?Sized> Clone for Client<S> {

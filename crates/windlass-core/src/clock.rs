@@ -2,8 +2,17 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::time::{Millis, Timestamp};
+
+/// So long from now; for ever is thirty years.
+pub(crate) fn far(delay: Duration) -> Instant {
+    const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    Instant::now() + delay.min(FOREVER)
+}
 
 /// Tells the time to a store that lives in this process.
 pub trait Clock: Send + Sync + fmt::Debug + 'static {

@@ -33,6 +33,7 @@ mod continuations;
 mod graph;
 mod options;
 
+use std::any::TypeId;
 use std::collections::HashSet;
 
 use serde::Serialize;
@@ -46,8 +47,9 @@ pub use options::{Backoff, JobOptions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::payload::Payload;
 
-/// How many continuations a chain's output is followed through before it counts as undeclared.
-const PATH_MAX: usize = 16;
+/// How many continuations a chain's output is followed through before it counts as undeclared. The search
+/// recurses that deep, so it is kept where no stack is in danger.
+const PATH_MAX: usize = 64;
 
 /// A job type: a serializable input with a name, an output, and what may come before and after it.
 pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
@@ -83,6 +85,11 @@ pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
 pub trait Entry: Job {}
 
 /// Says that a chain may go on from this job type to `N`.
+///
+/// Whoever implements it by hand lists `N` in [`Job::Next`] too; `#[derive(Job)]` does both. The compiler sees
+/// a type that is listed without this, but not this without the listing: such a continuation starts and runs,
+/// but the output of a chain that ended with it finds no way back, so waiting for it gives an error, and a
+/// [`JobGraph`] does not show it.
 #[diagnostic::on_unimplemented(
     message = "`{N}` is not declared as a continuation of `{Self}`",
     label = "`{Self}` does not continue with this",
@@ -94,7 +101,7 @@ pub trait Then<N: Job>: Job<Output: From<N::Output>> {}
 /// `J`'s along the shortest declared path.
 pub fn decode_output<J: Job>(last: &str, output: &Payload) -> Result<J::Output> {
     let mut search = Search { last, output, seen: HashSet::new() };
-    for depth in 0..PATH_MAX {
+    for depth in 0..=PATH_MAX {
         if let Some(found) = search.resolve::<J>(depth) {
             return found;
         }
@@ -102,8 +109,8 @@ pub fn decode_output<J: Job>(last: &str, output: &Payload) -> Result<J::Output> 
     Err(Error::new(
         ErrorKind::Invalid,
         format!(
-            "the chain ended with a job of type `{last}`, to which no declared path leads from `{}`: declare it, or \
-             give the present type that alias",
+            "the chain ended with a job of type `{last}`, to which no declared path of up to {PATH_MAX} \
+             continuations leads from `{}`: declare one, or give the present type that alias",
             J::NAME
         ),
     ))
@@ -115,15 +122,16 @@ pub fn decode_output<J: Job>(last: &str, output: &Payload) -> Result<J::Output> 
 pub struct Search<'a> {
     last: &'a str,
     output: &'a Payload,
-    /// Types that were looked behind in vain, with how far. Without it, types that continue with each other
-    /// would be searched again and again.
-    seen: HashSet<(&'static str, usize)>,
+    /// Types that were looked behind in vain, with how far. With it a search takes at most as many steps as
+    /// there are types times lengths of a path; without it, types that continue with each other would be
+    /// searched again and again.
+    seen: HashSet<(TypeId, usize)>,
 }
 
 impl Search<'_> {
     /// Looks exactly `depth` continuations ahead.
     fn resolve<J: Job>(&mut self, depth: usize) -> Option<Result<J::Output>> {
-        if !self.seen.insert((J::NAME, depth)) {
+        if !self.seen.insert((TypeId::of::<J>(), depth)) {
             return None;
         }
         if depth > 0 {

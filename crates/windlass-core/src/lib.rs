@@ -33,6 +33,7 @@ pub mod model;
 pub use chain::Chain;
 pub use client::{Announcements, Client, ClientBuilder, Creator, InTx, Start, Tx, Wait};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use command::{CancelMode, Cancelled, Target};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
 pub use job::{

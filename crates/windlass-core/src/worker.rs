@@ -8,6 +8,7 @@ mod keeper;
 mod next;
 mod run;
 mod slot;
+mod task;
 
 pub use abort::{Abort, AbortReason};
 pub use attempt::{Attempt, Ctx, Done, Prepare, Step};

@@ -1,8 +1,13 @@
+use std::collections::HashSet;
+
 use proc_macro2::TokenStream as Tokens;
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::punctuated::Punctuated;
-use syn::{DeriveInput, Error, Expr, LitInt, LitStr, Path, Result, Token, Type, parenthesized, parse_quote};
+use syn::spanned::Spanned;
+use syn::{DeriveInput, Error, Expr, Lit, LitStr, Path, Result, Token, Type, parenthesized, parse_quote};
+
+use crate::name::{check_aliases, default_name, given_name};
 
 /// What `#[job(…)]` says.
 pub(crate) struct Attribute {
@@ -14,14 +19,14 @@ pub(crate) struct Attribute {
     pub(crate) blockers: Type,
     pub(crate) root: Path,
     base: Option<Expr>,
-    max_attempts: Option<LitInt>,
+    max_attempts: Option<Expr>,
     priority: Option<Expr>,
 }
 
 impl Attribute {
     pub(crate) fn read(input: &DeriveInput) -> Result<Self> {
         let mut read = Self {
-            name: kebab_case(&input.ident.to_string()),
+            name: String::new(),
             aliases: Vec::new(),
             entry: false,
             output: parse_quote!(()),
@@ -32,31 +37,30 @@ impl Attribute {
             max_attempts: None,
             priority: None,
         };
+        let mut words = HashSet::new();
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("job")) {
-            attribute.parse_nested_meta(|meta| read.item(&meta))?;
+            attribute.parse_nested_meta(|meta| {
+                let word = meta.path.get_ident().map(ToString::to_string).ok_or_else(|| unknown(&meta))?;
+                read.item(&word, &meta)?;
+                if words.insert(word.clone()) { Ok(()) } else { Err(repeated(&word, &meta)) }
+            })?;
         }
+        if read.name.is_empty() {
+            read.name = default_name(&input.ident)?;
+        }
+        check_aliases(&read.name, &read.aliases)?;
         Ok(read)
     }
 
-    fn item(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
-        let Some(word) = meta.path.get_ident().map(ToString::to_string) else {
-            return Err(unknown(meta));
-        };
-        match word.as_str() {
-            "name" => {
-                let name: LitStr = meta.value()?.parse()?;
-                check_name(&name)?;
-                self.name = name.value();
-            }
-            "alias" => {
-                self.aliases = list(meta)?;
-                self.aliases.iter().try_for_each(check_name)?;
-            }
+    fn item(&mut self, word: &str, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        match word {
+            "name" => self.name = given_name(&meta.value()?.parse()?)?,
+            "alias" => self.aliases = list(meta)?,
             "entry" => self.entry = true,
             "output" => self.output = meta.value()?.parse()?,
             "then" => self.next = list(meta)?,
             "blocked_by" => self.blockers = blockers(&list(meta)?),
-            "max_attempts" => self.max_attempts = Some(meta.value()?.parse()?),
+            "max_attempts" => self.max_attempts = Some(attempts(meta.value()?.parse()?)?),
             "priority" => self.priority = Some(meta.value()?.parse()?),
             "options" => self.base = Some(meta.value()?.parse()?),
             "crate" => self.root = meta.value()?.parse()?,
@@ -70,7 +74,10 @@ impl Attribute {
         let root = &self.root;
         let base =
             self.base.as_ref().map_or_else(|| quote!(#root::JobOptions::default()), |base| quote!(#base));
-        let max_attempts = self.max_attempts.as_ref().map(|attempts| quote!(max_attempts: Some(#attempts),));
+        let max_attempts = self
+            .max_attempts
+            .as_ref()
+            .map(|attempts| quote!(max_attempts: ::core::option::Option::Some(#attempts),));
         let priority = self.priority.as_ref().map(|priority| quote!(priority: #priority,));
         let changed = self.base.is_some() || max_attempts.is_some() || priority.is_some();
         changed.then(|| {
@@ -91,6 +98,35 @@ fn unknown(meta: &ParseNestedMeta<'_>) -> Error {
     )
 }
 
+fn repeated(word: &str, meta: &ParseNestedMeta<'_>) -> Error {
+    let cure = match word {
+        "then" | "blocked_by" => format!("give it once, with all types: `{word}(A, B)`"),
+        "alias" => "give it once, with all names: `alias(\"a\", \"b\")`".to_owned(),
+        _ => "give it once".to_owned(),
+    };
+    meta.error(format!("`{word}` is given twice: {cure}"))
+}
+
+/// Refuses a literal zero: such a job would have failed before its first attempt.
+fn attempts(expression: Expr) -> Result<Expr> {
+    let mut inner = &expression;
+    loop {
+        inner = match inner {
+            Expr::Group(group) => &group.expr,
+            Expr::Paren(paren) => &paren.expr,
+            _ => break,
+        };
+    }
+    let is_zero = matches!(inner, Expr::Lit(literal)
+        if matches!(&literal.lit, Lit::Int(number) if number.base10_digits() == "0"));
+    if is_zero {
+        let message =
+            "a job has at least one attempt: give 1 or more, or leave `max_attempts` out for no limit";
+        return Err(Error::new(expression.span(), message));
+    }
+    Ok(expression)
+}
+
 /// A list in parentheses.
 fn list<T: syn::parse::Parse>(meta: &ParseNestedMeta<'_>) -> Result<Vec<T>> {
     let content;
@@ -105,25 +141,4 @@ fn blockers(types: &[Type]) -> Type {
         [only] if is_list(only) => only.clone(),
         _ => parse_quote!((#(#types,)*)),
     }
-}
-
-/// What the contract asks of a name, at compile time.
-fn check_name(name: &LitStr) -> Result<()> {
-    let text = name.value();
-    if text.is_empty() || text.len() > 200 || text.contains(char::is_control) {
-        return Err(Error::new(name.span(), "a name is 1 to 200 bytes without control characters"));
-    }
-    Ok(())
-}
-
-/// `SendWelcome` as `send-welcome`.
-fn kebab_case(name: &str) -> String {
-    let mut kebab = String::new();
-    for (index, char) in name.char_indices() {
-        if char.is_uppercase() && index > 0 {
-            kebab.push('-');
-        }
-        kebab.extend(char.to_lowercase());
-    }
-    kebab
 }

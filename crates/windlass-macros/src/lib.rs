@@ -1,15 +1,17 @@
 //! `#[derive(Job)]` for Windlass. Use it through the `windlass` crate.
 
 mod attribute;
+mod name;
 
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
 use quote::quote;
-use syn::{DeriveInput, parse_macro_input};
+use syn::spanned::Spanned;
+use syn::{Data, DeriveInput, Error, parse_macro_input};
 
 use attribute::Attribute;
 
-/// Makes a job type of a serializable struct or enum.
+/// Makes a job type of a serializable struct or enum without parameters.
 ///
 /// ```ignore
 /// #[derive(Serialize, Deserialize, Job)]
@@ -19,15 +21,17 @@ use attribute::Attribute;
 ///
 /// | in `#[job(…)]` | means |
 /// |---|---|
-/// | `name = "…"` | the stored name; the type's name in kebab-case unless given |
+/// | `name = "…"` | the stored name; the type's name in kebab-case unless given: `HTTPFetch` is `http-fetch` |
 /// | `alias("…", …)` | former names |
 /// | `entry` | it may start a chain |
 /// | `output = T` | what a chain that ends with it gives; `()` unless given |
 /// | `then(A, B)` | its declared continuations |
 /// | `blocked_by(A, B)` | the chains it waits for; `blocked_by(Vec<A>)` for a list, `blocked_by(A, Rest<B>)` for both |
-/// | `max_attempts = 5`, `priority = 1` | as in `JobOptions` |
+/// | `max_attempts = 5`, `priority = 1` | as in `JobOptions`; any expression |
 /// | `options = expression` | a `JobOptions` to start from |
 /// | `crate = path` | where windlass is, if not at `::windlass` |
+///
+/// Each of these is given once.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -35,14 +39,15 @@ pub fn derive_job(input: TokenStream) -> TokenStream {
 }
 
 fn expand(input: &DeriveInput) -> syn::Result<Tokens> {
+    check_shape(input)?;
     let attribute = Attribute::read(input)?;
     let Attribute { name, aliases, entry, output, next, blockers, root, .. } = &attribute;
     let job = &input.ident;
     let options = attribute.options();
-    let (generics, arguments, bounds) = input.generics.split_for_impl();
-    let entry = entry.then(|| quote!(impl #generics #root::Entry for #job #arguments #bounds {}));
+    let bounds = &input.generics.where_clause;
+    let entry = entry.then(|| quote!(impl #root::Entry for #job #bounds {}));
     Ok(quote! {
-        impl #generics #root::Job for #job #arguments #bounds {
+        impl #root::Job for #job #bounds {
             const NAME: &'static str = #name;
             const ALIASES: &'static [&'static str] = &[#(#aliases),*];
             type Output = #output;
@@ -51,6 +56,20 @@ fn expand(input: &DeriveInput) -> syn::Result<Tokens> {
             #options
         }
         #entry
-        #(impl #generics #root::Then<#next> for #job #arguments #bounds {})*
+        #(impl #root::Then<#next> for #job #bounds {})*
     })
+}
+
+/// Refuses what cannot be a job type, with the reason, before the compiler gives another.
+fn check_shape(input: &DeriveInput) -> syn::Result<()> {
+    if let Data::Union(data) = &input.data {
+        let message = "a union cannot be a job type: its content cannot be stored; use a struct or an enum";
+        return Err(Error::new(data.union_token.span(), message));
+    }
+    if !input.generics.params.is_empty() {
+        let message = "a job type has no parameters: all its instances would be stored under one name; derive \
+                       `Job` for a type of its own for each instance";
+        return Err(Error::new(input.generics.params.span(), message));
+    }
+    Ok(())
 }

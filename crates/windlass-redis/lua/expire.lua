@@ -57,7 +57,7 @@ local entry = due(leaving())
 while entry do
   local of = must(chain(id_of(entry)), 'chain ' .. id_of(entry))
   if read('ZCARD', name('jobs', of.id)) + 1 > left then
-    trim(of, math.max(left - 1, 0))
+    trim(of, left)
     break
   end
   replies[#replies + 1] = { chain = of.id, chain_type = of.chain_type, closed_as = of.closed_as }

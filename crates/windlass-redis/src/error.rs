@@ -23,7 +23,13 @@ pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     )
 }
 
+/// Whether a script was stopped because the user may not do something in it. Redis 7.0 has no code of its own for that.
+fn is_forbidden_in_script(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.starts_with("The user executing the script"))
+}
+
 fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
+    let forbidden = (ErrorKind::Unavailable, "allow this user scripts and the keys `{windlass:*`");
     match (error.kind(), error.code()) {
         (DriverKind::Server(ServerErrorKind::BusyLoading), _) => {
             (ErrorKind::Unavailable, "it loads its data; try again")
@@ -31,9 +37,8 @@ fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
         (DriverKind::Server(ServerErrorKind::ReadOnly), _) => {
             (ErrorKind::Unavailable, "it is a replica; connect to the primary")
         }
-        (DriverKind::Server(ServerErrorKind::NoPerm), _) | (DriverKind::AuthenticationFailed, _) => {
-            (ErrorKind::Unavailable, "allow this user scripts and the keys `{windlass:*`")
-        }
+        (DriverKind::Server(ServerErrorKind::NoPerm), _) | (DriverKind::AuthenticationFailed, _) => forbidden,
+        (DriverKind::Server(ServerErrorKind::ResponseError), _) if is_forbidden_in_script(error) => forbidden,
         (_, Some("OOM")) => (ErrorKind::Unavailable, "it is out of memory; raise `maxmemory` or expire more"),
         (_, Some("BUSY")) => (ErrorKind::Busy, "a script of somebody's runs for too long; try again"),
         (_, Some("WRONGTYPE")) => (

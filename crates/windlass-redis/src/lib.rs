@@ -13,7 +13,8 @@
 //!
 //! Every command is one call of one script, whatever the number of its items; Redis runs scripts one after the other.
 //! A script decides everything first and writes last, so that a command happens whole or not at all: one that is
-//! stopped by something unexpected, such as a key that somebody else has overwritten, has written nothing. Time is the
+//! stopped by something unexpected, such as a key that somebody else has overwritten or a command that the user may not
+//! use, has written nothing. Time is the
 //! server's, read once for each command. Only [`erase`](windlass_core::Store::erase) is several calls; nobody should use
 //! the namespace meanwhile.
 //!
@@ -52,7 +53,8 @@
 //!   fences. What is then read is an earlier state, consistent in itself, because replicas get each script's writes as one.
 //! - The server must not evict: use `maxmemory-policy noeviction`. Under another policy it may remove jobs when its memory is
 //!   full.
-//! - Scripts need Redis 7.0 or later, or a Valkey that does what it does; they are tested on Redis 7.0.
+//! - Scripts need Redis 7.0 or later, or a Valkey that does what it does; they are tested on Redis 7.0. An older server is
+//!   refused as the store is opened.
 //!
 //! # Limits
 //!

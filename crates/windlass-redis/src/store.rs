@@ -28,6 +28,9 @@ pub const CAPABILITIES: Capabilities =
 /// The longest namespace, in bytes.
 pub const NAMESPACE_MAX_BYTES: usize = 64;
 
+/// The oldest Redis that runs the scripts, by the first number of its version.
+const REDIS_MINIMUM_MAJOR: u32 = 7;
+
 /// How many keys a step of [`erase`](Store::erase) looks at.
 const ERASE_STEP: usize = 1_000;
 
@@ -106,6 +109,7 @@ impl RedisStore {
     pub async fn with_connection(connection: impl Into<Connection>, options: Options) -> Result<Self> {
         let tag = tag(&options.namespace)?;
         let mut connection = connection.into();
+        check_version(&mut connection).await?;
         let durability = find_durability(&mut connection).await?;
         Ok(Self {
             connection: RwLock::new(Some(connection)),
@@ -113,7 +117,7 @@ impl RedisStore {
             tag,
             clock: options.clock,
             durability,
-            round_trips: AtomicU64::new(1),
+            round_trips: AtomicU64::new(2),
             commits: AtomicU64::new(0),
         })
     }
@@ -269,6 +273,32 @@ fn tag(namespace: &str) -> Result<String> {
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(format!("{{windlass:{namespace}}}"))
+}
+
+/// Refuses a server that is too old for the scripts.
+async fn check_version(connection: &mut Connection) -> Result<()> {
+    let info: String = match redis::cmd("INFO").arg("server").query_async(connection).await {
+        Ok(info) => info,
+        // Who may not look goes on, and is told by the scripts.
+        Err(error) if is_forbidden(&error) => return Ok(()),
+        Err(error) => return Err(from_driver(error)),
+    };
+    // Every Valkey is younger than that.
+    if info.lines().any(|line| line.starts_with("valkey_version:")) {
+        return Ok(());
+    }
+    let Some(version) = info.lines().find_map(|line| line.strip_prefix("redis_version:")) else {
+        return Ok(());
+    };
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    if major.is_some_and(|major| major < REDIS_MINIMUM_MAJOR) {
+        let message = format!(
+            "the server is Redis {version}, and the scripts need {REDIS_MINIMUM_MAJOR}.0 or later: upgrade it, or \
+             use a Valkey server"
+        );
+        return Err(Error::new(ErrorKind::Incompatible, message));
+    }
+    Ok(())
 }
 
 /// How safe a write is that the server acknowledged, as it is set up now.

@@ -1,7 +1,7 @@
 -- The jobs that the end of these chains concerns, and of the chains that an earlier command left off at; and if a job
 -- would fail with its blocker, those that its chain's end concerns, and so on. They come in the order in which they are
 -- to be resolved. Each step of the recursion goes from one dependent to the next by an index, so that the work is bounded
--- by the limit and not by the number of dependents.
+-- by the limit and not by the number of dependents. A row without a job says that the chain has no more of them.
 -- ?1: [[chain, whether it completes], ...]; ?2: now; ?3: the most chains left off at; ?4: the most dependents
 with recursive
   closing (at, chain_seq, chain, completed) as (
@@ -63,7 +63,7 @@ with recursive
     limit ?4
   )
 select
-  dependent.chain as awaited,
+  dependent.chain as awaited, dependent.completed,
   job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.due_at, job.attempt,
   job.max_attempts, job.fence, job.version, job.worker, job.lease_until, job.cancel_requested, job.waits,
   job.blockers, job.on_blocker_failure, job.started_at, job.error

@@ -18,8 +18,8 @@ pub(crate) async fn log_ahead(
     statements: &Statements,
     busy_timeout: Duration,
 ) -> Result<()> {
-    let counted = Counted::default();
-    let mut session = Session::new(connection, statements, &counted);
+    let (counted, mut failed) = (Counted::default(), false);
+    let mut session = Session::new(connection, statements, &counted, &mut failed);
     let began_at = Instant::now();
     loop {
         let error = match session.run_all("pragma journal_mode = wal".to_owned()).await {
@@ -40,8 +40,8 @@ pub(crate) async fn migrate(
     prefix: &str,
     clock: &dyn Clock,
 ) -> Result<()> {
-    let counted = Counted::default();
-    let mut write = Write::begin(connection, statements, &counted).await?;
+    let (counted, mut failed) = (Counted::default(), false);
+    let mut write = Write::begin(connection, statements, &counted, &mut failed).await?;
     let mut session = write.session();
     session.run(&statements.make_migration, Vec::new()).await?;
     let rows = session.rows(&statements.latest_migration, Vec::new()).await?;

@@ -75,6 +75,7 @@ async fn each_statement_goes_by_the_index_made_for_it() {
     check("load_dependents", "windlass_job_rippling");
     check("leaving_chains", "windlass_job_leaving (leaves_at<?)");
     check("trimmed_jobs", "windlass_job_trimming (trim_at<?)");
+    check("trimmed_jobs", "windlass_job_chain (chain=? AND position=?)");
     check("more_to_expire", "windlass_job_leaving (leaves_at<?)");
 }
 

@@ -24,7 +24,8 @@ impl Working {
         let mut row = ChainRow::clone(self.chain(chain)?);
         let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
         row.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
-        row.rippling = self.more_waiting || self.next_waiting(chain, closed_as).is_some();
+        row.rippling =
+            !self.has_all_waiting(&row, closed_as) || self.next_waiting(chain, closed_as).is_some();
         if row.rippling {
             self.rippling.extend(ripple_place(&row));
         }
@@ -56,14 +57,13 @@ impl Working {
                 self.ripple_left -= 1;
                 self.resolve(job, chain, closed.closed_as, ripple);
             }
-            if self.more_waiting {
+            let Some(row) = self.chain(chain).cloned() else { return };
+            if !self.has_all_waiting(&row, closed.closed_as) {
                 // It may have more dependents than were loaded: its mark stays.
                 return;
             }
             self.rippling.remove(&place);
-            if let Some(row) = self.chain(chain).filter(|row| row.rippling) {
-                self.put_chain(ChainRow { rippling: false, ..row.clone() });
-            }
+            self.put_chain(ChainRow { rippling: false, ..row });
         }
     }
 

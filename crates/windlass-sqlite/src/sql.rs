@@ -113,21 +113,25 @@ pub(crate) struct Session<'c> {
     connection: &'c mut SqliteConnection,
     pub(crate) statements: &'c Statements,
     counted: &'c Counted,
+    failed: &'c mut bool,
 }
 
 impl<'c> Session<'c> {
+    /// `failed` is set when the driver reports an error.
     pub(crate) const fn new(
         connection: &'c mut SqliteConnection,
         statements: &'c Statements,
         counted: &'c Counted,
+        failed: &'c mut bool,
     ) -> Self {
-        Self { connection, statements, counted }
+        Self { connection, statements, counted, failed }
     }
 
     /// Runs a statement and gives its rows.
     pub(crate) async fn rows(&mut self, statement: &Arc<str>, values: Vec<Value>) -> Result<Vec<Row>> {
         let query = bind(sqlx::query(AssertSqlSafe(Arc::clone(statement))), values);
-        let rows: Vec<SqliteRow> = query.fetch_all(&mut *self.connection).await.map_err(from_driver)?;
+        let rows = query.fetch_all(&mut *self.connection).await;
+        let rows: Vec<SqliteRow> = self.checked(rows)?;
         self.counted.round_trips.fetch_add(1, Ordering::Relaxed);
         Ok(rows.into_iter().map(Row::new).collect())
     }
@@ -135,7 +139,8 @@ impl<'c> Session<'c> {
     /// Runs a statement for what it does.
     pub(crate) async fn run(&mut self, statement: &Arc<str>, values: Vec<Value>) -> Result<()> {
         let query = bind(sqlx::query(AssertSqlSafe(Arc::clone(statement))), values);
-        query.execute(&mut *self.connection).await.map_err(from_driver)?;
+        let done = query.execute(&mut *self.connection).await;
+        self.checked(done)?;
         self.counted.round_trips.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -143,8 +148,14 @@ impl<'c> Session<'c> {
     /// Runs many statements of one text, which have no parameters.
     pub(crate) async fn run_all(&mut self, statements: String) -> Result<()> {
         let statements = sqlx::raw_sql(AssertSqlSafe(statements));
-        statements.execute(&mut *self.connection).await.map_err(from_driver)?;
+        let done = statements.execute(&mut *self.connection).await;
+        self.checked(done)?;
         Ok(())
+    }
+
+    fn checked<T>(&mut self, answer: sqlx::Result<T>) -> Result<T> {
+        *self.failed |= answer.is_err();
+        answer.map_err(from_driver)
     }
 }
 
@@ -153,28 +164,34 @@ pub(crate) struct Write<'c> {
     transaction: Transaction<'c, Sqlite>,
     statements: &'c Statements,
     counted: &'c Counted,
+    failed: &'c mut bool,
 }
 
 impl<'c> Write<'c> {
     /// Takes SQLite's write lock at once: a transaction that reads first and then finds another writer could not be
-    /// cured by waiting.
+    /// cured by waiting. `failed` is set if the connection is not to be used again: after an error inside the
+    /// transaction SQLite may have ended it, and the driver would not know.
     pub(crate) async fn begin(
         connection: &'c mut SqliteConnection,
         statements: &'c Statements,
         counted: &'c Counted,
+        failed: &'c mut bool,
     ) -> Result<Self> {
         use sqlx::Connection;
-        let transaction = connection.begin_with("begin immediate").await.map_err(from_driver)?;
+        let transaction = connection.begin_with("begin immediate").await.map_err(from_driver);
+        let transaction = transaction.inspect_err(|error| *failed |= error.kind() != ErrorKind::Busy)?;
         counted.round_trips.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { transaction, statements, counted })
+        Ok(Self { transaction, statements, counted, failed })
     }
 
     pub(crate) fn session(&mut self) -> Session<'_> {
-        Session::new(&mut self.transaction, self.statements, self.counted)
+        Session::new(&mut self.transaction, self.statements, self.counted, self.failed)
     }
 
     pub(crate) async fn commit(self) -> Result<()> {
-        self.transaction.commit().await.map_err(from_driver)?;
+        let done = self.transaction.commit().await;
+        *self.failed |= done.is_err();
+        done.map_err(from_driver)?;
         self.counted.round_trips.fetch_add(1, Ordering::Relaxed);
         self.counted.commits.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -4,14 +4,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, Sqlite};
-use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard};
 use windlass_core::command::{
     Acquire, AcquireReply, Create, CreateReply, Durability, Exchange, ExchangeReply, Expire, ExpireReply,
     GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Reap, ReapReply, Renew,
@@ -74,7 +74,7 @@ impl Options {
     }
 
     /// What the names of its tables begin with: the namespace. 1 to 40 of `a-z`, `0-9` and `_`, not beginning with a
-    /// digit; `windlass_` unless given.
+    /// digit nor with `sqlite_`; `windlass_` unless given.
     #[must_use]
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self { prefix: prefix.into(), ..self }
@@ -93,7 +93,8 @@ impl Options {
         self
     }
 
-    /// How long a command waits for another connection's transaction before it gives up as busy; ten seconds unless given.
+    /// How long a command waits for another connection's transaction before it gives up as busy, with the time that it
+    /// spent in the queue behind other commands of this store; ten seconds unless given.
     #[must_use]
     pub const fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
         self.busy_timeout = busy_timeout;
@@ -123,11 +124,13 @@ impl Options {
             || self.prefix.len() > PREFIX_MAX_BYTES
             || !self.prefix.bytes().all(plain)
             || digit_first
+            || self.prefix.starts_with("sqlite_")
         {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "the table prefix {:?} is not 1 to {PREFIX_MAX_BYTES} of a-z, 0-9 and _, beginning with no digit",
+                    "the table prefix {:?} is not 1 to {PREFIX_MAX_BYTES} of a-z, 0-9 and _, beginning neither with a \
+                     digit nor with sqlite_",
                     self.prefix
                 ),
             ));
@@ -161,7 +164,8 @@ pub struct SqliteStore {
     statements: Statements,
     /// SQLite has one writer at a time. Commands queue here, first come first served, instead of in SQLite's lock, where
     /// whoever sleeps shortest wins.
-    writer: Mutex<Option<SqliteConnection>>,
+    /// `None` after an error: the next command connects again.
+    writer: Mutex<Option<Connected>>,
     readers: SqlitePool,
     counted: Counted,
     stalls: Stalls,
@@ -188,6 +192,7 @@ impl SqliteStore {
         if let Some(known_bad) = options.known_bad {
             known_bad.spoil(&mut writer, &mut statements, &options.prefix).await?;
         }
+        let writer = Connected { connection: writer, patience: Some(options.busy_timeout) };
         Ok(Self {
             options,
             statements,
@@ -201,10 +206,18 @@ impl SqliteStore {
 
     /// Waits for its turn to write.
     pub(crate) async fn writer(&self) -> Result<Writer<'_>> {
-        let asked_at = self.now();
-        let guard = self.writer.lock().await;
-        let connection = MutexGuard::try_map(guard, Option::as_mut).map_err(|_| closed())?;
-        Ok(Writer { connection, asked_at, store: self })
+        let (asked_at, queued_at) = (self.now(), Instant::now());
+        let mut connected = self.writer.lock().await;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        if connected.is_none() {
+            // A file that has gone meanwhile is not made anew, since it would lack the tables.
+            let options = self.options.writer().create_if_missing(false);
+            let connection = options.connect().await.map_err(from_driver)?;
+            *connected = Some(Connected { connection, patience: Some(self.options.busy_timeout) });
+        }
+        Ok(Writer { connected, failed: false, asked_at, queued_at, store: self })
     }
 
     pub(crate) async fn reader(&self) -> Result<Reader<'_>> {
@@ -212,7 +225,7 @@ impl SqliteStore {
             return Err(closed());
         }
         let connection = self.readers.acquire().await.map_err(from_driver)?;
-        Ok(Reader { connection, store: self })
+        Ok(Reader { connection, failed: false, store: self })
     }
 
     /// The store's time. Commands that write ask for it when they have the write lock.
@@ -255,7 +268,7 @@ impl SqliteStore {
         let writer = self.writer.lock().await.take();
         self.readers.close().await;
         match writer {
-            Some(writer) => writer.close().await.map_err(from_driver),
+            Some(writer) => writer.connection.close().await.map_err(from_driver),
             None => Ok(()),
         }
     }
@@ -267,31 +280,69 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
+/// The connection that writes.
+struct Connected {
+    connection: SqliteConnection,
+    /// How long it waits for other connections, if that is known.
+    patience: Option<Duration>,
+}
+
 /// The writing connection, for as long as one has it.
 pub(crate) struct Writer<'s> {
-    connection: MappedMutexGuard<'s, SqliteConnection>,
+    connected: MutexGuard<'s, Option<Connected>>,
+    failed: bool,
     asked_at: Timestamp,
+    queued_at: Instant,
     store: &'s SqliteStore,
 }
 
 impl Writer<'_> {
     pub(crate) async fn begin(&mut self) -> Result<Write<'_>> {
-        let store = self.store;
-        let write = Write::begin(&mut self.connection, &store.statements, &store.counted).await;
-        store.stalls.note(self.asked_at, store.now());
+        let (store, asked_at) = (self.store, self.asked_at);
+        let write = self.begin_in_time().await;
+        store.stalls.note(asked_at, store.now());
         write
+    }
+
+    /// Waits for other connections for as long as the queue has left it.
+    async fn begin_in_time(&mut self) -> Result<Write<'_>> {
+        let SqliteStore { options, statements, counted, .. } = self.store;
+        let connected = self.connected.as_mut().ok_or_else(closed)?;
+        let queued = self.queued_at.elapsed();
+        // A short time in the queue is not worth a statement.
+        let patience = match queued > options.busy_timeout / 10 {
+            true => options.busy_timeout.saturating_sub(queued),
+            false => options.busy_timeout,
+        };
+        if connected.patience != Some(patience) {
+            connected.patience = None;
+            let mut session = Session::new(&mut connected.connection, statements, counted, &mut self.failed);
+            session.run_all(format!("pragma busy_timeout = {}", patience.as_millis())).await?;
+            connected.patience = Some(patience);
+        }
+        Write::begin(&mut connected.connection, statements, counted, &mut self.failed).await
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        if self.failed {
+            *self.connected = None;
+        }
     }
 }
 
 /// A connection that looks things up.
 pub(crate) struct Reader<'s> {
     connection: PoolConnection<Sqlite>,
+    failed: bool,
     store: &'s SqliteStore,
 }
 
 impl Reader<'_> {
     pub(crate) fn session(&mut self) -> Session<'_> {
-        Session::new(&mut self.connection, &self.store.statements, &self.store.counted)
+        let Self { connection, failed, store } = self;
+        Session::new(connection, &store.statements, &store.counted, failed)
     }
 }
 

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use windlass_core::command::NewKey;
 use windlass_core::limit::RIPPLE_MAX;
 use windlass_core::{
-    AttemptEnd, AttemptRecord, Blocker, ChainId, Fence, JobId, Key, OnBlockerFailure, Payload, Result,
-    Status, Timestamp, TraceContext, TypeName,
+    AttemptEnd, AttemptRecord, Blocker, ChainId, ClosedAs, Fence, JobId, Key, OnBlockerFailure, Payload,
+    Result, Status, Timestamp, TraceContext, TypeName,
 };
 
 use crate::row::{ChainRow, JobRow, Row, hex};
@@ -36,8 +36,8 @@ pub(crate) struct Working {
     pub(crate) waiting: HashMap<ChainId, BTreeMap<i64, JobId>>,
     /// Closed chains whose dependents are still to be resolved, in the order in which they closed.
     pub(crate) rippling: BTreeSet<(Timestamp, i64, ChainId)>,
-    /// Whether there are more dependents than were loaded.
-    pub(crate) more_waiting: bool,
+    /// The chains of which all dependents were loaded that their end concerns, each with whether it completes.
+    loaded: HashSet<(ChainId, bool)>,
     /// How many more dependents this command may resolve.
     pub(crate) ripple_left: usize,
 
@@ -115,7 +115,7 @@ impl Working {
             waits: HashMap::new(),
             waiting: HashMap::new(),
             rippling: BTreeSet::new(),
-            more_waiting: false,
+            loaded: HashSet::new(),
             ripple_left: RIPPLE_MAX,
             created: Vec::new(),
             changed_jobs: BTreeSet::new(),
@@ -176,7 +176,6 @@ impl Working {
         let asked: Vec<_> = closing.iter().map(|(chain, done)| (hex(chain.as_uuid()), done)).collect();
         let values = vec![set(&asked)?, self.now.as_millis().into(), (2 * RIPPLE_MAX).into(), limit.into()];
         let rows = session.rows(&session.statements.load_dependents, values).await?;
-        self.more_waiting = rows.len() >= limit;
         let mut needs = Needs::default();
         let mut awaited = HashSet::new();
         for row in &rows {
@@ -185,7 +184,10 @@ impl Working {
             if !self.chains.contains_key(&chain) {
                 needs.chain(chain);
             }
-            if row.get::<Option<i64>>("seq")?.is_some() {
+            if row.get::<Option<i64>>("seq")?.is_none() {
+                // It ends the dependents of this chain.
+                self.loaded.insert((chain, row.flag("completed")?));
+            } else {
                 let job = JobRow::read(row)?;
                 self.waiting.entry(chain).or_default().insert(job.seq, job.id);
                 if job.on_blocker_failure == OnBlockerFailure::Fail {
@@ -198,6 +200,14 @@ impl Working {
         let marked = awaited.iter().filter_map(|chain| self.chains.get(chain)).filter(|row| row.rippling);
         self.rippling = marked.filter_map(ripple_place).collect();
         Ok(())
+    }
+
+    /// Whether all jobs that such an end of the chain concerns were loaded. Who waits for a chain of this command was
+    /// created by it too.
+    pub(crate) fn has_all_waiting(&self, chain: &ChainRow, closed_as: ClosedAs) -> bool {
+        Self::is_unwritten(chain.seq)
+            || self.loaded.contains(&(chain.id, true))
+            || closed_as != ClosedAs::Completed && self.loaded.contains(&(chain.id, false))
     }
 
     /// Remembers a job as it is stored.

@@ -266,12 +266,26 @@ impl RedisServer {
 
 fn program() -> String {
     if let Ok(program) = env::var(PROGRAM_VARIABLE) {
-        return program;
+        return located(program);
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let installed = |program: &&str| env::split_paths(&path).any(|folder| folder.join(program).is_file());
     let program = PROGRAMS.into_iter().find(installed);
     program.expect("redis-server or valkey-server is installed; `cargo xtask test` does that").to_owned()
+}
+
+/// A path made absolute: the server starts in a folder of its own. A relative one is meant from the working folder or,
+/// since cargo runs tests in their package's folder, from the workspace's. A plain name is left to `PATH`.
+fn located(program: String) -> String {
+    if !program.contains('/') {
+        return program;
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let found =
+        [Path::new("."), &workspace].into_iter().find_map(|from| from.join(&program).canonicalize().ok());
+    let found = found
+        .unwrap_or_else(|| panic!("{PROGRAM_VARIABLE} names `{program}`, which is not there: mend the path"));
+    found.to_string_lossy().into_owned()
 }
 
 /// Random ports that nobody listens on at the moment.
@@ -303,6 +317,22 @@ async fn answers(port: u16, pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relative_program_is_found_from_the_packages_and_the_workspaces_folder() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("Cargo.toml");
+        let here = here.to_string_lossy();
+        for given in ["./Cargo.toml", "crates/windlass-testkit/Cargo.toml", &here] {
+            assert_eq!(located(given.to_owned()), here, "{given}");
+        }
+        assert_eq!(located("redis-server".to_owned()), "redis-server");
+    }
+
+    #[test]
+    #[should_panic(expected = "WINDLASS_REDIS_SERVER names `./none`")]
+    fn a_program_that_is_not_there_is_said() {
+        located("./none".to_owned());
+    }
 
     #[tokio::test]
     async fn another_port_is_tried_when_one_is_taken() {

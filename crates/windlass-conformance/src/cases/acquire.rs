@@ -15,13 +15,13 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "acquire.order.priority",
         "A higher priority comes first, whatever the due time.",
-        ["DESIGN 3"],
+        ["contract"],
         order_priority
     ),
     case!(
         "acquire.order.types",
         "One order holds across all types that are asked for.",
-        ["DESIGN 3"],
+        ["contract"],
         order_types
     ),
     case!(
@@ -41,14 +41,14 @@ pub(super) const CASES: &[Case] = &[
     case!("acquire.empty", "An acquire of no types, or of no jobs, gives none.", ["SA-AQ03"], empty),
     case!("acquire.future", "A job is not acquired before its time, and is at it.", ["SA-AQ04"], future),
     case!("acquire.types", "Only jobs of types that are asked for are taken.", ["SA-AQ03"], types),
-    case!("acquire.quota", "Of each type at most its quota is taken.", ["DESIGN 3"], quota),
+    case!("acquire.quota", "Of each type at most its quota is taken.", ["contract"], quota),
     case!(
         "acquire.lease",
         "A job runs with attempt, fence and lease written by the acquire.",
-        ["DESIGN 2.7", "A8.7", "B4.1", "SA-RL01"],
+        ["never 7", "A8.7", "B4.1", "SA-RL01"],
         lease
     ),
-    case!("acquire.lease.per_type", "Each type has its own length of lease.", ["DESIGN 3"], lease_per_type),
+    case!("acquire.lease.per_type", "Each type has its own length of lease.", ["contract"], lease_per_type),
     case!("acquire.once", "A running job is not acquired again.", ["SA-CC04"], once),
     case!(
         "acquire.continuation",
@@ -56,35 +56,30 @@ pub(super) const CASES: &[Case] = &[
         ["SA-GC02"],
         continuation
     ),
-    case!("acquire.key", "A job comes with its chain's key, a continuation too.", ["DESIGN 3"], chain_key),
-    case!(
-        "acquire.fence_grows",
-        "Each acquisition of a job has a larger fence.",
-        ["DESIGN 2.2"],
-        fence_grows
-    ),
+    case!("acquire.key", "A job comes with its chain's key, a continuation too.", ["contract"], chain_key),
+    case!("acquire.fence_grows", "Each acquisition of a job has a larger fence.", ["never 2"], fence_grows),
     case!(
         "acquire.repeated",
         "A repeated acquire gives the same jobs and takes no others.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeated
     ),
     case!(
         "acquire.repeated.settled",
         "A repeated acquire leaves out what is no longer held under it.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeated_settled
     ),
     case!(
         "acquire.repeated.anew",
         "A repeated acquire of which nothing is held acquires anew.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeated_anew
     ),
     case!(
         "acquire.repeated.outputs",
         "A repeated acquire brings the blockers' outputs again.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeated_outputs
     ),
 ];

@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "blocker.resolved",
         "A job is pending once its last blocker completed.",
-        ["SA-UB01", "SA-UB02", "DESIGN 2.5"],
+        ["SA-UB01", "SA-UB02", "never 5"],
         resolved
     ),
     case!("blocker.no_dependents", "A chain nobody waits for unblocks nothing.", ["SA-UB03"], no_dependents),
@@ -61,22 +61,22 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "blocker.continued",
         "A blocker chain that continues is not complete.",
-        ["A8.3", "DESIGN 2.5"],
+        ["A8.3", "never 5"],
         continued
     ),
     case!(
         "blocker.retried",
         "A blocker whose attempt failed keeps its dependents waiting until it completes.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         retried
     ),
     case!(
         "blocker.missing",
         "A blocker chain that is not stored is refused.",
-        ["SA-AB01", "DESIGN 3"],
+        ["SA-AB01", "contract"],
         missing
     ),
-    case!("blocker.itself", "A chain cannot wait for itself.", ["DESIGN 3"], itself),
+    case!("blocker.itself", "A chain cannot wait for itself.", ["contract"], itself),
     case!("blocker.same_batch", "A blocker may stand earlier in the same creation.", ["SA-AB03"], same_batch),
     case!(
         "blocker.same_batch.existing",
@@ -93,38 +93,38 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "blocker.other_handle",
         "A chain completed through one handle unblocks what another created.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         other_handle
     ),
-    case!("blocker.many", "A job may wait for a thousand chains.", ["DESIGN 2.5"], many),
+    case!("blocker.many", "A job may wait for a thousand chains.", ["never 5"], many),
     case!(
         "blocker.policy.wait",
         "By default a job waits on when a blocker failed.",
-        ["DESIGN 3"],
+        ["contract"],
         policy_wait
     ),
     case!(
         "blocker.policy.fail",
         "A job may fail with its blocker, and its chain with it.",
-        ["DESIGN 3"],
+        ["contract"],
         policy_fail
     ),
     case!(
         "blocker.policy.receive",
         "A job may run and receive its blocker's failure.",
-        ["DESIGN 3"],
+        ["contract"],
         policy_receive
     ),
     case!(
         "blocker.policy.cascade",
         "A failure goes on through all that fail with it.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         policy_cascade
     ),
     case!(
         "blocker.policy.at_creation",
         "A blocker that has failed before is treated by the same policies.",
-        ["DESIGN 3"],
+        ["contract"],
         policy_at_creation
     ),
     case!(

@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "cancel.blocked",
         "A chain whose latest job is blocked is cancelled.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         blocked
     ),
@@ -27,67 +27,61 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "cancel.ask",
         "A running job that is asked to stop learns it by renewal, and its chain stays open.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         ask
     ),
     case!(
         "cancel.ask.goes_on",
         "A job that was asked to stop and would go on is cancelled instead.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         ask_goes_on
     ),
     case!(
         "cancel.ask.ends",
         "A job that was asked to stop may still complete or fail.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         ask_ends
     ),
     case!(
         "cancel.ask.reaped",
         "A job that was asked to stop is cancelled when its lease expires.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         ask_reaped
     ),
     case!(
         "cancel.ask.repeated",
         "A settlement that ended in a cancellation is recognized when repeated.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Cancel],
         ask_repeated
     ),
-    case!("cancel.closed", "A closed chain is not changed by a cancel.", ["DESIGN 3"], [Cancel], closed),
+    case!("cancel.closed", "A closed chain is not changed by a cancel.", ["contract"], [Cancel], closed),
     case!(
         "cancel.many",
         "Many chains are cancelled at once, by id, by job or by key.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         many
     ),
     case!(
         "cancel.dependents",
         "Those that wait for a cancelled chain do what their policy says.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         dependents
     ),
     case!(
         "cancel.key",
         "A cancelled chain holds its key only if every outcome does.",
-        ["B4.17", "DESIGN 3"],
+        ["B4.17", "contract"],
         [Cancel],
         cancelled_key
     ),
-    case!(
-        "cancel.retention",
-        "A cancelled chain leaves by its retention.",
-        ["DESIGN 2.8"],
-        [Cancel],
-        retention
-    ),
+    case!("cancel.retention", "A cancelled chain leaves by its retention.", ["never 8"], [Cancel], retention),
     case!("cancel.race", "A job is cancelled or acquired, never both.", ["B4.16"], [Cancel], race),
     case!(
         "trigger.now",

@@ -22,19 +22,14 @@ pub(super) const CASES: &[Case] = &[
         ["SA-GC05", "SA-GJ01"],
         unknown
     ),
-    case!("chain.by_job", "A chain is found by any of its jobs.", ["SA-LC11", "DESIGN 3"], by_job),
+    case!("chain.by_job", "A chain is found by any of its jobs.", ["SA-LC11", "contract"], by_job),
     case!(
         "chain.many",
         "Many chains and jobs are looked up at once, in order.",
         ["SA-CC02", "SA-LC07", "SA-LJ07"],
         many
     ),
-    case!(
-        "chain.continue.loop",
-        "A chain may go on with jobs of types it had before.",
-        ["DESIGN 5"],
-        looping
-    ),
+    case!("chain.continue.loop", "A chain may go on with jobs of types it had before.", ["client"], looping),
     case!(
         "chain.continue.fields",
         "A continuation has a schedule, priority, maximum and trace of its own.",
@@ -46,32 +41,32 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "chain.continue.itself",
         "A continuation that would make its chain wait for itself is refused.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         waits_for_itself
     ),
     case!(
         "chain.continue.fails",
         "A continuation whose blocker has failed may fail its chain at once.",
-        ["DESIGN 3"],
+        ["contract"],
         fails_at_once
     ),
-    case!("chain.carried", "A completion may carry chains, answered like a creation.", ["DESIGN 3"], carried),
+    case!("chain.carried", "A completion may carry chains, answered like a creation.", ["contract"], carried),
     case!(
         "chain.carried.blockers",
         "A continuation may wait for the chains that come with it.",
-        ["DESIGN 3"],
+        ["contract"],
         carried_blockers
     ),
     case!(
         "chain.carried.existing",
         "A carried chain that exists under its key stands for the existing one.",
-        ["DESIGN 3"],
+        ["contract"],
         carried_existing
     ),
     case!(
         "chain.carried.successor",
         "A completion may carry a successor that takes its key over.",
-        ["SA-CJ12", "DESIGN 2.6"],
+        ["SA-CJ12", "never 6"],
         successor
     ),
     case!(

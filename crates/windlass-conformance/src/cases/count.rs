@@ -20,29 +20,23 @@ pub(super) const CASES: &[Case] = &[
         ready
     ),
     case!("count.types", "Only the types asked for are counted, by name.", ["A8.17"], [Count], count_types),
-    case!("count.paused", "A count says whether a type is paused.", ["DESIGN 3"], [Count, Pause], paused),
+    case!("count.paused", "A count says whether a type is paused.", ["contract"], [Count, Pause], paused),
     case!(
         "count.paused.without_jobs",
         "A paused type is counted without jobs too.",
-        ["DESIGN 3"],
+        ["contract"],
         [Count, Pause],
         paused_without_jobs
     ),
     case!(
         "attempts.history",
         "Each attempt is remembered with its end, oldest first.",
-        ["DESIGN 3"],
+        ["contract"],
         [Attempts],
         history
     ),
-    case!("attempts.running", "The attempt that runs is the last.", ["DESIGN 3"], [Attempts], running),
-    case!(
-        "attempts.bounded",
-        "The oldest of many attempts leave first.",
-        ["DESIGN 2.8"],
-        [Attempts],
-        bounded
-    ),
+    case!("attempts.running", "The attempt that runs is the last.", ["contract"], [Attempts], running),
+    case!("attempts.bounded", "The oldest of many attempts leave first.", ["never 8"], [Attempts], bounded),
     case!("attempts.reaped", "An expired attempt is remembered as reaped.", ["B4.32"], [Attempts], reaped),
     case!(
         "attempts.exhausted",
@@ -54,21 +48,21 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "attempts.unknown",
         "A job that is not stored, or was never acquired, has none.",
-        ["DESIGN 3"],
+        ["contract"],
         [Attempts],
         unknown
     ),
     case!(
         "attempts.displaced",
         "An attempt displaced from outside is remembered so.",
-        ["DESIGN 5"],
+        ["client"],
         [Attempts, Outside],
         displaced
     ),
     case!(
         "attempts.cancelled",
         "An attempt that was asked to stop is remembered as cancelled.",
-        ["DESIGN 3"],
+        ["contract"],
         [Attempts, Cancel],
         cancelled
     ),

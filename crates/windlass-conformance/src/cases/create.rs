@@ -23,25 +23,25 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "create.repeated",
         "A repeated creation writes nothing and says so.",
-        ["SA-CJ23", "DESIGN 2.12"],
+        ["SA-CJ23", "never 12"],
         repeated
     ),
     case!(
         "create.repeated.moved_on",
         "A repeated creation gives the chain's latest job as it stands.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeated_moved_on
     ),
     case!(
         "create.repeated.closed",
         "A creation repeated after its chain closed is recognized.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeated_closed
     ),
     case!(
         "create.repeated.same_batch",
         "A chain that stands twice in one creation is created once.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeated_same_batch
     ),
     case!(
@@ -51,11 +51,11 @@ pub(super) const CASES: &[Case] = &[
         id_of_other_type
     ),
     case!("create.id_taken.job", "An id that belongs to another job is refused.", ["SA-CJ24"], id_of_job),
-    case!("create.refused_alone", "A refused chain harms no neighbour.", ["DESIGN 3"], refused_alone),
+    case!("create.refused_alone", "A refused chain harms no neighbour.", ["contract"], refused_alone),
     case!(
         "create.other_handle",
         "What one handle created another finds and works on.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         other_handle
     ),
 ];

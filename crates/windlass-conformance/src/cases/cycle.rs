@@ -6,60 +6,60 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "cycle.failed",
         "A continuation may not wait for a failed chain that waited for its own, and may be retried.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         failed
     ),
     case!(
         "cycle.failed.far",
         "The search goes on through failed and blocked chains alike.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         failed_far
     ),
     case!(
         "cycle.failed.free",
         "A failed chain that does not lead back may be waited for.",
-        ["DESIGN 3"],
+        ["contract"],
         failed_free
     ),
     case!(
         "cycle.carried",
         "A continuation may not wait for a carried chain that waits for its own.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         carried
     ),
     case!(
         "cycle.first",
         "A refusal names the first of the blockers that leads back.",
-        ["DESIGN 3"],
+        ["contract"],
         names_the_first
     ),
-    case!("cycle.long", "A cycle through hundreds of chains is found.", ["DESIGN 2.1"], long),
-    case!("cycle.shared", "Chains that are reached by many ways are no cycle.", ["DESIGN 2.1"], shared),
+    case!("cycle.long", "A cycle through hundreds of chains is found.", ["never 1"], long),
+    case!("cycle.shared", "Chains that are reached by many ways are no cycle.", ["never 1"], shared),
     case!(
         "cycle.resolved",
         "A blocked chain leads only to those that it still waits for.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry],
         resolved
     ),
     case!(
         "cycle.cancelled",
         "A continuation may not wait for a cancelled chain that waited for its own.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         [Cancel],
         cancelled
     ),
     case!(
         "cycle.outside",
         "A continuation from outside may not make its chain wait for itself.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         [Outside],
         outside
     ),
     case!(
         "cycle.received",
         "Of a failed chain all blockers count, those that it received too.",
-        ["DESIGN 2.1"],
+        ["never 1"],
         [Retry],
         received
     ),

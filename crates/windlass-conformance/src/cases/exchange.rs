@@ -20,21 +20,21 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "exchange.repeated",
         "A repeated exchange is already applied and gives the same jobs.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Exchange],
         repeated
     ),
     case!(
         "exchange.lost",
         "A lost settlement does not keep an exchange from acquiring.",
-        ["DESIGN 2.11"],
+        ["never 11"],
         [Exchange],
         lost
     ),
     case!(
         "exchange.invalid",
         "An exchange of which one part is invalid writes nothing.",
-        ["DESIGN 3"],
+        ["contract"],
         [Exchange],
         invalid
     ),
@@ -50,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "next_due.lease",
         "The earliest end of a lease is told, and moves with renewals.",
-        ["DESIGN 3"],
+        ["contract"],
         [NextDue],
         lease
     ),
@@ -65,21 +65,21 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "pause.acquire",
         "A paused type is not acquired until it is resumed; jobs that run go on.",
-        ["DESIGN 3"],
+        ["contract"],
         [Pause],
         paused
     ),
     case!(
         "pause.reply",
         "Pausing tells for each type whether it had been paused, and pausing again changes nothing.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Pause],
         pause_reply
     ),
     case!(
         "pause.next_due",
         "A paused type counts for leases only.",
-        ["DESIGN 3"],
+        ["contract"],
         [Pause, NextDue],
         pause_next_due
     ),

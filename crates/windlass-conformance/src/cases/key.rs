@@ -24,13 +24,13 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "key.existing.output",
         "An existing chain comes with its status and output.",
-        ["SA-CJ07", "DESIGN 3"],
+        ["SA-CJ07", "contract"],
         existing_output
     ),
     case!(
         "key.existing.error",
         "An existing chain comes with its latest error.",
-        ["DESIGN 3"],
+        ["contract"],
         existing_error
     ),
     case!(
@@ -39,11 +39,11 @@ pub(super) const CASES: &[Case] = &[
         ["SA-CJ18"],
         same_batch
     ),
-    case!("key.per_type", "Two types may use the same key.", ["DESIGN 1"], per_type),
+    case!("key.per_type", "Two types may use the same key.", ["words"], per_type),
     case!(
         "key.of_the_chain",
         "A key belongs to its chain's type, not to that of a continuation.",
-        ["DESIGN 1"],
+        ["words"],
         of_the_chain
     ),
     case!(
@@ -53,17 +53,17 @@ pub(super) const CASES: &[Case] = &[
         open_continued
     ),
     case!("key.open.failing", "A chain that is to be retried holds its key.", ["B4.13"], open_failing),
-    case!("key.none", "Chains without a key never meet.", ["DESIGN 1"], none),
+    case!("key.none", "Chains without a key never meet.", ["words"], none),
     case!(
         "key.look_up",
         "A chain is found by the key that points at it, through either handle.",
-        ["DESIGN 3"],
+        ["contract"],
         look_up
     ),
     case!(
         "key.replaces",
         "A successor takes over the key of exactly the chain it names.",
-        ["SA-CJ12", "DESIGN 2.6"],
+        ["SA-CJ12", "never 6"],
         replaces
     ),
     case!(
@@ -81,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "key.former_holder",
         "A chain that lost its key does not get it back, nor free it, when it closes.",
-        ["DESIGN 2.6", "B4.17"],
+        ["never 6", "B4.17"],
         former_holder
     ),
 ];

@@ -6,25 +6,25 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "key.points.closed",
         "A key finds its closed chain, whether or not that still holds it.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         closed
     ),
     case!(
         "key.points.retention",
         "A key finds its closed chain until its retention for that outcome ends, removed or not.",
-        ["DESIGN 2.6", "B4.7"],
+        ["never 6", "B4.7"],
         retention
     ),
     case!(
         "key.points.latest",
         "A key finds the latest chain that was stored with it, and the former one no longer.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         latest
     ),
     case!(
         "key.points.not_back",
         "A key whose chain has left does not find the chain before it again.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         not_back
     ),
     case!(
@@ -42,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "key.points.failed_at_once",
         "A key finds a chain that failed at its creation.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         failed_at_once
     ),
     case!(
@@ -55,28 +55,28 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "key.points.cancelled",
         "A cancel by key that is repeated finds the chain that it closed.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Cancel],
         cancelled
     ),
     case!(
         "key.points.trigger",
         "A job is triggered by its chain's key after the key's window.",
-        ["DESIGN 3"],
+        ["contract"],
         [Trigger],
         trigger
     ),
     case!(
         "key.points.deleted",
         "A key whose chain was deleted finds nothing, and the next chain takes it.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         [Delete],
         deleted
     ),
     case!(
         "key.points.retried",
         "A retried chain takes its key from a chain that no longer holds it.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         [Retry],
         retried
     ),

@@ -7,13 +7,13 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "key.hold.outcomes",
         "After its end a chain holds its key if its outcome is one that does.",
-        ["SA-CJ11", "DESIGN 3"],
+        ["SA-CJ11", "contract"],
         hold_outcomes
     ),
     case!(
         "key.hold.last_attempt",
         "A chain that failed by its last attempt is failed for its key too.",
-        ["DESIGN 3"],
+        ["contract"],
         hold_last_attempt
     ),
     case!(
@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "key.retention",
         "A closed chain holds its key only until its retention ends, removed or not.",
-        ["DESIGN 3", "B4.7"],
+        ["contract", "B4.7"],
         retention
     ),
     case!(

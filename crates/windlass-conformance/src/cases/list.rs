@@ -61,7 +61,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "list.chains.cursor",
         "A cursor that the store did not give is invalid.",
-        ["DESIGN 2.9"],
+        ["never 9"],
         [Lists],
         chains_cursor
     ),

@@ -13,59 +13,59 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "retry.repeated",
         "An end is retried once, however often it is asked for.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Retry],
         repeated
     ),
     case!(
         "retry.not_retriable",
         "A chain that has neither failed nor was cancelled is not retried.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry],
         not_retriable
     ),
-    case!("retry.not_found", "A job that is not stored is not retried.", ["DESIGN 3"], [Retry], not_found),
+    case!("retry.not_found", "A job that is not stored is not retried.", ["contract"], [Retry], not_found),
     case!(
         "retry.dependents",
         "Those that still wait for a failed chain go on when it is retried and completes.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         [Retry],
         dependents
     ),
     case!(
         "retry.blocked",
         "A retried job whose blocker has not completed waits for it again.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry],
         blocked
     ),
     case!(
         "retry.blocker_failed",
         "A retry that would fail again at once by a blocker is refused.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry],
         blocker_failed
     ),
     case!(
         "retry.blocker_gone",
         "A retry whose blocker is no longer stored is refused.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry, Delete],
         blocker_gone
     ),
-    case!("retry.key", "A retried chain holds its key again.", ["DESIGN 2.6"], [Retry], retried_key),
+    case!("retry.key", "A retried chain holds its key again.", ["never 6"], [Retry], retried_key),
     case!(
         "retry.key_taken",
         "A chain whose key another holds is not retried.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         [Retry],
         key_taken
     ),
-    case!("retry.fence", "An attempt from before a retry is stale.", ["DESIGN 2.2"], [Retry], fence),
+    case!("retry.fence", "An attempt from before a retry is stale.", ["never 2"], [Retry], fence),
     case!(
         "retry.retention",
         "A retried chain does not leave, and leaves by its new end.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         [Retry],
         retried_retention
     ),
@@ -135,17 +135,11 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "delete.running",
         "A running chain is deleted and named with its worker, and its attempt is lost.",
-        ["DESIGN 3"],
+        ["contract"],
         [Delete],
         running
     ),
-    case!(
-        "delete.too_many",
-        "A cascade over too many chains is refused.",
-        ["DESIGN 2.8"],
-        [Delete],
-        too_many
-    ),
+    case!("delete.too_many", "A cascade over too many chains is refused.", ["never 8"], [Delete], too_many),
     case!("retention.set", "A closed chain stays for so long from now.", ["B4.8"], [SetRetention], set),
     case!(
         "retention.key",
@@ -157,7 +151,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "retention.others",
         "An open chain is not changed, nor one that is not stored.",
-        ["DESIGN 3"],
+        ["contract"],
         [SetRetention],
         set_others
     ),

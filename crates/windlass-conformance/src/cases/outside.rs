@@ -23,22 +23,22 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "outside.steps",
         "Several steps are carried out one after the other in one command.",
-        ["DESIGN 3"],
+        ["contract"],
         [Outside],
         steps
     ),
-    case!("outside.blocked", "A blocked job is completed from outside.", ["DESIGN 5"], [Outside], blocked),
+    case!("outside.blocked", "A blocked job is completed from outside.", ["client"], [Outside], blocked),
     case!(
         "outside.running",
         "A running job is completed from outside, and its worker is displaced.",
-        ["DESIGN 5"],
+        ["client"],
         [Outside],
         running
     ),
     case!(
         "outside.unblocks",
         "A completion from outside unblocks those that wait.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         [Outside],
         unblocks
     ),
@@ -53,36 +53,36 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "outside.not_latest",
         "A job that is not its chain's latest has changed.",
-        ["DESIGN 3"],
+        ["contract"],
         [Outside],
         not_latest
     ),
     case!(
         "outside.renewed",
         "A renewal does not come between looking and completing.",
-        ["DESIGN 3"],
+        ["contract"],
         [Outside],
         renewed
     ),
     case!(
         "outside.repeated",
         "A repeated completion from outside is already applied.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Outside],
         repeated
     ),
-    case!("outside.refused", "If a step is refused, none is written.", ["DESIGN 3"], [Outside], refused),
+    case!("outside.refused", "If a step is refused, none is written.", ["contract"], [Outside], refused),
     case!(
         "outside.invalid_steps",
         "No steps, too many, or one after the end are refused.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         [Outside],
         invalid_steps
     ),
     case!(
         "outside.retention",
         "A completion from outside may bring another retention.",
-        ["DESIGN 3"],
+        ["contract"],
         [Outside],
         retention
     ),

@@ -8,7 +8,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "reap.expired",
         "An expired job is pending again, due now, with its attempt counted and its error saying why.",
-        ["SA-RP01", "A8.7"],
+        ["SA-RP01", "A8.7", "B4.6"],
         expired
     ),
     case!("reap.not_expired", "A job whose lease lasts is left alone.", ["SA-RP02"], not_expired),
@@ -24,7 +24,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "reap.dependents",
         "A job that fails by expiry concerns those that wait for its chain.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         dependents
     ),
     case!("reap.settled", "A settled or renewed job is not reaped.", ["B4.12", "B4.13"], settled),
@@ -32,49 +32,49 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "reap.other_handle",
         "Jobs of a worker that is gone are reaped by any other.",
-        ["DESIGN 2.1", "B4.21"],
+        ["never 1", "B4.21"],
         other_handle
     ),
     case!(
         "reap.repeat_request",
         "A reaped job is no longer held under the request that took it.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeat_request
     ),
     case!(
         "expire.retention",
         "A closed chain leaves with all its jobs when its retention is over, and not before.",
-        ["DESIGN 2.8", "B4.27"],
+        ["never 8", "B4.27"],
         retention
     ),
     case!("expire.per_chain", "Each chain leaves by its own retention and outcome.", ["B4.8"], per_chain),
     case!(
         "expire.repeat_window",
         "Nothing leaves within the time of repeated commands, whatever its retention.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         repeat_window
     ),
-    case!("expire.open", "An open chain never leaves.", ["DESIGN 2.1"], open),
+    case!("expire.open", "An open chain never leaves.", ["never 1"], open),
     case!(
         "expire.needed",
         "A chain stays while an open or failed job waits or waited for it.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         needed
     ),
     case!(
         "expire.looping",
         "Completed jobs of an open chain leave, except the first and the latest.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         looping
     ),
     case!(
         "expire.bounded",
         "At most so many jobs leave at once, and the reply says whether to call again.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         bounded
     ),
-    case!("expire.long_chain", "A long chain leaves over several calls.", ["DESIGN 2.8"], long_chain),
-    case!("expire.nothing", "Expiring nothing removes nothing.", ["DESIGN 2.8"], nothing),
+    case!("expire.long_chain", "A long chain leaves over several calls.", ["never 8"], long_chain),
+    case!("expire.nothing", "Expiring nothing removes nothing.", ["never 8"], nothing),
 ];
 
 async fn expired(s: Subject) {

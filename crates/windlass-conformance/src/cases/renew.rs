@@ -12,7 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "renew.many",
         "Many leases are renewed at once, each for its own length.",
-        ["A8.12", "DESIGN 3"],
+        ["A8.12", "contract"],
         many
     ),
     case!(
@@ -21,28 +21,28 @@ pub(super) const CASES: &[Case] = &[
         ["SA-RL02"],
         expired
     ),
-    case!("renew.version", "A renewal does not change a job's version.", ["DESIGN 3"], version),
-    case!("renew.lost.requeued", "The lease of a job that was put back is lost.", ["DESIGN 2.2"], requeued),
+    case!("renew.version", "A renewal does not change a job's version.", ["contract"], version),
+    case!("renew.lost.requeued", "The lease of a job that was put back is lost.", ["never 2"], requeued),
     case!(
         "renew.lost.taken_over",
         "The lease of a job that another attempt holds is lost.",
-        ["DESIGN 2.2", "B4.11"],
+        ["never 2", "B4.11"],
         taken_over
     ),
     case!(
         "renew.lost.closed",
         "The lease of a closed job is lost, and the reply says how it closed.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         closed
     ),
-    case!("renew.lost.unknown", "The lease of a job that is not stored is lost.", ["DESIGN 2.2"], unknown),
+    case!("renew.lost.unknown", "The lease of a job that is not stored is lost.", ["never 2"], unknown),
     case!(
         "renew.lost.alone",
         "A lost lease harms no other, nor the job that it was of.",
-        ["DESIGN 2.11"],
+        ["never 11"],
         alone
     ),
-    case!("renew.empty", "An empty renewal gives an empty reply.", ["DESIGN 3"], empty),
+    case!("renew.empty", "An empty renewal gives an empty reply.", ["contract"], empty),
 ];
 
 async fn until(s: Subject) {

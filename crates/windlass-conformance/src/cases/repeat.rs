@@ -6,100 +6,100 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "repeat.settle.placed",
         "A repeated settlement gives the job as it stands now.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         placed_now
     ),
     case!(
         "repeat.settle.last_attempt.placed",
         "A repeated retry that was the last attempt gives the failed job.",
-        ["DESIGN 2.12", "A8.11"],
+        ["never 12", "A8.11"],
         last_attempt_placed
     ),
     case!(
         "repeat.settle.other_kinds",
         "An attempt that was settled in one way is lost for every other.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         other_kinds
     ),
     case!(
         "repeat.settle.last_attempt.other_kinds",
         "A retry that was the last attempt and a failure are two things.",
-        ["DESIGN 2.2", "A8.11"],
+        ["never 2", "A8.11"],
         last_attempt_other_kinds
     ),
     case!(
         "repeat.settle.reaped",
         "An attempt that was reaped is not taken for one that failed or was retried.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         reaped
     ),
     case!(
         "repeat.settle.asked",
         "A repeated settlement of a job that was asked to stop gives the cancelled job.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Cancel],
         asked
     ),
     case!(
         "repeat.trigger",
         "A repeated trigger may find its job taken, and changes nothing then.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Trigger],
         trigger
     ),
     case!(
         "repeat.cancel",
         "A repeated cancel finds the chain closed, and closes nothing again.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Cancel],
         cancel
     ),
     case!(
         "repeat.cancel.ask",
         "A running job that is asked to stop twice is asked once.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Cancel],
         cancel_ask
     ),
     case!(
         "repeat.delete",
         "A repeated delete finds its chains gone, and deletes nothing else.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Delete],
         delete
     ),
     case!(
         "repeat.delete.create",
         "A delete forgets, so that a creation repeated after it creates anew.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Delete],
         create_anew
     ),
     case!(
         "repeat.delete.fence",
         "An attempt of a deleted chain changes nothing in a chain that was created again under its id.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         [Delete],
         former_life
     ),
     case!(
         "repeat.set_retention",
         "A repeated change of a retention comes to the same.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [SetRetention],
         set_retention
     ),
     case!(
         "repeat.retry.cancelled",
         "A cancelled chain is retried once, however often it is asked for.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Retry, Cancel],
         retry_cancelled
     ),
     case!(
         "repeat.outside.retried",
         "A completion from outside is recognized after its chain was retried.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Outside, Retry],
         outside_retried
     ),

@@ -8,57 +8,69 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "blocker.ripple.acquire",
         "What one command leaves blocked above its limit acquires unblock.",
-        ["DESIGN 3"],
+        ["contract"],
         acquire
     ),
     case!(
         "blocker.ripple.reap",
         "What one command leaves blocked above its limit reaps unblock.",
-        ["DESIGN 3"],
+        ["contract"],
         reap
     ),
     case!(
         "blocker.ripple.settle",
         "The chains that one settlement closes share its limit.",
-        ["DESIGN 3"],
+        ["contract"],
         settle
     ),
     case!(
         "blocker.ripple.reap.once",
         "What a reap goes on with and what follows from its own jobs share one limit.",
-        ["DESIGN 3"],
+        ["contract"],
         reap_once
     ),
     case!(
         "blocker.ripple.fail",
         "Chains that fail with a blocker count for the limit too, and all fail in the end.",
-        ["DESIGN 3"],
+        ["contract"],
         fail_too
     ),
     case!(
         "blocker.ripple.last",
         "What follows from the items of a command comes after all of them.",
-        ["DESIGN 3"],
+        ["contract"],
         comes_last
+    ),
+    case!(
+        "blocker.ripple.front",
+        "A chain with nothing left to resolve does not hold up one with very many dependents behind it.",
+        ["contract"],
+        front
+    ),
+    case!(
+        "blocker.ripple.wide",
+        "When many chains fail with a blocker and each fails several more, all fail in the end.",
+        ["contract"],
+        wide
     ),
     case!(
         "blocker.ripple.exchange",
         "The two parts of an exchange share one limit.",
-        ["DESIGN 3"],
+        ["contract"],
         [Exchange],
         exchange
     ),
     case!(
         "blocker.ripple.cancel",
         "What follows from cancelled chains is limited too, and comes after all of them.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         cancel
     ),
     case!(
         "blocker.ripple.outside",
         "What follows from a completion from outside is limited too.",
-        ["DESIGN 3"],
+        ["contract"],
         [Outside],
         outside
     ),
@@ -180,6 +192,32 @@ async fn comes_last(s: Subject) {
     closed.sort_unstable();
     assert_eq!(closed, [failing, between, going_on]);
     s.expect_status(going_on, Status::Failed).await;
+}
+
+async fn front(s: Subject) {
+    let many = 5 * limit::RIPPLE_MAX;
+    let (first, second) = (s.start("b").await, s.start("b").await);
+    dependents(&s, first, 1, OnBlockerFailure::Wait).await;
+    dependents(&s, second, many, OnBlockerFailure::Wait).await;
+    let attempts = s.acquire("b", 2).await;
+    let settlements = attempts.iter().map(|attempt| settlement(attempt, complete("1"))).collect();
+    let reply = s.run(Settle { settlements }).await;
+    assert_eq!(reply.ripple.closed.len(), 2);
+    go_on(&s, resolved(&reply.ripple), many + 1, acquire_nothing).await;
+}
+
+async fn wide(s: Subject) {
+    let blocker = s.start("b").await;
+    let waiting = |chain| s.start("a").blocked_by([chain]).on_failure(OnBlockerFailure::Fail).build();
+    let middle: Vec<_> = (0..limit::RIPPLE_MAX + 3).map(|_| waiting(blocker)).collect();
+    let outer = middle.iter().skip(3).flat_map(|chain| [chain.id; 4]).map(waiting);
+    let all: Vec<_> = middle.iter().cloned().chain(outer).collect();
+    for batch in all.chunks(limit::BATCH_MAX_ITEMS) {
+        s.create(batch.to_vec()).await;
+    }
+    let attempt = s.acquire_one("b").await;
+    let reply = s.settle_reply(&attempt, fail("no")).await;
+    go_on(&s, resolved(&reply.ripple), all.len(), acquire_nothing).await;
 }
 
 async fn exchange(s: Subject) {

@@ -35,7 +35,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "savepoint.none",
         "Returning to a savepoint that is not there is invalid.",
-        ["DESIGN 3"],
+        ["contract"],
         [Transactions],
         no_savepoint
     ),

@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "settle.complete.retention",
         "A completion or failure may bring another retention.",
-        ["DESIGN 3"],
+        ["contract"],
         retention
     ),
     case!(
@@ -45,13 +45,13 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "settle.reschedule.error",
         "A reschedule without an error keeps the one before.",
-        ["DESIGN 3"],
+        ["contract"],
         reschedule_error
     ),
     case!(
         "settle.reschedule.maximum",
         "A reschedule stands whatever the maximum of attempts.",
-        ["DESIGN 3"],
+        ["contract"],
         reschedule_maximum
     ),
     case!(
@@ -69,34 +69,34 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "settle.release",
         "A release puts the job back as it was: uncounted, due time kept.",
-        ["DESIGN 2.10", "B4.2"],
+        ["never 10", "B4.2"],
         releases
     ),
     case!(
         "settle.release.keeps_error",
         "A release keeps the error of the attempt before.",
-        ["DESIGN 2.10"],
+        ["never 10"],
         release_keeps_error
     ),
     case!("settle.many", "Many attempts are settled at once, each by its outcome.", ["A8.12"], many),
     case!(
         "settle.order",
         "A later settlement of one command sees what an earlier one did.",
-        ["DESIGN 3"],
+        ["contract"],
         order
     ),
-    case!("settle.alone", "A lost or refused settlement harms no other.", ["DESIGN 2.11"], alone),
+    case!("settle.alone", "A lost or refused settlement harms no other.", ["never 11"], alone),
     case!(
         "settle.expired",
         "An expired lease that was not reaped may still be settled.",
-        ["DESIGN 3"],
+        ["contract"],
         expired
     ),
-    case!("settle.empty", "An empty settlement gives an empty reply.", ["DESIGN 3"], empty),
+    case!("settle.empty", "An empty settlement gives an empty reply.", ["contract"], empty),
     case!(
         "settle.error_text",
         "A long error is stored shortened, and any other as it is.",
-        ["DESIGN 2.9"],
+        ["never 9"],
         error_text
     ),
 ];

@@ -8,25 +8,25 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "limit.items.carried",
         "Carried chains count as items of their command.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         carried_items
     ),
     case!(
         "limit.blockers.command",
         "The blockers of all jobs of one command are limited together.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         blockers
     ),
     case!(
         "limit.blockers.settle",
         "The blockers of continuations and carried chains are limited together.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         settle_blockers
     ),
     case!(
         "limit.bytes.settle",
         "Outputs, inputs of continuations and those of carried chains are limited together.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         settle_bytes
     ),
     case!(
@@ -35,25 +35,25 @@ pub(super) const CASES: &[Case] = &[
         ["SA-RP03"],
         reap
     ),
-    case!("limit.expire", "An expire of too many jobs is invalid.", ["DESIGN 2.8"], expire),
+    case!("limit.expire", "An expire of too many jobs is invalid.", ["never 8"], expire),
     case!(
         "limit.exchange",
         "An exchange whose settlements are too large is invalid and writes nothing.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         [Exchange],
         exchange
     ),
     case!(
         "limit.outside.bytes",
         "The payloads of all steps from outside are limited together.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         [Outside],
         outside_bytes
     ),
     case!(
         "limit.outside.items",
         "The steps from outside and the chains that they carry are limited together.",
-        ["DESIGN 2.8"],
+        ["never 8"],
         [Outside],
         outside_items
     ),

@@ -3,65 +3,55 @@
 use super::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    case!(
-        "stale.reaped",
-        "An attempt whose job was reaped changes nothing.",
-        ["DESIGN 2.2", "B4.11"],
-        reaped
-    ),
+    case!("stale.reaped", "An attempt whose job was reaped changes nothing.", ["never 2", "B4.11"], reaped),
     case!(
         "stale.taken_over",
         "An attempt whose job another holds changes nothing.",
-        ["DESIGN 2.2", "B4.11", "B4.12"],
+        ["never 2", "B4.11", "B4.12"],
         taken_over
     ),
     case!(
         "stale.closed",
         "An attempt whose job another closed changes nothing.",
-        ["DESIGN 2.2", "B4.11"],
+        ["never 2", "B4.11"],
         closed
     ),
-    case!(
-        "stale.same_worker",
-        "A fence tells two attempts of one worker apart.",
-        ["DESIGN 2.2"],
-        same_worker
-    ),
-    case!("stale.future_fence", "A fence that was never given is lost.", ["DESIGN 2.2"], future_fence),
+    case!("stale.same_worker", "A fence tells two attempts of one worker apart.", ["never 2"], same_worker),
+    case!("stale.future_fence", "A fence that was never given is lost.", ["never 2"], future_fence),
     case!(
         "stale.other_kind",
         "A settled attempt that is settled otherwise is lost.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         other_kind
     ),
     case!(
         "repeat.settle",
         "A repeated settlement of any kind is already applied and does nothing twice.",
-        ["DESIGN 2.12", "SA-CJ08"],
+        ["never 12", "SA-CJ08"],
         settle
     ),
     case!(
         "repeat.settle.later",
         "A settlement is recognized after later attempts too.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         settle_later
     ),
     case!(
         "repeat.settle.last_attempt",
         "A repeated retry that failed the job is already applied.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         settle_last_attempt
     ),
     case!(
         "repeat.settle.history",
         "A settlement is recognized for the last attempts that a job remembers.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         settle_history
     ),
     case!(
         "repeat.settle.closed_chain",
         "A settlement is recognized for long after its chain closed.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         settle_closed_chain
     ),
     case!(
@@ -73,7 +63,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "repeat.settle.carried",
         "A repeated settlement creates its chains once.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         settle_carried
     ),
 ];

@@ -6,21 +6,21 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "cancel.ask.successor",
         "A recurring chain that was asked to stop completes without a successor.",
-        ["B4.16", "DESIGN 3"],
+        ["B4.16", "contract"],
         [Cancel],
         successor
     ),
     case!(
         "cancel.ask.successor.repeated",
         "A completion without its successor is recognized when repeated.",
-        ["DESIGN 2.12"],
+        ["never 12"],
         [Cancel],
         successor_repeated
     ),
     case!(
         "cancel.ask.carried",
         "A job that was asked to stop and completes creates its other chains.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         carried
     ),
@@ -34,70 +34,70 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "cancel.ask.error",
         "A job that is cancelled instead of tried again keeps the error of that attempt.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         error
     ),
     case!(
         "cancel.ask.waits",
         "A job that was asked to stop is not checked for blockers of a continuation that never comes.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         unchecked
     ),
     case!(
         "cancel.ask.outside.continue",
         "A job that was asked to stop and is continued from outside is cancelled; later steps are dropped.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel, Outside],
         outside_continue
     ),
     case!(
         "cancel.ask.outside.ends",
         "A job that was asked to stop is completed or failed from outside, without its successor.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel, Outside],
         outside_ends
     ),
     case!(
         "cancel.ask.outside.blocked",
         "A job that was never asked to stop goes on from outside.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel, Outside],
         outside_not_asked
     ),
     case!(
         "retry.cancelled",
         "A cancelled chain is retried as it stood, pending and due now.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry, Cancel],
         retried
     ),
     case!(
         "retry.cancelled.asked",
         "A job that stopped when asked to is retried without that request.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry, Cancel],
         retried_asked
     ),
     case!(
         "retry.cancelled.blocked",
         "A chain that was cancelled while it waited waits again.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         [Retry, Cancel],
         retried_blocked
     ),
     case!(
         "retry.cancelled.dependents",
         "Those that still wait for a cancelled chain go on when it is retried and completes.",
-        ["DESIGN 2.5"],
+        ["never 5"],
         [Retry, Cancel],
         retried_dependents
     ),
     case!(
         "retry.cancelled.key_taken",
         "A cancelled chain whose key another holds is not retried.",
-        ["DESIGN 2.6"],
+        ["never 6"],
         [Retry, Cancel],
         retried_key_taken
     ),

@@ -8,31 +8,31 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "told.closed",
         "A closed chain is told with its own type, creation and trace, and its last job's type and error.",
-        ["DESIGN 3"],
+        ["contract"],
         closed
     ),
     case!(
         "told.closed.dependents",
         "Chains that fail with their blocker are told with the error that names it.",
-        ["DESIGN 3"],
+        ["contract"],
         closed_dependents
     ),
     case!(
         "told.closed.reaped",
         "A chain that fails by expiry is told with the error that says so.",
-        ["DESIGN 3"],
+        ["contract"],
         closed_reaped
     ),
     case!(
         "told.acquired",
         "A job is told with its chain's creation, retention, key and trace.",
-        ["DESIGN 3"],
+        ["contract"],
         acquired
     ),
     case!(
         "told.existing",
         "The chain that holds a key is told with its own trace.",
-        ["DESIGN 3"],
+        ["contract"],
         existing_trace
     ),
     case!(
@@ -50,21 +50,21 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "told.cancelled",
         "A cancelled chain is told as closed with the error that its job had.",
-        ["DESIGN 3"],
+        ["contract"],
         [Cancel],
         cancelled
     ),
     case!(
         "told.triggered",
         "A triggered or retried job is told with its own type and its chain's.",
-        ["DESIGN 3"],
+        ["contract"],
         [Trigger, Retry],
         triggered
     ),
     case!(
         "told.received",
         "A blocker that was retried since it was received is told as it stands.",
-        ["DESIGN 3"],
+        ["contract"],
         [Retry],
         received
     ),

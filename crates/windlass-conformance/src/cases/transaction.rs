@@ -72,28 +72,28 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "tx.key.rolled_back",
         "A key that a transaction took is free after its rollback.",
-        ["A8.2", "DESIGN 2.6"],
+        ["A8.2", "never 6"],
         [Transactions],
         key_rolled_back
     ),
     case!(
         "tx.settle.fence",
         "A settlement in a transaction is fenced.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         [Transactions],
         settle_fence
     ),
     case!(
         "tx.time",
         "Time in a transaction is the clock at each command.",
-        ["DESIGN 3"],
+        ["contract"],
         [Transactions],
         time
     ),
     case!(
         "tx.worker_commands",
         "Commands that only workers give are invalid in a transaction, which goes on.",
-        ["DESIGN 3"],
+        ["contract"],
         [Transactions],
         worker_commands
     ),
@@ -121,7 +121,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "tx.neighbours",
         "A row that an open transaction has does not delay its neighbours for good.",
-        ["DESIGN 2.11"],
+        ["never 11"],
         [Transactions],
         neighbours
     ),

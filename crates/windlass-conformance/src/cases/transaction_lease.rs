@@ -12,7 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "tx.renew",
         "A lease is renewed in a transaction, and lasts from its commit on.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         [Transactions],
         renewed
     ),
@@ -26,63 +26,63 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "tx.renew.lost",
         "A renewal in a transaction tells a stale attempt that it lost its job.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         [Transactions],
         lost
     ),
     case!(
         "tx.renew.settled",
         "A renewal in a transaction sees what the transaction did to the job.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         [Transactions],
         settled
     ),
     case!(
         "tx.renew.asked",
         "A renewal in a transaction tells that the job was asked to stop.",
-        ["DESIGN 3"],
+        ["contract"],
         [Transactions, Cancel],
         asked
     ),
     case!(
         "tx.renew.not_reaped",
         "Nobody reaps a job that a transaction renewed before that ends.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         [Transactions],
         not_reaped
     ),
     case!(
         "tx.renew.not_settled",
         "Nobody else settles a job that a transaction renewed before that ends.",
-        ["DESIGN 2.2"],
+        ["never 2"],
         [Transactions],
         not_settled
     ),
     case!(
         "tx.stall",
         "A long transaction makes no worker lose its leases.",
-        ["DESIGN 2.11"],
+        ["never 11"],
         [Transactions],
         stall
     ),
     case!(
         "tx.stall.grace",
         "Where one writer stops all, a reap after a long transaction leaves owners one renewal interval.",
-        ["DESIGN 2.11"],
+        ["never 11"],
         [Transactions],
         grace
     ),
     case!(
         "tx.stall.short_one_after",
         "A short transaction after a long one does not end the time that owners have.",
-        ["DESIGN 2.11"],
+        ["never 11"],
         [Transactions],
         grace_after_a_short_one
     ),
     case!(
         "tx.stall.ripple",
         "A reap that spares owners still goes on with unblocking.",
-        ["DESIGN 2.5", "DESIGN 2.11"],
+        ["never 5", "never 11"],
         [Transactions],
         grace_ripples
     ),

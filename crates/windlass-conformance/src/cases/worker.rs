@@ -34,19 +34,19 @@ pub(super) const CASES: &[Case] = &[
         [Workers],
         retired
     ),
-    case!("worker.order", "Workers are listed by id.", ["DESIGN 3"], [Workers], order),
-    case!("lock.one_holder", "One token holds a lock at a time.", ["DESIGN 3"], [LeaderLock], one_holder),
-    case!("lock.renewed", "Only the token that holds a lock renews it.", ["DESIGN 3"], [LeaderLock], renewed),
+    case!("worker.order", "Workers are listed by id.", ["contract"], [Workers], order),
+    case!("lock.one_holder", "One token holds a lock at a time.", ["contract"], [LeaderLock], one_holder),
+    case!("lock.renewed", "Only the token that holds a lock renews it.", ["contract"], [LeaderLock], renewed),
     case!(
         "lock.released",
         "Only the token that holds a lock releases it.",
-        ["DESIGN 3"],
+        ["contract"],
         [LeaderLock],
         released
     ),
-    case!("lock.expired", "When a lock's time is over anyone takes it.", ["DESIGN 3"], [LeaderLock], expired),
-    case!("lock.names", "Locks of different names are different locks.", ["DESIGN 2.9"], [LeaderLock], names),
-    case!("lock.race", "Of many that want a lock at once one gets it.", ["DESIGN 3"], [LeaderLock], race),
+    case!("lock.expired", "When a lock's time is over anyone takes it.", ["contract"], [LeaderLock], expired),
+    case!("lock.names", "Locks of different names are different locks.", ["never 9"], [LeaderLock], names),
+    case!("lock.race", "Of many that want a lock at once one gets it.", ["contract"], [LeaderLock], race),
 ];
 
 fn beat(worker: WorkerId, ttl: u64) -> Beat {

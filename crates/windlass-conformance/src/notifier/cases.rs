@@ -63,7 +63,7 @@ pub(super) const CASES: &[NotifierCase] = &[
         ["NA-014", "NA-016"],
         every_job
     ),
-    case!("events.delivered", "Events reach those who watch, byte for byte.", ["DESIGN 3"], events),
+    case!("events.delivered", "Events reach those who watch, byte for byte.", ["contract"], events),
     case!(
         "subscription.two",
         "Two subscriptions to one topic both get its hints.",

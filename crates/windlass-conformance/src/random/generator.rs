@@ -6,7 +6,7 @@ use windlass_core::command::{
     Acquire, Acquired, Cancel, CancelMode, Cancelled, ChainFilter, Command, CompleteFromOutside, Count,
     Create, Created, Delete, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts, ListChains,
     ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap, Renew, RenewLease, Reply,
-    Retry, RetryTarget, SetRetention, Settle, Settled, Settlement, Step, Target, Trigger, Types,
+    Retry, RetryTarget, Schedule, SetRetention, Settle, Settled, Settlement, Step, Target, Trigger, Types,
 };
 use windlass_core::model::Model;
 use windlass_core::{
@@ -115,13 +115,13 @@ impl Generator {
     pub(super) fn command(&mut self, model: &mut Model, now: Timestamp) -> Command {
         loop {
             let (weight, further) = (self.rng().u32(..110), self.rng().choice(FURTHER));
-            let command = match weight {
+            let mut command = match weight {
                 0..22 => self.create().into(),
                 22..42 => self.acquire().into(),
                 42..72 => self.settle().into(),
                 72..78 => self.renew().into(),
                 78..82 => self.reap().into(),
-                82..84 => Expire { max: if self.rng().u32(..20) == 0 { 1 } else { 1_000 } }.into(),
+                82..84 => self.expire().into(),
                 84..87 => self.get_jobs().into(),
                 87..90 => GetChains { chains: self.targets() }.into(),
                 _ => {
@@ -132,7 +132,35 @@ impl Generator {
                     }
                 }
             };
+            self.postpone(&mut command, now);
             return command;
+        }
+    }
+
+    /// Puts some of the jobs of a command off to a time that is still to come.
+    fn postpone(&mut self, command: &mut Command, now: Timestamp) {
+        let mut schedules = Vec::new();
+        match command {
+            Command::Create(create) => {
+                schedules.extend(create.chains.iter_mut().map(|chain| &mut chain.job.schedule));
+            }
+            Command::Settle(settle) => {
+                schedules.extend(settle.settlements.iter_mut().filter_map(|settlement| {
+                    match &mut settlement.outcome {
+                        Outcome::Continue { next, .. } => Some(&mut next.job.schedule),
+                        Outcome::Retry { schedule, .. } | Outcome::Reschedule { schedule, .. } => {
+                            Some(schedule)
+                        }
+                        _ => None,
+                    }
+                }));
+            }
+            _ => {}
+        }
+        for schedule in schedules {
+            if self.rng().u32(..8) == 0 {
+                *schedule = Schedule::At(now + millis(self.rng().u64(1..5_000)));
+            }
         }
     }
 
@@ -255,7 +283,7 @@ impl Generator {
                 types.push(Quota { job_type, max: self.rng().u32(..4), lease });
             }
         }
-        Acquire { request, worker, types, max: self.rng().u32(1..6) }
+        Acquire { request, worker, types, max: self.rng().u32(..6) }
     }
 
     /// An attempt: mostly one that holds its job, and often one that was asked to stop.
@@ -320,7 +348,20 @@ impl Generator {
     fn reap(&mut self) -> Reap {
         let types = self.some_types();
         let except = self.held.iter().map(|(job, _)| *job).filter(|_| self.parts.rng.u32(..4) == 0).collect();
-        Reap { types, max: 100, except, renewal_interval: Millis::ZERO }
+        // Often fewer than there are, so that the order counts.
+        let max = if self.rng().bool() { 100 } else { self.rng().u32(1..6) };
+        Reap { types, max, except, renewal_interval: Millis::ZERO }
+    }
+
+    /// Often fewer than there are, so that chains leave in parts; now and then too few.
+    fn expire(&mut self) -> Expire {
+        let max = match self.rng().u32(..20) {
+            0 => 1,
+            1..8 => self.rng().u32(2..6),
+            8..12 => self.rng().u32(2..21),
+            _ => 1_000,
+        };
+        Expire { max }
     }
 
     fn some_types(&mut self) -> Types {

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use super::Shared;
+use super::Teller;
 use crate::command::{
     Applied, Cancelled, Created, DeleteReply, NewChain, Outcome, Placed, Reaped, Retried, Ripple, Settled,
     Settlement, TriggerReply,
@@ -23,23 +23,15 @@ pub struct Announcements {
 }
 
 impl Announcements {
-    /// Tells all of it. Hints that cannot be sent are given up: they are hints.
-    pub(crate) async fn send<S: ?Sized>(self, shared: &Shared<S>) {
-        for event in &self.events {
-            shared.observer.observe(event);
-        }
+    /// Tells all of it, without waiting for anybody.
+    pub(crate) fn send(self, teller: &Teller) {
+        self.events.iter().for_each(|event| teller.observe(event));
         let scheduled = self.scheduled.into_iter();
         let scheduled =
             scheduled.map(|(job_type, (count, due_at))| Hint::Scheduled { job_type, count, due_at });
         let closed = self.closed.into_iter().map(Hint::ChainClosed);
         let lost = self.lost.into_iter().map(|(worker, job)| Hint::OwnershipLost { worker, job });
-        for hint in scheduled.chain(closed).chain(lost) {
-            if let Err(error) = shared.notifier.publish(hint).await {
-                let text = crate::name::ErrorText::new(error.to_string());
-                shared.observer.observe(&Event::NotifierFailed("publish", text));
-                return;
-            }
-        }
+        teller.publish(scheduled.chain(closed).chain(lost));
     }
 
     pub(super) fn created(&mut self, new: &NewChain, created: &Created) {

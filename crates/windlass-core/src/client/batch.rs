@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::command::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::BoxFuture;
 
@@ -21,7 +22,7 @@ type Flush<I, R> = dyn Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send +
 struct Shared<I, R> {
     queue: Mutex<Queue<I, R>>,
     flush: Box<Flush<I, R>>,
-    max: usize,
+    size: fn(&I) -> Size,
 }
 
 struct Queue<I, R> {
@@ -30,13 +31,13 @@ struct Queue<I, R> {
 }
 
 impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
-    /// Gives batches of up to `max` items to `flush`, which answers for each in order.
+    /// Gives batches within the limits of a command to `flush`, which answers for each item in order.
     pub(crate) fn new(
-        max: usize,
+        size: fn(&I) -> Size,
         flush: impl Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send + Sync + 'static,
     ) -> Self {
         let queue = Mutex::new(Queue { waiting: Vec::new(), flushing: false });
-        Self { shared: Arc::new(Shared { queue, flush: Box::new(flush), max }) }
+        Self { shared: Arc::new(Shared { queue, flush: Box::new(flush), size }) }
     }
 
     /// Adds an item and waits for its answer.
@@ -68,8 +69,7 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
 
     /// Flushes until nothing waits.
     async fn run(self: Arc<Self>) {
-        // If a flush panics, the next item must not wait for it.
-        let _guard = Guard(&self);
+        let guard = Guard(&self);
         while let Some((items, senders)) = self.take() {
             match (self.flush)(items).await {
                 Ok(answers) => {
@@ -81,25 +81,40 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
                 Err(error) => senders.into_iter().for_each(|sender| drop(sender.send(Err(error.clone())))),
             }
         }
+        std::mem::forget(guard);
     }
 
+    /// The first items that fit into one command; one that fits into none goes alone, to be refused.
     fn take(&self) -> Option<Batch<I, R>> {
         let mut queue = self.queue();
-        let count = queue.waiting.len().min(self.max);
+        let count = fitting(queue.waiting.iter().map(|(item, _)| (self.size)(item)));
         queue.flushing = count > 0;
         (count > 0).then(|| queue.waiting.drain(..count).unzip())
     }
 }
 
+/// How many of these fit into one command; one at least, if there is one.
+pub(crate) fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
+    let mut total = Size::default();
+    let mut count = 0;
+    for size in sizes {
+        total = total.and(size);
+        if count > 0 && total.check("items").is_err() {
+            break;
+        }
+        count += 1;
+    }
+    count
+}
+
+/// Lets the next item start anew when the task ends before its time: by a panic, or with its runtime.
 struct Guard<'a, I: Send + 'static, R: Send + 'static>(&'a Shared<I, R>);
 
 impl<I: Send + 'static, R: Send + 'static> Drop for Guard<'_, I, R> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let mut queue = self.0.queue();
-            queue.flushing = false;
-            queue.waiting.clear();
-        }
+        let mut queue = self.0.queue();
+        queue.flushing = false;
+        queue.waiting.clear();
     }
 }
 

@@ -37,6 +37,14 @@ impl<'c, J: Entry> Start<'c, J, <J::Blockers as Blockers>::Initial> {
 }
 
 impl<J: Entry, State> Start<'_, J, State> {
+    /// A fresh id of the caller's choice, so that the whole start can be repeated after an error.
+    pub fn id(self, id: ChainId) -> Self {
+        self.with(|new| {
+            new.id = id;
+            Ok(())
+        })
+    }
+
     /// A deduplication key: while another chain of this type holds it, that one is given instead.
     pub fn key(self, key: impl AsRef<str>) -> Self {
         self.with(|new| {

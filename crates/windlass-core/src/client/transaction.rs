@@ -1,7 +1,7 @@
 use std::fmt;
 use std::future::Future;
 
-use super::{Announcements, Client, Creator, Start, start};
+use super::{Announcements, Client, Creator, Start, fitting, start};
 use crate::chain::Chain;
 use crate::command::{Create, Created, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
@@ -34,9 +34,15 @@ impl<S: Transactional> Tx<S> {
         &mut self,
         jobs: impl IntoIterator<Item = J> + Send,
     ) -> Result<Vec<Chain<J>>> {
-        let chains = start::chains(jobs)?;
-        let created = self.create(chains).await?;
-        created.into_iter().map(start::handle).collect()
+        let mut left = start::chains(jobs)?;
+        let mut started = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let rest = left.split_off(fitting(left.iter().map(|new| new.job.size())));
+            for created in self.create(std::mem::replace(&mut left, rest)).await? {
+                started.push(start::handle(created)?);
+            }
+        }
+        Ok(started)
     }
 
     /// Creates chains with one command.
@@ -77,7 +83,7 @@ impl<S: Transactional> Tx<S> {
     pub async fn commit(mut self) -> Result<()> {
         let tx = self.tx.take().ok_or_else(ended)?;
         self.client.shared.store.commit(tx).await?;
-        std::mem::take(&mut self.announcements).send(&self.client.shared).await;
+        std::mem::take(&mut self.announcements).send(&self.client.shared.teller);
         Ok(())
     }
 
@@ -156,7 +162,7 @@ impl<S: Transactional> Client<S> {
         commit: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
         let committed = commit.await?;
-        announcements.send(&self.shared).await;
+        announcements.send(&self.shared.teller);
         Ok(committed)
     }
 }

@@ -1,10 +1,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::Client;
 use crate::chain::Chain;
+use crate::clock::far;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Entry;
 use crate::notifier::{Subscription, Topic};
@@ -15,6 +16,12 @@ const POLL: Duration = Duration::from_secs(15);
 
 /// How long a wait lasts unless said otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the look at the end of a wait may take.
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
+/// After so long a look that failed is repeated.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// A wait for what a chain gives; await it. See [`Client::wait`].
 #[must_use = "a wait does nothing until it is awaited"]
@@ -44,23 +51,45 @@ impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
     }
 
     async fn run(self) -> Result<J::Output> {
-        let deadline = Instant::now() + self.timeout;
-        // Subscribed before the first look, so that no end falls between the two. Without notifications it still polls.
+        let deadline = far(self.timeout);
+        let looking = self.look();
+        match timeout_at(deadline, looking).await {
+            Ok(found) => found,
+            // One more look: the end may have come with the deadline.
+            Err(_) => match timeout(LAST_LOOK, self.client.output(self.chain)).await {
+                Ok(Ok(Some(output))) => Ok(output),
+                Ok(Err(error)) if !is_passing(&error) => Err(error),
+                _ => {
+                    let (chain, waited) = (self.chain.id(), self.timeout);
+                    let text = format!("chain {chain} is still open after {waited:?}; it goes on");
+                    Err(Error::new(ErrorKind::TimedOut, text))
+                }
+            },
+        }
+    }
+
+    /// Looks again and again. Subscribed before the first look, so that no end falls between the two; without
+    /// notifications it still polls.
+    async fn look(&self) -> Result<J::Output> {
         let topic = Topic::ChainClosed(self.chain.id());
-        let mut subscription = self.client.shared.notifier.subscribe(vec![topic]).await.ok();
+        let mut subscription = self.client.shared.teller.subscribe(vec![topic]).await;
         loop {
-            if let Some(output) = self.client.output(self.chain).await? {
-                return Ok(output);
+            match self.client.output(self.chain).await {
+                Ok(Some(output)) => return Ok(output),
+                Ok(None) => {}
+                // What passes is waited for too.
+                Err(error) if is_passing(&error) => sleep(AGAIN).await,
+                Err(error) => return Err(error),
             }
-            if Instant::now() >= deadline {
-                let (chain, waited) = (self.chain.id(), self.timeout);
-                let text = format!("chain {chain} is still open after {waited:?}; it goes on");
-                return Err(Error::new(ErrorKind::TimedOut, text));
-            }
-            let next_look = deadline.min(Instant::now() + self.poll);
+            let next_look = far(self.poll);
             let _ = timeout_at(next_look, signal(&mut subscription, next_look)).await;
         }
     }
+}
+
+/// Whether trying again may help.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
 }
 
 /// Waits for a signal, or until then without a subscription.

@@ -260,7 +260,7 @@ impl Outcome {
         }
     }
 
-    fn size(&self) -> Size {
+    pub(crate) fn size(&self) -> Size {
         let own = match self {
             Self::Complete { output, .. } => Size { items: 1, bytes: output.bytes().len(), blockers: 0 },
             Self::Continue { next, .. } => next.job.size(),

@@ -142,8 +142,8 @@ impl Blockers for () {
         Vec::new()
     }
 
-    fn decode(_: &[BlockerOutput]) -> Result<()> {
-        Ok(())
+    fn decode(outputs: &[BlockerOutput]) -> Result<()> {
+        end(&mut outputs.iter())
     }
 
     fn names() -> Vec<String> {
@@ -180,10 +180,19 @@ fn many<T: Slot>() -> String {
 
 /// The next output, which must be there: the job was stored with that many blockers.
 fn next<'a>(outputs: &mut std::slice::Iter<'a, BlockerOutput>) -> Result<&'a BlockerOutput> {
-    outputs.next().ok_or_else(|| {
-        let text = "the job was stored with fewer blockers than its type declares now: see the page on changing types";
-        Error::new(ErrorKind::Invalid, text)
-    })
+    outputs.next().ok_or_else(|| changed("fewer"))
+}
+
+/// No output may be left: a handler that overlooks one may do what it was to prevent.
+fn end(outputs: &mut std::slice::Iter<'_, BlockerOutput>) -> Result<()> {
+    outputs.next().map_or(Ok(()), |_| Err(changed("more")))
+}
+
+fn changed(how: &str) -> Error {
+    let text = format!(
+        "the job was stored with {how} blockers than its type declares now: see the page on changing types"
+    );
+    Error::new(ErrorKind::Invalid, text)
 }
 
 macro_rules! blockers {
@@ -199,7 +208,9 @@ macro_rules! blockers {
 
             fn decode(outputs: &[BlockerOutput]) -> Result<Self::Outputs> {
                 let mut outputs = outputs.iter();
-                Ok(($($slot::decode(next(&mut outputs)?)?,)+))
+                let decoded = ($($slot::decode(next(&mut outputs)?)?,)+);
+                end(&mut outputs)?;
+                Ok(decoded)
             }
 
             fn names() -> Vec<String> {

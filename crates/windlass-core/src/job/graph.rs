@@ -1,4 +1,5 @@
-use std::collections::BTreeMap;
+use std::any::{TypeId, type_name};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write};
 
 use super::{Blockers, Continuations, Job};
@@ -16,6 +17,8 @@ pub struct JobInfo {
     /// The names of its blockers' types; a trailing `…` marks any number.
     pub blockers: Vec<String>,
     /// The Rust type, to tell two types of one name apart.
+    type_id: TypeId,
+    /// What it is called, for messages. Two types may have the same.
     type_name: &'static str,
 }
 
@@ -28,8 +31,14 @@ impl JobInfo {
             aliases: J::ALIASES,
             next: J::Next::names(),
             blockers: J::Blockers::names(),
-            type_name: std::any::type_name::<J>(),
+            type_id: TypeId::of::<J>(),
+            type_name: type_name::<J>(),
         }
+    }
+
+    /// Its name and its former names.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        [self.name].into_iter().chain(self.aliases.iter().copied())
     }
 }
 
@@ -46,8 +55,8 @@ impl JobGraph {
         Self::default()
     }
 
-    /// Adds a type. Adding the same type again changes nothing; another one of the same name, or with the
-    /// same alias, is refused.
+    /// Adds a type. Adding the same type again changes nothing; another one that shares a name or
+    /// alias with it is refused, and so is one whose alias is its own name or given twice.
     pub fn add<J: Job>(&mut self) -> Result<()> {
         self.insert(JobInfo::of::<J>())
     }
@@ -81,16 +90,22 @@ impl JobGraph {
     }
 
     fn insert(&mut self, job: JobInfo) -> Result<()> {
-        let names = |info: &JobInfo| -> Vec<_> { info.aliases.iter().copied().chain([info.name]).collect() };
-        let taken = self.jobs().find(|known| {
-            known.type_name != job.type_name && names(known).iter().any(|name| names(&job).contains(name))
-        });
-        if let Some(known) = taken {
+        let mut own = HashSet::new();
+        if let Some(name) = job.names().find(|name| !own.insert(*name)) {
             let text = format!(
-                "two job types share the name or alias `{}`: `{}` and `{}`; rename one",
-                job.name, known.type_name, job.type_name
+                "the job type `{}` has the name or alias `{name}` twice: remove that alias",
+                job.type_name
             );
             return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        for known in self.jobs().filter(|known| known.type_id != job.type_id) {
+            if let Some(name) = known.names().find(|name| own.contains(name)) {
+                let text = format!(
+                    "two job types share the name or alias `{name}`: `{}` and `{}`; rename one",
+                    known.type_name, job.type_name
+                );
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
         }
         self.jobs.insert(job.name, job);
         Ok(())

@@ -123,7 +123,9 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         if self.finished.load(Ordering::Acquire) || self.prepared.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::Invalid, "prepare comes once, and before finish"));
         }
-        let tx = self.client.store().begin().await?;
+        let tx = self.client.store().begin().await.inspect_err(|_| {
+            self.prepared.store(false, Ordering::Release);
+        })?;
         let JobRecord { id: job, fence, .. } = *self.job();
         let renew = RenewLease { job, fence, lease: self.lease };
         Ok(Prepare { client: self.client.clone(), tx, renew })
@@ -134,7 +136,9 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         if self.finished.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::Invalid, "finish comes once"));
         }
-        let tx = self.client.store().begin().await?;
+        let tx = self.client.store().begin().await.inspect_err(|_| {
+            self.finished.store(false, Ordering::Release);
+        })?;
         Ok(Step { tx: Some(tx), parked: Arc::clone(&self.parked), job: PhantomData })
     }
 }

@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::abort::AbortReason;
 use super::handler::{AnyHandler, Handler};
-use super::keeper::keep;
+use super::keeper::{beat, keep};
 use super::run::Loop;
 use super::slot::Engine;
 use crate::client::{Announcements, Batcher, Client};
+use crate::clock::far;
 use crate::command::{Outcome, Retire, Settle, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
 use crate::job::{Job, JobGraph};
-use crate::limit::BATCH_MAX_ITEMS;
+use crate::limit::REAP_EXCEPT_MAX;
 use crate::name::WorkerName;
 use crate::observer::{About, Event};
 use crate::store::{BoxFuture, Capability, Store};
@@ -76,7 +78,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         self.add::<J, M>(handler, None)
     }
 
-    /// The same, with at most so many attempts of this type at once.
+    /// The same, with at most so many attempts of this type at once; jobs stored under a former name count
+    /// for themselves.
     pub fn handle_at_most<J: Job, M>(self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
         self.add::<J, M>(handler, Some(slots))
     }
@@ -107,6 +110,16 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
                 "the worker has no slot: give it a concurrency of at least 1",
             ));
         }
+        if self.concurrency as usize > REAP_EXCEPT_MAX {
+            let text = format!("{} slots in one worker: at most {REAP_EXCEPT_MAX}", self.concurrency);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        if self.poll < Duration::from_millis(1) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a poll interval of no time: give it a millisecond at least",
+            ));
+        }
         self.handlers.iter().try_for_each(AnyHandler::check)?;
         let engine = Arc::new(Engine {
             id: WorkerId::new(),
@@ -121,17 +134,18 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
             slots: Mutex::new(HashMap::new()),
             client: self.client,
         });
-        engine.client.shared.observer.observe(&Event::WorkerStarted(engine.id));
-        let keeper = tokio::spawn(keep(Arc::clone(&engine)));
+        engine.teller().observe(&Event::WorkerStarted(engine.id));
+        let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
-        Ok(Running { engine, main: Some(main), keeper })
+        Ok(Running { engine, main: Some(main), keepers })
     }
 }
 
 /// Plain settlements of one worker share writes.
 fn settles<S: Store + ?Sized>(client: &Client<S>) -> Batcher<(Settlement, About), Settled> {
     let client = client.clone();
-    Batcher::new(BATCH_MAX_ITEMS, move |items: Vec<(Settlement, About)>| -> BoxFuture<'static, _> {
+    let size = |(settlement, _): &(Settlement, About)| settlement.outcome.size();
+    Batcher::new(size, move |items: Vec<(Settlement, About)>| -> BoxFuture<'static, _> {
         let client = client.clone();
         Box::pin(async move { settle(&client, &items).await })
     })
@@ -149,7 +163,7 @@ async fn settle<S: Store + ?Sized>(
         announcements.settled(settlement, about, settled);
     }
     announcements.ripple(&reply.ripple);
-    announcements.send(&client.shared).await;
+    announcements.send(&client.shared.teller);
     Ok(reply.settled)
 }
 
@@ -158,7 +172,7 @@ async fn settle<S: Store + ?Sized>(
 pub struct Running<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     main: Option<JoinHandle<()>>,
-    keeper: JoinHandle<()>,
+    keepers: [JoinHandle<()>; 2],
 }
 
 impl<S: Store + ?Sized> Running<S> {
@@ -172,30 +186,30 @@ impl<S: Store + ?Sized> Running<S> {
     /// back, uncounted.
     pub async fn stop(mut self, deadline: Duration) {
         let engine = Arc::clone(&self.engine);
-        let until = Instant::now() + deadline;
-        engine.client.shared.observer.observe(&Event::WorkerStopping(engine.id));
+        let until = far(deadline);
+        engine.teller().observe(&Event::WorkerStopping(engine.id));
         engine.stopping.cancel();
+        engine.abort_all();
         if let Some(mut main) = self.main.take()
-            && timeout_at(until, &mut main).await.is_err()
+            && timeout_at(until.max(Instant::now() + MOMENT), &mut main).await.is_err()
         {
             // It hangs in the store. What it may still take goes back when its lease ends.
             main.abort();
+            let _ = main.await;
         }
-        engine.slots().values().for_each(|slot| slot.abort.abort(AbortReason::WorkerStopping));
-        loop {
-            let freed = engine.freed.notified();
-            if engine.slots().is_empty() || timeout_at(until, freed).await.is_err() {
-                break;
-            }
-        }
+        engine.abort_all();
+        engine.emptied(until).await;
         engine.release().await;
-        self.keeper.abort();
+        self.keepers.iter().for_each(JoinHandle::abort);
         if engine.client.store().capabilities().has(Capability::Workers) {
             let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
         }
-        engine.client.shared.observer.observe(&Event::WorkerStopped(engine.id));
+        engine.teller().observe(&Event::WorkerStopped(engine.id));
     }
 }
+
+/// The least time for what is nearly done.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// With the store unreachable, leases end by themselves: stopping does not wait for it.
 fn last_call() -> Instant {
@@ -203,26 +217,49 @@ fn last_call() -> Instant {
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Gives back what still runs, all in one call.
-    async fn release(&self) {
-        let left: Vec<_> = self.slots().drain().collect();
-        let released = left.into_iter().map(|((job, fence), slot)| {
+    /// Tells all handlers that the worker stops.
+    fn abort_all(&self) {
+        self.slots().values().for_each(|slot| slot.abort.abort(AbortReason::WorkerStopping));
+    }
+
+    /// Waits until no slot is taken.
+    async fn emptied(&self, until: Instant) {
+        loop {
+            let freed = self.freed.notified();
+            if self.slots().is_empty() || timeout_at(until, freed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Gives back what still runs. What has ended and is being written is waited for.
+    async fn release(self: &Arc<Self>) {
+        let until = last_call();
+        let mut releases = JoinSet::new();
+        for ((job, fence), slot) in self.slots().iter().filter(|(_, slot)| !slot.settling) {
             if let Some(task) = &slot.task {
                 task.abort();
             }
-            (Settlement { job, fence, outcome: Outcome::Release }, slot.about)
-        });
-        let released: Vec<_> = released.collect();
-        for batch in released.chunks(BATCH_MAX_ITEMS) {
-            let _ = timeout_at(last_call(), settle(&self.client, batch)).await;
+            let (engine, about) = (Arc::clone(self), slot.about.clone());
+            let settlement = Settlement { job: *job, fence: *fence, outcome: Outcome::Release };
+            releases.spawn(async move {
+                // Busy while the handler's transaction is still being rolled back.
+                while let Ok(Settled::Busy) = engine.settles.add((settlement.clone(), about.clone())).await {
+                    tokio::time::sleep(MOMENT).await;
+                }
+            });
         }
+        let released = async { while releases.join_next().await.is_some() {} };
+        let _ = timeout_at(until, released).await;
+        self.emptied(until).await;
     }
 }
 
 impl<S: Store + ?Sized> Drop for Running<S> {
     fn drop(&mut self) {
         self.engine.stopping.cancel();
-        self.keeper.abort();
+        self.engine.abort_all();
+        self.keepers.iter().for_each(JoinHandle::abort);
     }
 }
 

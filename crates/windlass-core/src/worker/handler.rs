@@ -2,15 +2,18 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::BoxError;
 use super::abort::Abort;
 use super::attempt::{Attempt, Ctx, Done};
-use super::next::{Next, complete};
+use super::next::{Next, complete, error_text};
 use crate::client::Client;
 use crate::command::{Acquired, Outcome, Request, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobOptions};
+use crate::limit::DURATION_MAX_MS;
+use crate::name::{ErrorText, TypeName};
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Millis;
 
@@ -63,7 +66,7 @@ pub enum Ending {
     /// The job cannot be run by this code: it fails, with the reason.
     Unreadable(Error),
     /// With an error. What a step left behind is rolled back first.
-    Failed(BoxError, Option<BoxFuture<'static, Result<()>>>),
+    Failed(ErrorText, Option<BoxFuture<'static, Result<()>>>),
 }
 
 impl fmt::Debug for Ending {
@@ -81,7 +84,7 @@ impl Ending {
     fn of(outcome: Result<Outcome>) -> Self {
         match outcome {
             Ok(outcome) => Self::Plain(outcome),
-            Err(error) => Self::Failed(error.into(), None),
+            Err(error) => Self::Failed(error_text(&error.into()), None),
         }
     }
 }
@@ -118,7 +121,7 @@ macro_rules! store_free {
                 Box::pin(async move {
                     match handling.await {
                         Ok($value) => Ending::of($outcome),
-                        Err(error) => Ending::Failed(error.into(), None),
+                        Err(error) => Ending::Failed(error_text(&error.into()), None),
                     }
                 })
             }
@@ -141,7 +144,7 @@ macro_rules! store_free {
                 Box::pin(async move {
                     match handling.await {
                         Ok($value) => Ending::of($outcome),
-                        Err(error) => Ending::Failed(error.into(), None),
+                        Err(error) => Ending::Failed(error_text(&error.into()), None),
                     }
                 })
             }
@@ -200,7 +203,7 @@ where
                 let undo = left.map(|tx| -> BoxFuture<'static, Result<()>> {
                     Box::pin(async move { client.store().rollback(tx).await })
                 });
-                return Ending::Failed(error.into(), undo);
+                return Ending::Failed(error_text(&error.into()), undo);
             }
         };
         let settled = outcome.clone();
@@ -246,14 +249,24 @@ impl<S: Store + ?Sized> AnyHandler<S> {
 
     /// Refuses options that cannot work.
     pub(super) fn check(&self) -> Result<()> {
-        if self.options.renewal() > self.options.lease / 2 {
-            let name = self.names.last().copied().unwrap_or_default();
-            let text = format!(
-                "job type `{name}` renews its lease of {:?} each {:?}: renew at least twice in a lease",
-                self.options.lease,
-                self.options.renewal()
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
+        self.names.iter().try_for_each(|name| TypeName::new(name).map(drop))?;
+        let JobOptions { lease, timeout, .. } = self.options;
+        let renewal = self.options.renewal();
+        let name = self.names.last().copied().unwrap_or_default();
+        let refuse = |why: String| Err(Error::new(ErrorKind::Invalid, format!("job type `{name}` {why}")));
+        if self.concurrency == Some(0) {
+            return refuse("may run at most 0 times at once: give it a slot or no handler".to_owned());
+        }
+        if lease < Duration::from_millis(10) || lease > Duration::from_millis(DURATION_MAX_MS) {
+            return refuse(format!("has a lease of {lease:?}: give it 10 ms to a hundred years"));
+        }
+        if renewal < Duration::from_millis(1) || renewal > lease / 2 {
+            return refuse(format!(
+                "renews its lease of {lease:?} each {renewal:?}: renew at least twice in a lease"
+            ));
+        }
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return refuse("has a timeout of no time: give it some or none".to_owned());
         }
         Ok(())
     }

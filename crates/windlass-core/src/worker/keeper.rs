@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::abort::AbortReason;
 use super::slot::{Engine, Slot};
 use crate::command::{Beat, Renew, RenewLease, Renewed};
 use crate::id::{Fence, JobId};
+use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::{ErrorText, TypeName};
 use crate::observer::Event;
 use crate::store::{Capability, Store};
@@ -20,97 +21,122 @@ const BEAT: Duration = Duration::from_secs(10);
 const BEAT_TTL: Millis = Millis::from_secs(30);
 /// After so long a renewal that failed, or whose row was busy, is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long the keeper sleeps with nothing to keep.
+const IDLE: Duration = Duration::from_secs(60);
 
-/// Runs until it is dropped.
-pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
-    let beats = engine.client.store().capabilities().has(Capability::Workers);
-    let mut beat_at = Instant::now();
-    loop {
-        if beats && Instant::now() >= beat_at {
-            beat(&engine).await;
-            beat_at = Instant::now() + BEAT;
+/// Says that the worker lives, until it is dropped.
+pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
+    while engine.client.store().capabilities().has(Capability::Workers) {
+        let names = engine.handlers.iter().flat_map(|handler| &handler.names);
+        let beat = Beat {
+            worker: engine.id,
+            name: engine.name.clone(),
+            types: names.filter_map(|name| TypeName::new(name).ok()).collect(),
+            concurrency: engine.concurrency,
+            running: u32::try_from(engine.slots().len()).unwrap_or(u32::MAX),
+            ttl: BEAT_TTL,
+        };
+        if let Err(error) = engine.client.store().beat(beat).await {
+            engine.teller().observe(&Event::StoreFailed("beat", ErrorText::new(error.to_string())));
         }
+        sleep(BEAT).await;
+    }
+}
+
+/// Keeps leases until it is dropped. It never waits for the store itself: a call that hangs delays no other
+/// lease, and no timeout.
+pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
+    loop {
         engine.time_out();
-        renew(&engine).await;
-        let next = engine.next_renewal().into_iter().chain(beats.then_some(beat_at)).min();
+        for leases in engine.due_for_renewal() {
+            tokio::spawn(renew(Arc::clone(&engine), leases));
+        }
+        let next = engine.next_look().unwrap_or_else(|| Instant::now() + IDLE);
         tokio::select! {
-            () = sleep_until(next.unwrap_or_else(|| Instant::now() + BEAT)) => {}
+            () = sleep_until(next) => {}
             () = engine.taken.notified() => {}
         }
     }
 }
 
-async fn beat<S: Store + ?Sized>(engine: &Engine<S>) {
-    let names = engine.handlers.iter().flat_map(|handler| &handler.names);
-    let running = u32::try_from(engine.slots().len()).unwrap_or(u32::MAX);
-    let beat = Beat {
-        worker: engine.id,
-        name: engine.name.clone(),
-        types: names.filter_map(|name| TypeName::new(name).ok()).collect(),
-        concurrency: engine.concurrency,
-        running,
-        ttl: BEAT_TTL,
-    };
-    if let Err(error) = engine.client.store().beat(beat).await {
-        let event = Event::StoreFailed("beat", ErrorText::new(error.to_string()));
-        engine.client.shared.observer.observe(&event);
-    }
-}
-
-/// Renews what is due: all in one call, and each whose row was busy in one of its own, so that it delays no
-/// other.
-async fn renew<S: Store + ?Sized>(engine: &Engine<S>) {
-    let (together, alone) = engine.due_for_renewal();
-    let calls = [together].into_iter().chain(alone.into_iter().map(|lease| vec![lease]));
-    for leases in calls.filter(|leases| !leases.is_empty()) {
-        let asked_at = Instant::now();
-        match engine.client.store().renew(Renew { leases: leases.clone() }).await {
-            Ok(reply) => {
-                let renewed = leases.iter().zip(&reply.leases);
-                renewed.for_each(|(lease, renewed)| engine.renewed(*lease, *renewed, asked_at));
-            }
-            Err(error) => {
-                let event = Event::StoreFailed("renew", ErrorText::new(error.to_string()));
-                engine.client.shared.observer.observe(&event);
-                leases.iter().for_each(|lease| engine.not_renewed(*lease));
-            }
+async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, leases: Vec<RenewLease>) {
+    let asked_at = Instant::now();
+    let shortest = leases.iter().map(|renew| Duration::from(renew.lease)).min().unwrap_or_default();
+    let call = engine.client.store().renew(Renew { leases: leases.clone() });
+    let why = match timeout(shortest / 4, call).await {
+        Ok(Ok(reply)) => {
+            let renewed = leases.iter().zip(&reply.leases);
+            renewed.for_each(|(lease, renewed)| engine.renewed(*lease, *renewed, asked_at));
+            return;
         }
-    }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the store did not answer in time".to_owned(),
+    };
+    engine.teller().observe(&Event::StoreFailed("renew", ErrorText::new(why)));
+    leases.iter().for_each(|lease| engine.not_renewed(*lease));
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Tells attempts whose time is over to stop; their leases are renewed no longer.
+    /// Tells attempts whose time is over to stop; their leases are renewed no longer. One that is still there
+    /// when its lease has ended is ended: the lease is the hard limit.
     fn time_out(&self) {
         let now = Instant::now();
-        for slot in self.slots().values_mut() {
+        let mut ended = Vec::new();
+        for (attempt, slot) in self.slots().iter_mut() {
             if slot.timeout_at.is_some_and(|at| at <= now) {
                 slot.timeout_at = None;
                 slot.renew_at = None;
                 slot.abort.abort(AbortReason::TimedOut);
             }
+            if slot.renew_at.is_none() && !slot.settling && slot.lease_ends <= now {
+                if let Some(task) = &slot.task {
+                    task.abort();
+                }
+                ended.push((*attempt, slot.about.clone()));
+            }
+        }
+        for (attempt, about) in ended {
+            self.teller().observe(&Event::AttemptLost(about));
+            self.vacate(attempt);
         }
     }
 
-    fn next_renewal(&self) -> Option<Instant> {
-        self.slots().values().flat_map(|slot| slot.renew_at.into_iter().chain(slot.timeout_at)).min()
+    /// When there is something to do next.
+    fn next_look(&self) -> Option<Instant> {
+        let look = |slot: &Slot| match slot.renew_at {
+            Some(at) => Some(slot.timeout_at.map_or(at, |timeout| at.min(timeout))),
+            None if slot.settling => None,
+            None => Some(slot.lease_ends),
+        };
+        self.slots().values().filter_map(look).min()
     }
 
-    /// The leases to renew together, and those to renew each alone. What is due soon comes along.
-    fn due_for_renewal(&self) -> (Vec<RenewLease>, Vec<RenewLease>) {
+    /// The leases to renew, in commands: all together, and each whose row was busy alone. What is due soon
+    /// comes along.
+    fn due_for_renewal(&self) -> Vec<Vec<RenewLease>> {
         let now = Instant::now();
-        let slots = self.slots();
+        let mut slots = self.slots();
         let due = |at: Option<Instant>, slack: Duration| at.is_some_and(|at| at <= now + slack);
         if !slots.values().any(|slot| due(slot.renew_at, Duration::ZERO)) {
-            return (Vec::new(), Vec::new());
+            return Vec::new();
         }
-        let soon = slots.iter().filter(|(_, slot)| due(slot.renew_at, Duration::from(slot.lease) / 8));
-        let (alone, together): (Vec<_>, Vec<_>) = soon.partition(|(_, slot)| slot.alone);
-        let lease = |((job, fence), slot): (&(JobId, Fence), &Slot)| RenewLease {
-            job: *job,
-            fence: *fence,
-            lease: slot.lease,
-        };
-        (together.into_iter().map(lease).collect(), alone.into_iter().map(lease).collect())
+        let (mut together, mut calls) = (Vec::new(), Vec::new());
+        for ((job, fence), slot) in slots.iter_mut() {
+            let lease = Duration::from(slot.lease);
+            if !due(slot.renew_at, lease / 8) {
+                continue;
+            }
+            // Not again before this call has been answered or given up.
+            slot.renew_at = Some(now + lease / 4 + AGAIN);
+            let renew = renew_lease((*job, *fence), slot);
+            if slot.alone {
+                calls.push(vec![renew]);
+            } else {
+                together.push(renew);
+            }
+        }
+        calls.extend(together.chunks(BATCH_MAX_ITEMS).map(<[_]>::to_vec));
+        calls
     }
 
     fn renewed(&self, lease: RenewLease, renewed: Renewed, asked_at: Instant) {
@@ -127,7 +153,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 }
                 let event = Event::LeaseRenewed(slot.about.clone());
                 drop(slots);
-                self.client.shared.observer.observe(&event);
+                self.teller().observe(&event);
             }
             Renewed::Busy => {
                 slot.alone = true;
@@ -138,15 +164,21 @@ impl<S: Store + ?Sized> Engine<S> {
                 slot.abort.abort(lost.into());
             }
         }
+        self.taken.notify_one();
     }
 
     /// Tries again soon; after the end of the lease the attempt is told.
     fn not_renewed(&self, lease: RenewLease) {
-        let mut slots = self.slots();
-        let Some(slot) = slots.get_mut(&(lease.job, lease.fence)) else { return };
-        slot.renew_at = slot.renew_at.map(|_| Instant::now() + AGAIN);
-        if slot.lease_ends <= Instant::now() {
-            slot.abort.abort(AbortReason::StoreError);
+        if let Some(slot) = self.slots().get_mut(&(lease.job, lease.fence)) {
+            slot.renew_at = slot.renew_at.map(|_| Instant::now() + AGAIN);
+            if slot.lease_ends <= Instant::now() {
+                slot.abort.abort(AbortReason::StoreError);
+            }
         }
+        self.taken.notify_one();
     }
+}
+
+const fn renew_lease((job, fence): (JobId, Fence), slot: &Slot) -> RenewLease {
+    RenewLease { job, fence, lease: slot.lease }
 }

@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
 use super::handler::AnyHandler;
-use crate::client::{Batcher, Client};
+use crate::client::{Batcher, Client, Teller};
+use crate::clock::far;
 use crate::command::{Acquired, Settled, Settlement};
 use crate::id::{Fence, JobId, WorkerId};
 use crate::name::WorkerName;
@@ -52,9 +53,15 @@ pub(super) struct Slot {
     pub(super) alone: bool,
     pub(super) timeout_at: Option<Instant>,
     pub(super) task: Option<AbortHandle>,
+    /// Whether its handler has ended, and its end is being written.
+    pub(super) settling: bool,
 }
 
 impl<S: Store + ?Sized> Engine<S> {
+    pub(super) fn teller(&self) -> &Teller {
+        &self.client.shared.teller
+    }
+
     pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
         // Nothing under this lock can panic half-way through a change.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,10 +79,16 @@ impl<S: Store + ?Sized> Engine<S> {
         (free, quotas.collect())
     }
 
-    /// Takes a slot for what was acquired.
-    pub(super) fn occupy(&self, acquired: &Acquired, handler: usize, lease: Millis) -> Option<Abort> {
+    /// Takes a slot for what was acquired. The lease counts from the asking.
+    pub(super) fn occupy(
+        &self,
+        acquired: &Acquired,
+        handler: usize,
+        lease: Millis,
+        asked_at: Instant,
+    ) -> Option<Abort> {
         let options = self.handlers.get(handler)?.options;
-        let (abort, now) = (Abort::default(), Instant::now());
+        let abort = Abort::default();
         let job = &acquired.job;
         let slot = Slot {
             about: About {
@@ -89,11 +102,12 @@ impl<S: Store + ?Sized> Engine<S> {
             handler,
             abort: abort.clone(),
             lease,
-            lease_ends: now + lease.into(),
-            renew_at: Some(now + options.renewal()),
+            lease_ends: asked_at + lease.into(),
+            renew_at: Some(asked_at + options.renewal()),
             alone: false,
-            timeout_at: options.timeout.map(|timeout| now + timeout),
+            timeout_at: options.timeout.map(far),
             task: None,
+            settling: false,
         };
         self.slots().insert((job.id, job.fence), slot);
         self.taken.notify_one();
@@ -102,8 +116,8 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Frees a slot.
     pub(super) fn vacate(&self, attempt: (JobId, Fence)) {
-        self.slots().remove(&attempt);
-        self.freed.notify_waiters();
-        self.freed.notify_one();
+        if self.slots().remove(&attempt).is_some() {
+            self.freed.notify_one();
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod client;
 mod cost;
+mod faults;
 mod job_types;
 mod memory;
 mod worker;

@@ -1,7 +1,7 @@
 -- Staging: a script decides everything first, in memory, and writes at its end, in `commit`.
 --
 -- Redis does not take back what a script wrote before an error stopped it. Here nothing is written before the last
--- decision is made and the kinds of all keys are known to be right, so that a command happens whole or not at all;
+-- decision is made, the kinds of all keys are known to be right and the user is known to be allowed all of it, so that a command happens whole or not at all;
 -- and a refused item is taken back by `undo` without a trace. Later items see what earlier ones staged, because
 -- all reads go through `job` (rows) and `first` (sorted sets), which know of it.
 
@@ -192,14 +192,56 @@ local function check_kinds()
   end
 end
 
--- Writes everything that was staged. `row_commands` gives the commands for changed rows.
+-- Stops before the first write if the user may not do all that is to be done.
+local function check_permissions(row_commands)
+  if not redis.acl_check_cmd then
+    return
+  end
+  local checked = {}
+  local function check(command, key)
+    local allowed = checked[command] or {}
+    checked[command] = allowed
+    if not allowed[key] then
+      if not redis.acl_check_cmd(command, key) then
+        error({ err = 'NOPERM this user may not use ' .. command .. ' on key ' .. key })
+      end
+      allowed[key] = true
+    end
+  end
+  for _, commands in ipairs({ row_commands, journal }) do
+    for _, command in ipairs(commands) do
+      local last_key = command[1] == 'UNLINK' and #command or 2
+      for at = 2, last_key do
+        check(command[1], command[at])
+      end
+    end
+  end
+  for key, found in pairs(indexes) do
+    if found.listed_in and found.shrunk then
+      check('EXISTS', key)
+      check('ZREM', found.listed_in)
+    end
+  end
+end
+
+-- Writes everything that was staged. `row_commands` are the commands for changed rows.
 local function write_all(row_commands)
   check_kinds()
+  check_permissions(row_commands)
+  -- What frees memory goes first: a server that is out of it refuses a script's first write, but none after that. What
+  -- is unlinked is not written again.
+  for _, command in ipairs(journal) do
+    if command[1] == 'UNLINK' then
+      redis.call(unpack(command))
+    end
+  end
   for _, command in ipairs(row_commands) do
     redis.call(unpack(command))
   end
   for _, command in ipairs(journal) do
-    redis.call(unpack(command))
+    if command[1] ~= 'UNLINK' then
+      redis.call(unpack(command))
+    end
   end
   for key, found in pairs(indexes) do
     if found.listed_in and found.shrunk and redis.call('EXISTS', key) == 0 then

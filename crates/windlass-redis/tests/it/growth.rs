@@ -44,3 +44,25 @@ async fn only_the_counter_stays_when_all_chains_have_left() {
     }
     assert_eq!(database.names().await, [database.key("seq")]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_chain_leaves_as_fast_as_it_may() {
+    let (subject, mut database) = subject().await;
+    subject.start("a").await;
+    for _ in 0..9 {
+        subject.work("a", continue_with(subject.start("a").next_job())).await;
+    }
+    subject.work("a", complete("1")).await;
+    subject.advance(HUNDRED_DAYS);
+
+    let mut removed = Vec::new();
+    loop {
+        let reply = subject.run(Expire { max: 2 }).await;
+        removed.push(reply.jobs);
+        if !reply.more {
+            break;
+        }
+    }
+    assert_eq!(removed, [2; 5]);
+    assert_eq!(database.names().await, [database.key("seq")]);
+}

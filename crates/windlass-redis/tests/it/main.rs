@@ -12,4 +12,5 @@ mod growth;
 #[cfg(feature = "known-bad")]
 mod known_bad;
 mod random;
+mod refused;
 mod server;

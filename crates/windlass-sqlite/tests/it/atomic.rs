@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use sqlx::AssertSqlSafe;
-use windlass_core::command::{Acquired, GetJobs, Outcome, Settle, Settled, Settlement};
+use windlass_core::command::{Acquired, Create, GetJobs, Outcome, Settle, Settled, Settlement};
 use windlass_core::{ErrorKind, JobId, Payload, Status, Store};
 use windlass_sqlite::{Options, SqliteStore};
 
@@ -105,6 +105,40 @@ pub(crate) async fn applied_before_cut(options: impl Fn(&File) -> Options) -> Ve
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_half_way_leaves_nothing_of_a_batch() {
     assert_eq!(applied_before_error(File::options).await, 0);
+}
+
+/// SQLite may end the transaction by itself, as it does when the disk is full, and then there is nothing to roll back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_that_ends_the_transaction_leaves_the_store_usable() {
+    let file = File::new();
+    let store = file.open().await;
+    let batch = Batch::new(&store).await;
+    let mut beside = file.connect().await;
+    let trigger = "create trigger broken before update on windlass_job
+                   begin select raise(rollback, 'the disk is full'); end";
+    for _ in 0..2 {
+        sqlx::query(trigger).execute(&mut beside).await.unwrap();
+        let error = store.settle(batch.settle.clone()).await.unwrap_err();
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+        sqlx::query("drop trigger broken").execute(&mut beside).await.unwrap();
+        start(&store, vec![new_chain()]).await;
+        assert_eq!(batch.applied(&store).await, 0);
+    }
+    store.settle(batch.settle.clone()).await.unwrap();
+    assert_eq!(batch.applied(&store).await, BATCH as usize);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_closed_after_an_error_stays_closed() {
+    let file = File::new();
+    let store = file.open().await;
+    let trigger = "create trigger broken before insert on windlass_job
+                   begin select raise(rollback, 'the disk is full'); end";
+    sqlx::query(trigger).execute(&mut file.connect().await).await.unwrap();
+    let create = || store.create(Create { chains: vec![new_chain()] });
+    assert_eq!(create().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    store.close().await.unwrap();
+    assert_eq!(create().await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

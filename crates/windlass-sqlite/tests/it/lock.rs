@@ -2,8 +2,9 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass_core::command::{Create, GetJobs, Reap, Renew, RenewLease, Renewed, Types};
 use windlass_core::{ErrorKind, Millis, Store};
@@ -29,6 +30,54 @@ async fn a_lock_held_for_too_long_is_busy_and_hinders_no_look_up() {
     sqlx::query("rollback").execute(&mut holder).await.unwrap();
     start(&store, vec![refused]).await;
     assert!(store.get_jobs(GetJobs { jobs }).await.unwrap().jobs.iter().all(Option::is_some));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_queue_give_up_together() {
+    let file = File::new();
+    let busy_timeout = Duration::from_millis(200);
+    let store = Arc::new(SqliteStore::open(file.options().busy_timeout(busy_timeout)).await.unwrap());
+    let mut holder = file.connect().await;
+    sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
+    let began_at = Instant::now();
+    let create = |_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.create(Create { chains: vec![new_chain()] }).await })
+    };
+    let creating: Vec<_> = (0..20).map(create).collect();
+    for reply in creating {
+        assert_eq!(reply.await.unwrap().unwrap_err().kind(), ErrorKind::Busy);
+    }
+    assert!(began_at.elapsed() < 10 * busy_timeout, "they took {:?}", began_at.elapsed());
+    sqlx::query("rollback").execute(&mut holder).await.unwrap();
+    start(&*store, vec![new_chain()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_spent_in_the_queue_counts() {
+    let file = File::new();
+    let busy_timeout = Duration::from_secs(1);
+    let store = Arc::new(SqliteStore::open(file.options().busy_timeout(busy_timeout)).await.unwrap());
+    let brief = SqliteStore::open(file.options().busy_timeout(busy_timeout / 2)).await.unwrap();
+    let mut holder = file.connect().await;
+    sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
+    let first = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.create(Create { chains: vec![new_chain()] }).await })
+    };
+    // The second comes when the first has waited for half of its time.
+    assert_eq!(brief.create(Create { chains: vec![new_chain()] }).await.unwrap_err().kind(), ErrorKind::Busy);
+    let began_at = Instant::now();
+    let second = store.create(Create { chains: vec![new_chain()] }).await;
+    let waited = began_at.elapsed();
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(first.await.unwrap().unwrap_err().kind(), ErrorKind::Busy);
+    assert!(waited < busy_timeout * 13 / 10, "it waited {waited:?}");
+
+    // Whoever comes next has all its time again.
+    let began_at = Instant::now();
+    store.create(Create { chains: vec![new_chain()] }).await.unwrap_err();
+    assert!(began_at.elapsed() > busy_timeout * 9 / 10, "it waited {:?} only", began_at.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

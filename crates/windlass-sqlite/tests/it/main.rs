@@ -3,6 +3,7 @@
 
 mod atomic;
 mod differential;
+mod expire;
 mod fixture;
 mod lock;
 mod open;

@@ -51,7 +51,7 @@ async fn a_prefix_is_a_namespace() {
 #[tokio::test]
 async fn what_cannot_be_opened_says_why() {
     let file = File::new();
-    for prefix in ["", "Upper", "1st", "a-b", "a;drop", &"x".repeat(41)] {
+    for prefix in ["", "Upper", "1st", "a-b", "a;drop", "sqlite_", "sqlite_x", &"x".repeat(41)] {
         check(file.options().prefix(prefix), ErrorKind::Invalid, "prefix").await;
     }
     check(Options::new(":memory:"), ErrorKind::Invalid, "needs a file").await;

@@ -34,6 +34,27 @@ struct Report;
 #[job(entry, blocked_by(Vec<Price>), output = f64)]
 struct Total;
 
+/// Names that are words of the language, acronyms, and options that are expressions.
+mod odd {
+    use serde::{Deserialize, Serialize};
+    use windlass::Job;
+
+    pub(super) const ATTEMPTS: u32 = 3;
+
+    /// Generated code means the `Some` of the standard library, whatever the name stands for here.
+    #[expect(dead_code, reason = "it is here to be overlooked")]
+    struct Some;
+
+    #[expect(non_camel_case_types, reason = "a word of the language is a name too")]
+    #[derive(Serialize, Deserialize, Job)]
+    #[job(max_attempts = ATTEMPTS + 1)]
+    #[job(priority = -(2 + 3), alias("kind"))]
+    pub(super) struct r#type;
+
+    #[derive(Serialize, Deserialize, Job)]
+    pub(super) struct HTTPFetch;
+}
+
 fn quick() -> JobOptions {
     JobOptions {
         lease: Duration::from_secs(5),
@@ -58,6 +79,17 @@ fn what_is_declared_is_what_the_type_says() {
          report (waits for price, price, provision-account…)\n\
          total (waits for price…)\n"
     );
+}
+
+#[test]
+fn raw_names_acronyms_and_expressions_are_understood() {
+    use odd::{ATTEMPTS, HTTPFetch, r#type};
+    assert_eq!((r#type::NAME, r#type::ALIASES), ("type", ["kind"].as_slice()));
+    assert_eq!(
+        r#type::options(),
+        JobOptions { max_attempts: Some(ATTEMPTS + 1), priority: -5, ..JobOptions::default() }
+    );
+    assert_eq!(HTTPFetch::NAME, "http-fetch");
 }
 
 async fn provision(job: Ctx<ProvisionAccount>) -> Result<Next<ProvisionAccount>, BoxError> {

@@ -1,0 +1,101 @@
+//! Tells observers and notifiers, without ever being held up by them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::name::ErrorText;
+use crate::notifier::{Hint, Notifier, Subscription, Topic};
+use crate::observer::{Event, Observer};
+
+/// How many hints wait to be published before some are dropped: they are hints.
+const WAITING_MAX: usize = 4_096;
+
+/// How long a call of the notifier may take.
+const NOTIFIER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The notifier and the observer of a client.
+pub(crate) struct Teller {
+    notifier: Arc<dyn Notifier>,
+    observer: Arc<dyn Observer>,
+    /// Feeds the task that publishes. It ends with its runtime, and is then started again.
+    hints: Mutex<Option<mpsc::Sender<Hint>>>,
+}
+
+impl Teller {
+    pub(crate) fn new(notifier: Arc<dyn Notifier>, observer: Arc<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self { notifier, observer, hints: Mutex::new(None) })
+    }
+
+    /// Tells the observer. If it panics, that is its affair.
+    pub(crate) fn observe(&self, event: &Event) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.observe(event)));
+    }
+
+    /// Publishes hints in the background, in order.
+    pub(crate) fn publish(&self, hints: impl IntoIterator<Item = Hint>) {
+        let mut hints = hints.into_iter().peekable();
+        if hints.peek().is_none() {
+            return;
+        }
+        let sender = self.sender();
+        for hint in hints {
+            if sender.try_send(hint).is_err() {
+                self.failed("publish", "too many hints are waiting, or the runtime has stopped");
+                return;
+            }
+        }
+    }
+
+    /// Subscribes, if the notifier answers in time.
+    pub(crate) async fn subscribe(&self, topics: Vec<Topic>) -> Option<Subscription> {
+        match timeout(NOTIFIER_TIMEOUT, self.notifier.subscribe(topics)).await {
+            Ok(Ok(subscription)) => Some(subscription),
+            Ok(Err(error)) => {
+                self.failed("subscribe", &error.to_string());
+                None
+            }
+            Err(_) => {
+                self.failed("subscribe", "the notifier did not answer in time");
+                None
+            }
+        }
+    }
+
+    /// Whether to look for jobs of this type; when in doubt, yes.
+    pub(crate) async fn claim_wake(&self, job_type: crate::name::TypeName) -> bool {
+        let claimed = timeout(NOTIFIER_TIMEOUT, self.notifier.claim_wake(job_type)).await;
+        claimed.is_ok_and(|claimed| claimed.unwrap_or(true))
+    }
+
+    fn sender(&self) -> mpsc::Sender<Hint> {
+        let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*hints {
+            Some(sender) if !sender.is_closed() => sender.clone(),
+            _ => {
+                let (sender, receiver) = mpsc::channel(WAITING_MAX);
+                tokio::spawn(publish(receiver, Arc::clone(&self.notifier), Arc::clone(&self.observer)));
+                hints.insert(sender).clone()
+            }
+        }
+    }
+
+    fn failed(&self, call: &'static str, why: &str) {
+        self.observe(&Event::NotifierFailed(call, ErrorText::new(why)));
+    }
+}
+
+async fn publish(mut hints: mpsc::Receiver<Hint>, notifier: Arc<dyn Notifier>, observer: Arc<dyn Observer>) {
+    while let Some(hint) = hints.recv().await {
+        let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the notifier did not answer in time".to_owned(),
+        };
+        let event = Event::NotifierFailed("publish", ErrorText::new(why));
+        let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(&event)));
+    }
+}

@@ -1,0 +1,111 @@
+//! Handlers, observers and ends of attempts that fail.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use windlass_core::{Attempt, Client, Ctx, Done, Event, Observer, Status, Worker};
+
+use super::faulty::{Fault, Faulty};
+use super::{Endless, LEASE, Result, SOON, Task, Timed, echo, faulty, stored, task};
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_hangs_past_its_timeout_frees_its_slot() {
+    async fn some_hang(job: Ctx<Timed>) -> Result<String> {
+        if job.input().text == "bad" {
+            std::future::pending::<()>().await;
+        }
+        echo(job).await
+    }
+    let (_, client) = faulty();
+    client.start::<Timed>("bad".into()).await.unwrap();
+    let _worker = Worker::new(&client).handle(some_hang).start().await.unwrap();
+    let good = client.start::<Timed>("good".into()).await.unwrap();
+    assert_eq!(client.wait(good).timeout(2 * LEASE).await.unwrap(), "attempt 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_harms_nothing() {
+    #[derive(Debug)]
+    struct Panics;
+    impl Observer for Panics {
+        fn observe(&self, event: &Event) {
+            panic!("told of {event:?}");
+        }
+    }
+    let client = Client::builder(Faulty::default()).observer(Panics).build();
+    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    for text in ["one", "two"] {
+        let chain = client.start(task(text)).await.unwrap();
+        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+    }
+    worker.stop(SOON).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_that_cannot_be_shown_is_a_failure_like_another() {
+    #[derive(Debug)]
+    struct Unspeakable;
+    impl fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("no words");
+        }
+    }
+    impl std::error::Error for Unspeakable {}
+    async fn fails_first(job: Ctx<Task>) -> Result<String> {
+        if job.attempt() == 1 {
+            return Err(Box::new(Unspeakable));
+        }
+        echo(job).await
+    }
+    let (_, client) = faulty();
+    let _worker = Worker::new(&client).handle(fails_first).start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 2");
+}
+
+async fn finish(attempt: Attempt<Task, Faulty>) -> Result<Done<Task, Faulty>> {
+    let done = format!("attempt {}", attempt.attempt());
+    // Asked once more, as a careful handler does.
+    let step = match attempt.finish().await {
+        Ok(step) => step,
+        Err(_) => attempt.finish().await?,
+    };
+    Ok(step.done(done)?)
+}
+
+async fn check_finish(command: &'static str, fault: Fault, expected: &str) {
+    let (store, client) = faulty();
+    store.fault(command, fault, 1);
+    let _worker = Worker::new(&client).handle(finish).start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), expected, "{command}");
+    assert_eq!(stored(&client, chain).await.status, Status::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_that_finds_its_job_busy_is_tried_again() {
+    check_finish("settle_in", Fault::IsBusy, "attempt 2").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_whose_commit_fails_is_tried_again_after_the_backoff_of_its_type() {
+    check_finish("commit", Fault::Fails, "attempt 2").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_that_cannot_begin_may_be_asked_for_again() {
+    check_finish("begin", Fault::Fails, "attempt 1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn durations_may_be_for_ever() {
+    let (_, client) = faulty();
+    let worker = Worker::new(&client).poll(Duration::MAX).handle(echo::<Endless>).start().await.unwrap();
+    let chain = client.start::<Endless>("x".into()).await.unwrap();
+    let wait = client.wait(chain).poll(Duration::MAX).timeout(Duration::MAX);
+    assert_eq!(timeout(SOON, wait.into_future()).await.unwrap().unwrap(), "attempt 1");
+    let before = Instant::now();
+    worker.stop(Duration::MAX).await;
+    assert!(before.elapsed() < SOON);
+}

@@ -1,0 +1,129 @@
+//! Full, idle and overfull workers, and batches at their limits.
+
+use windlass_core::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
+use windlass_core::{Chain, Client, Ctx, Event, State, Worker};
+
+use super::faulty::{Fault, Faulty};
+use super::{LEASE, MINUTE, Result, SOON, Seen, Task, Trace, echo, faulty, hang, pass, slow, stored, task};
+
+/// An acquire fills slots, a look finds the next due time: few of both in a minute without work.
+fn check_calm(store: &Faulty) {
+    let calls = (store.calls("acquire"), store.calls("next_due"), store.calls("reap"));
+    assert!(calls.0 < 40 && calls.1 < 40 && calls.2 < 40, "{calls:?} acquires, looks and reaps");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_type_with_jobs_due_is_no_reason_to_look_all_the_time() {
+    let (store, client) = faulty();
+    client.start_many([task("running"), task("due")]).await.unwrap();
+    let _worker = Worker::new(&client).concurrency(10).handle_at_most(1, hang::<Task>).start().await.unwrap();
+    pass(MINUTE).await;
+    check_calm(&store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_lease_of_its_own_is_no_reason_to_look_all_the_time() {
+    let (store, client) = faulty();
+    let chain = client.start(task("x")).await.unwrap();
+    let _worker = Worker::new(&client).concurrency(2).handle(hang::<Task>).start().await.unwrap();
+    store.break_all(&["renew"], &Fault::Fails);
+    pass(MINUTE).await;
+    assert_eq!(stored(&client, chain).await.attempt, 1);
+    check_calm(&store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_is_left_to_a_worker_with_room() {
+    let (_, client) = faulty();
+    client.start(task("running")).await.unwrap();
+    let _full = Worker::new(&client).concurrency(2).handle_at_most(1, hang::<Task>).start().await.unwrap();
+    pass(SOON).await;
+    let _idle = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    pass(SOON).await;
+    for _ in 0..20 {
+        let chain = client.start(task("x")).await.unwrap();
+        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_never_idle_reaps_and_expires_all_the_same() {
+    let (store, client) = faulty();
+    let trace = Trace::default();
+    let _worker = Worker::new(&client).state(trace.clone()).handle(slow).start().await.unwrap();
+    client.start_many((0..100).map(|_| task("x"))).await.unwrap();
+    pass(2 * MINUTE).await;
+    assert!(trace.runs() > 50, "{} runs", trace.runs());
+    let calls = (store.calls("reap"), store.calls("expire"));
+    assert!(calls.0 >= 15 && calls.1 >= 1, "{calls:?} reaps and expiries");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_leases_than_one_command_takes_are_renewed() {
+    const SLOTS: usize = BATCH_MAX_ITEMS + 500;
+    let seen = Seen::default();
+    let client = Client::builder(Faulty::default()).observer(seen.clone()).build();
+    client.start_many((0..SLOTS).map(|_| task("x"))).await.unwrap();
+    let slots = u32::try_from(SLOTS).unwrap();
+    let _worker = Worker::new(&client).concurrency(slots).handle(hang::<Task>).start().await.unwrap();
+    pass(2 * LEASE).await;
+    let failed = seen.count(|event| matches!(event, Event::StoreFailed(..) | Event::WorkerFailed(..)));
+    let started = seen.count(|event| matches!(event, Event::AttemptStarted(_)));
+    assert_eq!((failed, started), (0, SLOTS));
+    assert!(seen.count(|event| matches!(event, Event::LeaseRenewed(_))) >= 2 * SLOTS);
+}
+
+const LARGE: usize = PAYLOAD_MAX_BYTES / 4 * 3;
+/// Without the first, which goes alone, they are still too much for one command.
+const MANY: usize = BATCH_MAX_BYTES / LARGE + 3;
+
+fn large() -> Task {
+    task(&"x".repeat(LARGE))
+}
+
+async fn start_at_once(client: &Client<Faulty>, job: &Task) -> Vec<Chain<Task>> {
+    let starts: Vec<_> = (0..MANY)
+        .map(|_| {
+            let (client, job) = (client.clone(), job.clone());
+            tokio::spawn(async move { client.start(job).await })
+        })
+        .collect();
+    let mut chains = Vec::new();
+    for start in starts {
+        chains.push(start.await.unwrap().unwrap());
+    }
+    chains
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_inputs_share_a_write_only_as_far_as_they_fit() {
+    let (store, client) = faulty();
+    start_at_once(&client, &large()).await;
+    assert!(store.calls("create") < MANY, "they share writes");
+    assert_eq!(client.start_many((0..MANY).map(|_| large())).await.unwrap().len(), MANY);
+    let mut tx = client.begin().await.unwrap();
+    assert_eq!(tx.start_many((0..MANY).map(|_| large())).await.unwrap().len(), MANY);
+    let more = BATCH_MAX_ITEMS + 1;
+    assert_eq!(tx.start_many((0..more).map(|_| task("x"))).await.unwrap().len(), more);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
+    async fn enlarge(_: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
+        trace.told.notified().await;
+        Ok(large().text)
+    }
+    let (store, seen, trace) = (Faulty::default(), Seen::default(), Trace::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let slots = u32::try_from(MANY).unwrap();
+    let worker = Worker::new(&client).state(trace.clone()).concurrency(slots).handle(enlarge).start();
+    let _worker = worker.await.unwrap();
+    let chains = start_at_once(&client, &task("x")).await;
+    pass(SOON).await;
+    trace.told.notify_waiters();
+    for chain in chains {
+        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap().len(), LARGE);
+    }
+    assert!(store.calls("settle") < MANY, "they share writes");
+    assert_eq!(seen.count(|event| matches!(event, Event::StoreFailed(..))), 0, "none is refused");
+}

@@ -1,0 +1,135 @@
+//! Notifiers that hang, and subscriptions that end.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::time::{Instant, timeout};
+use windlass_core::{
+    BoxFuture, Client, ErrorKind, Hint, InProcessNotifier, Notifier, Result, Subscription, Topic, TypeName,
+    Worker,
+};
+
+use super::faulty::Faulty;
+use super::{MINUTE, SOON, Task, Trace, echo, pass, slow, task};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    PublishHangs,
+    SubscribeHangs,
+    ClaimWakeHangs,
+    /// Each subscription ends at once.
+    Flaps,
+}
+
+#[derive(Clone, Debug)]
+struct Bad {
+    fault: Fault,
+    inner: InProcessNotifier,
+    subscribed: Arc<AtomicUsize>,
+}
+
+impl Notifier for Bad {
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        if self.fault == Fault::PublishHangs { Box::pin(pending()) } else { self.inner.publish(hint) }
+    }
+
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        self.subscribed.fetch_add(1, Ordering::SeqCst);
+        match self.fault {
+            Fault::SubscribeHangs => Box::pin(pending()),
+            Fault::Flaps => Box::pin(async { Ok(Subscription::new(|| ()).1) }),
+            _ => self.inner.subscribe(topics),
+        }
+    }
+
+    fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
+        if self.fault == Fault::ClaimWakeHangs {
+            Box::pin(pending())
+        } else {
+            self.inner.claim_wake(job_type)
+        }
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.close()
+    }
+}
+
+fn client(fault: Fault) -> (Bad, Faulty, Client<Faulty>) {
+    let bad = Bad { fault, inner: InProcessNotifier::new(), subscribed: Arc::default() };
+    let store = Faulty::default();
+    (bad.clone(), store.clone(), Client::builder(store).notifier(bad).build())
+}
+
+/// Work is done, later than with a good notifier, but nobody waits for the bad one.
+async fn check(fault: Fault) {
+    timeout(MINUTE, check_work(fault)).await.unwrap_or_else(|_| panic!("somebody waits: {fault:?}"));
+}
+
+async fn check_work(fault: Fault) {
+    let (_, _, client) = client(fault);
+    let worker = Worker::new(&client).poll(SOON).handle(echo::<Task>).start().await.unwrap();
+    pass(SOON).await;
+    for text in ["one", "two"] {
+        let before = Instant::now();
+        let chain = client.start(task(text)).await.unwrap();
+        assert!(before.elapsed().is_zero(), "a start waits for the notifier: {fault:?}");
+        let done = client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await;
+        assert_eq!(done.unwrap(), "attempt 1", "{fault:?}");
+    }
+    let before = Instant::now();
+    worker.stop(SOON).await;
+    assert!(before.elapsed() < SOON, "{fault:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publish_that_hangs_holds_nobody_up() {
+    check(Fault::PublishHangs).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscribe_that_hangs_holds_nobody_up() {
+    check(Fault::SubscribeHangs).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_hangs_holds_nobody_up() {
+    check(Fault::ClaimWakeHangs).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_ends_at_once_is_not_made_again_all_the_time() {
+    check(Fault::Flaps).await;
+    let (bad, store, client) = client(Fault::Flaps);
+    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    pass(MINUTE).await;
+    let (subscribed, looks) = (bad.subscribed.load(Ordering::SeqCst), store.calls("next_due"));
+    assert!((2..=20).contains(&subscribed) && looks <= 30, "{subscribed} subscriptions, {looks} looks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_in_time_though_subscribe_hangs() {
+    let (_, _, client) = client(Fault::SubscribeHangs);
+    let chain = client.start(task("x")).await.unwrap();
+    let before = Instant::now();
+    let wait = client.wait(chain).timeout(SOON / 10);
+    let error = timeout(MINUTE, wait.into_future()).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(before.elapsed() < SOON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
+    let notifier = InProcessNotifier::new();
+    let client = Client::builder(Faulty::default()).notifier(notifier.clone()).build();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).poll(2 * MINUTE).state(trace.clone()).handle(slow).start();
+    let _worker = worker.await.unwrap();
+    let chains = client.start_many([task("one"), task("two")]).await.unwrap();
+    trace.started.notified().await;
+    notifier.close().await.unwrap();
+    for chain in chains {
+        assert_eq!(client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await.unwrap(), "attempt 1");
+    }
+}

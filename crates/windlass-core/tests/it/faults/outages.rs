@@ -1,0 +1,120 @@
+//! A store that hangs, is away, or loses its replies.
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use windlass_core::command::{Count, Types};
+use windlass_core::{Client, ErrorKind, Status, Store, Worker};
+
+use super::faulty::{Fault, Faulty};
+use super::{LEASE, MINUTE, SOON, Task, Trace, echo, faulty, hang, pass, slow, stored, task};
+
+#[tokio::test(start_paused = true)]
+async fn a_beat_that_hangs_loses_no_lease() {
+    let (store, client) = faulty();
+    store.break_all(&["beat"], &Fault::Hangs);
+    check_lease_is_kept(&store, &client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
+    let (store, client) = faulty();
+    store.fault("renew", Fault::Hangs, 1);
+    check_lease_is_kept(&store, &client).await;
+}
+
+/// Another worker, whose handler would end at once, gets no hold of a running job.
+async fn check_lease_is_kept(store: &Faulty, client: &Client<Faulty>) {
+    let chain = client.start(task("x")).await.unwrap();
+    let _owner = Worker::new(client).handle(hang::<Task>).start().await.unwrap();
+    pass(SOON / 10).await;
+    let _other = Worker::new(client).poll(LEASE / 8).handle(echo::<Task>).start().await.unwrap();
+    pass(MINUTE).await;
+    let job = stored(client, chain).await;
+    assert_eq!((job.status, job.attempt), (Status::Running, 1));
+    assert!(store.calls("renew") > 10 && store.calls("reap") > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_longer_than_the_lease_does_not_run_work_twice() {
+    const ALL: &[&str] = &["acquire", "beat", "next_due", "reap", "renew", "settle"];
+    let (store, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).concurrency(2).state(trace.clone()).handle(slow).start();
+    let _worker = worker.await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    store.break_all(ALL, &Fault::Fails);
+    pass(3 * LEASE).await;
+    assert_eq!(stored(&client, chain).await.status, Status::Running, "nothing got through");
+    store.mend();
+    assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1");
+    assert_eq!(trace.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_whose_reply_is_lost_is_repeated_and_stored_once() {
+    let (store, client) = faulty();
+    store.fault("create", Fault::LosesReply, 2);
+    let chain = client.start(task("x")).await.unwrap();
+    assert_eq!(stored(&client, chain).await.status, Status::Pending);
+    assert_eq!(store.calls("create"), 3);
+    let counts = store.count(Count { types: Types::All }).await.unwrap().types;
+    assert_eq!(counts.iter().map(|count| count.pending).sum::<u64>(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_whose_reply_is_lost_is_repeated_and_gives_the_same_jobs() {
+    let (store, client) = faulty();
+    store.fault("acquire", Fault::LosesReply, 2);
+    let chain = client.start(task("x")).await.unwrap();
+    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_whose_reply_is_lost_is_repeated() {
+    let (store, client) = faulty();
+    store.fault("settle", Fault::LosesReply, 2);
+    let chain = client.start(task("x")).await.unwrap();
+    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    assert_eq!(client.wait(chain).poll(SOON / 10).timeout(SOON).await.unwrap(), "attempt 1");
+    worker.stop(SOON).await;
+    assert_eq!(store.calls("settle"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_outlasts_hiccups_of_the_store() {
+    let (store, client) = faulty();
+    let chain = client.start(task("x")).await.unwrap();
+    store.fault("get_chains", Fault::Fails, 3);
+    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    assert_eq!(client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await.unwrap(), "attempt 1");
+}
+
+#[test]
+fn a_client_outlives_its_runtime() {
+    let (store, client) = faulty();
+    store.fault("create", Fault::Hangs, 1);
+    let first = runtime();
+    let unanswered = first.spawn({
+        let client = client.clone();
+        async move { client.start(task("x")).await }
+    });
+    first.block_on(pass(SOON));
+    assert!(!unanswered.is_finished());
+    let mut waiting = Box::pin(client.start(task("queued behind it")).into_future());
+    assert!(first.block_on(async { timeout(SOON, &mut waiting).await }).is_err());
+    drop(first);
+
+    runtime().block_on(async {
+        let lost = timeout(SOON, waiting).await.unwrap().unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::Unavailable);
+        let chain = timeout(SOON, client.start(task("x")).into_future()).await.unwrap().unwrap();
+        let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+    });
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}

@@ -1,0 +1,86 @@
+//! Stops at bad moments.
+
+use tokio::time::{Instant, timeout};
+use windlass_core::{Status, Worker};
+
+use super::faulty::Fault;
+use super::{SOON, Task, Trace, echo, faulty, obedient, pass, slow, stored, task};
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_tells_handlers_at_once_though_acquire_hangs() {
+    let (store, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).concurrency(2).state(trace.clone()).handle(obedient).start();
+    let worker = worker.await.unwrap();
+    let chain = client.start(task("running")).await.unwrap();
+    trace.started.notified().await;
+    pass(SOON / 10).await;
+    let acquires = store.calls("acquire");
+    store.break_all(&["acquire"], &Fault::Hangs);
+    client.start(task("due")).await.unwrap();
+    pass(SOON / 10).await;
+    assert!(store.calls("acquire") > acquires, "an acquire hangs");
+
+    let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop(SOON)));
+    timeout(SOON, trace.told.notified()).await.unwrap();
+    assert!(before.elapsed().is_zero());
+    timeout(2 * SOON, stopping).await.unwrap().unwrap();
+    let job = stored(&client, chain).await;
+    assert_eq!((job.status, job.attempt), (Status::Completed, 1), "it had the time to end well");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_under_way_at_the_stop_is_given_back() {
+    let (store, client) = faulty();
+    let trace = Trace::default();
+    let chain = client.start(task("x")).await.unwrap();
+    let gate = store.hold("acquire");
+    let worker = Worker::new(&client).state(trace.clone()).handle(slow).start().await.unwrap();
+    pass(SOON / 10).await;
+    let stopping = tokio::spawn(worker.stop(SOON));
+    pass(SOON / 10).await;
+    gate.notify_one();
+    stopping.await.unwrap();
+    let job = stored(&client, chain).await;
+    assert_eq!((job.status, job.attempt, trace.runs()), (Status::Pending, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended() {
+    let (store, client) = faulty();
+    let gate = store.hold("settle");
+    let worker = Worker::new(&client).concurrency(2).handle(echo::<Task>).start().await.unwrap();
+    let first = client.start(task("settles slowly")).await.unwrap();
+    pass(SOON / 10).await;
+    let second = client.start(task("queued behind it")).await.unwrap();
+    pass(SOON / 10).await;
+    let stopping = tokio::spawn(worker.stop(SOON / 10));
+    pass(SOON / 5).await;
+    gate.notify_one();
+    stopping.await.unwrap();
+    for chain in [first, second] {
+        assert_eq!(stored(&client, chain).await.status, Status::Completed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_store_that_is_away() {
+    let (store, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
+    client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    store.break_all(&["acquire", "beat", "next_due", "reap", "retire", "renew", "settle"], &Fault::Hangs);
+    timeout(10 * SOON, worker.stop(SOON)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_dropped_tells_its_handlers() {
+    let (_, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
+    client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    drop(worker);
+    timeout(SOON, trace.told.notified()).await.unwrap();
+}

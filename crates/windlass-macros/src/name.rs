@@ -1,0 +1,103 @@
+use std::collections::HashSet;
+
+use proc_macro2::{Ident, Span};
+use syn::ext::IdentExt;
+use syn::{Error, LitStr, Result};
+
+/// The stored name that a type gets unless one is given: its own in kebab-case.
+pub(crate) fn default_name(job: &Ident) -> Result<String> {
+    let name = kebab_case(&job.unraw().to_string());
+    check(&name, job.span())?;
+    Ok(name)
+}
+
+/// A name as it was given.
+pub(crate) fn given_name(name: &LitStr) -> Result<String> {
+    check(&name.value(), name.span())?;
+    Ok(name.value())
+}
+
+/// Refuses an alias that says nothing new: the name itself, or one that is already there.
+pub(crate) fn check_aliases(name: &str, aliases: &[LitStr]) -> Result<()> {
+    let mut known = HashSet::new();
+    for alias in aliases {
+        let text = given_name(alias)?;
+        if text == name {
+            let message = format!("`{text}` is the name of this type already: leave the alias out");
+            return Err(Error::new(alias.span(), message));
+        }
+        if !known.insert(text.clone()) {
+            return Err(Error::new(alias.span(), format!("the alias `{text}` is given twice: give it once")));
+        }
+    }
+    Ok(())
+}
+
+/// What the contract asks of a name, at compile time.
+fn check(name: &str, span: Span) -> Result<()> {
+    if name.is_empty() || name.len() > 200 || name.contains(char::is_control) {
+        return Err(Error::new(span, "a name is 1 to 200 bytes without control characters"));
+    }
+    Ok(())
+}
+
+/// `SendWelcome` as `send-welcome`, `HTTPFetch` as `http-fetch`. A word starts at a capital behind anything
+/// else, at the last capital before a small letter, and behind `_`; digits belong to the word before them.
+fn kebab_case(name: &str) -> String {
+    let mut kebab = String::new();
+    let mut before = '_';
+    let mut chars = name.chars().peekable();
+    while let Some(char) = chars.next() {
+        let ends_acronym = before.is_uppercase() && chars.peek().is_some_and(|after| after.is_lowercase());
+        let starts_word = before == '_' || char.is_uppercase() && (!before.is_uppercase() || ends_acronym);
+        if char != '_' {
+            if starts_word && !kebab.is_empty() {
+                kebab.push('-');
+            }
+            kebab.extend(char.to_lowercase());
+        }
+        before = char;
+    }
+    kebab
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_split_into_words() {
+        for (name, kebab) in [
+            ("Send", "send"),
+            ("SendWelcome", "send-welcome"),
+            ("HTTPFetch", "http-fetch"),
+            ("FetchHTTP", "fetch-http"),
+            ("FetchHTTPPage", "fetch-http-page"),
+            ("SendEMail", "send-e-mail"),
+            ("Provision2FA", "provision2-fa"),
+            ("Sha256Sum", "sha256-sum"),
+            ("S3Upload", "s3-upload"),
+            ("Version2", "version2"),
+            ("ÉtatÜber", "état-über"),
+            ("send_welcome", "send-welcome"),
+            ("_Send__Welcome_", "send-welcome"),
+            ("A", "a"),
+        ] {
+            assert_eq!(kebab_case(name), kebab, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_raw_name_loses_its_mark() {
+        let name = |text| default_name(&Ident::new_raw(text, Span::call_site())).unwrap();
+        assert_eq!(name("type"), "type");
+        assert_eq!(name("Match"), "match");
+    }
+
+    #[test]
+    fn a_type_whose_name_cannot_be_stored_needs_another() {
+        assert!(default_name(&Ident::new("__", Span::call_site())).is_err(), "no word is in it");
+        assert!(default_name(&Ident::new(&"a".repeat(200), Span::call_site())).is_ok());
+        assert!(default_name(&Ident::new(&"a".repeat(201), Span::call_site())).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! The server refuses: the user may not do something, the memory is full, the version is too old.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+
+use redis::Client;
+use windlass_conformance::{Subject, complete, fail, retry};
+use windlass_core::command::{Create, Expire, Settle, Settlement};
+use windlass_core::{ErrorKind, ManualClock};
+use windlass_redis::{Options, RedisStore};
+use windlass_testkit::RedisServer;
+
+use crate::database::Database;
+use crate::fixture::fresh;
+
+const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_with_a_forbidden_command_is_not_written_by_half() {
+    let (server, clock, options) = fresh().await;
+    let mut database = Database::open(&server).await;
+    let user = server.namespace();
+    let allow = async |rules: &str, database: &mut Database| {
+        let mut command = redis::cmd("ACL");
+        command.arg("SETUSER").arg(user).arg(rules.split(' ').collect::<Vec<_>>());
+        let _: () = command.query_async(&mut database.connection).await.unwrap();
+    };
+    allow("on >secret allkeys allcommands", &mut database).await;
+    let url = server.url().replace("redis://", &format!("redis://{user}:secret@"));
+    let store = Arc::new(RedisStore::open(&url, options).await.unwrap());
+    let subject = Subject::new(store.clone(), store, clock);
+    for job_type in ["a", "b"] {
+        subject.start(job_type).await;
+    }
+    let (first, second) = (subject.acquire_one("a").await, subject.acquire_one("b").await);
+    let outcomes = [(&first, complete("1")), (&second, retry("no"))];
+    let settlements =
+        outcomes.map(|(of, outcome)| Settlement { job: of.job.id, fence: of.job.fence, outcome });
+    let settle = Settle { settlements: settlements.to_vec() };
+
+    let before = database.dump().await;
+    let commands = ["rpush", "ltrim", "exists", "zrem", "zadd", "srem", "hset", "hdel", "type", "hmget"];
+    let forbidden = commands.map(|command| format!("-{command}")).into_iter();
+    for rules in forbidden.chain(["resetkeys %R~* ~*:job:*".to_owned()]) {
+        allow(&rules, &mut database).await;
+        let error = subject.store.settle(settle.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{rules}: {error}");
+        assert!(error.to_string().contains("allow this user"), "{rules}: {error}");
+        assert!(database.dump().await == before, "{rules}: something was written");
+        allow("allkeys allcommands", &mut database).await;
+    }
+    subject.run(settle).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_no_longer_leaves_a_server_that_is_out_of_memory() {
+    let server = RedisServer::builder().arg("--maxmemory-policy", "noeviction").start().await;
+    let clock = Arc::new(ManualClock::default());
+    let options = Options::default().clock(clock.clone());
+    let store = Arc::new(RedisStore::open(&server.url(), options).await.unwrap());
+    let subject = Subject::new(store.clone(), store, clock);
+    // Failed jobs need their blocker: as each leaves, the blocker's row changes.
+    let blocker = subject.start("a").await;
+    subject.work("a", complete("1")).await;
+    for _ in 0..3 {
+        subject.start("b").blocked_by([blocker]).await;
+        subject.work("b", fail("no")).await;
+    }
+    subject.advance(HUNDRED_DAYS);
+
+    let mut connection =
+        Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut limit = redis::cmd("CONFIG");
+    let _: () = limit.arg("SET").arg("maxmemory").arg(1).query_async(&mut connection).await.unwrap();
+    let create = Create { chains: vec![subject.start("a").build()] };
+    let error = subject.store.create(create).await.unwrap_err();
+    assert!(error.to_string().contains("out of memory"), "{error}");
+
+    for more in [true, false] {
+        let reply = subject.run(Expire { max: 2 }).await;
+        assert_eq!((reply.chains.len(), reply.more), (2, more));
+    }
+}
+
+/// Answers as a server of this version would, as far as it is asked at the opening of a store. Its port.
+fn server_of_version(info: &'static str) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+            let answer = match line.as_str() {
+                "INFO" => format!("${}\r\n{info}\r\n", info.len()),
+                "CLIENT" | "CONFIG" => "-ERR unknown command\r\n".to_owned(),
+                _ => continue,
+            };
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_too_old_is_not_used() {
+    let open = async |info| {
+        let url = format!("redis://127.0.0.1:{}/", server_of_version(info));
+        RedisStore::open(&url, Options::default()).await
+    };
+    let error = open("# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("6.2.14") && error.to_string().contains("upgrade"), "{error}");
+
+    let fine = [
+        "# Server\r\nredis_version:7.0.0\r\n",
+        "# Server\r\nredis_version:10.1.2\r\n",
+        "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n",
+        "# Server\r\nvalkey_version:9.0.0\r\n",
+    ];
+    for info in fine {
+        open(info).await.unwrap();
+    }
+}
