@@ -52,6 +52,8 @@ pub struct Millis(u64);
 impl Millis {
     /// No time at all.
     pub const ZERO: Self = Self(0);
+    /// A hundred years.
+    pub const MAX: Self = Self(DURATION_MAX_MS);
 
     /// This many milliseconds; refused above a hundred years.
     pub const fn new(ms: u64) -> Result<Self, Refusal> {

@@ -68,7 +68,7 @@ impl Teller {
     /// Whether to look for jobs of this type; when in doubt, yes.
     pub(crate) async fn claim_wake(&self, job_type: crate::name::TypeName) -> bool {
         let claimed = timeout(NOTIFIER_TIMEOUT, self.notifier.claim_wake(job_type)).await;
-        claimed.is_ok_and(|claimed| claimed.unwrap_or(true))
+        !matches!(claimed, Ok(Ok(false)))
     }
 
     fn sender(&self) -> mpsc::Sender<Hint> {

@@ -110,7 +110,7 @@ fn failure(error: ErrorText, backoff: &Backoff, attempt: u32, abort: &Abort) -> 
     if abort.reason() == Some(AbortReason::WorkerStopping) {
         return Outcome::Release;
     }
-    let delay = Millis::try_from(backoff.delay(attempt, fastrand::f64())).unwrap_or_default();
+    let delay = Millis::try_from(backoff.delay(attempt, fastrand::f64())).unwrap_or(Millis::MAX);
     Outcome::Retry { schedule: Schedule::After(delay), error }
 }
 
