@@ -29,7 +29,7 @@ use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{NoObserver, Observer};
 use crate::record::{ChainRecord, JobRecord};
 use crate::store::{BoxFuture, Store, Transactional};
-pub(crate) use batch::{Batcher, fitting};
+pub(crate) use batch::Batcher;
 pub(crate) use telling::Teller;
 
 /// How often a creation is repeated whose reply was lost.
@@ -85,11 +85,9 @@ impl<S: Store + ?Sized> Client<S> {
         &self,
         jobs: impl IntoIterator<Item = J> + Send,
     ) -> Result<Vec<Chain<J>>> {
-        let mut left = start::chains(jobs)?;
-        let mut started = Vec::with_capacity(left.len());
-        while !left.is_empty() {
-            let rest = left.split_off(fitting(left.iter().map(|new| new.job.size())));
-            for created in self.create(std::mem::replace(&mut left, rest)).await? {
+        let mut started = Vec::new();
+        for batch in start::batches(jobs)? {
+            for created in self.create(batch).await? {
                 started.push(start::handle(created)?);
             }
         }

@@ -94,7 +94,7 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
 }
 
 /// How many of these fit into one command; one at least, if there is one.
-pub(crate) fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
+pub(super) fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
     let mut total = Size::default();
     let mut count = 0;
     for size in sizes {

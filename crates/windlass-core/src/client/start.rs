@@ -2,6 +2,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use super::batch::fitting;
 use crate::chain::Chain;
 use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
 use crate::error::{Error, ErrorKind, Result};
@@ -179,8 +180,15 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
     })
 }
 
-pub(super) fn chains<J: Entry>(jobs: impl IntoIterator<Item = J>) -> Result<Vec<NewChain>> {
-    jobs.into_iter().map(|job| chain(&job)).collect()
+/// The chains that jobs start, in commands that keep their limits.
+pub(super) fn batches<J: Entry>(jobs: impl IntoIterator<Item = J>) -> Result<Vec<Vec<NewChain>>> {
+    let mut left: Vec<_> = jobs.into_iter().map(|job| chain(&job)).collect::<Result<_>>()?;
+    let mut batches = Vec::new();
+    while !left.is_empty() {
+        let rest = left.split_off(fitting(left.iter().map(|new| new.job.size())));
+        batches.push(std::mem::replace(&mut left, rest));
+    }
+    Ok(batches)
 }
 
 pub(super) fn handle<J>(created: Created) -> Result<Chain<J>> {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::future::Future;
 
-use super::{Announcements, Client, Creator, Start, fitting, start};
+use super::{Announcements, Client, Creator, Start, start};
 use crate::chain::Chain;
 use crate::command::{Create, Created, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
@@ -34,11 +34,9 @@ impl<S: Transactional> Tx<S> {
         &mut self,
         jobs: impl IntoIterator<Item = J> + Send,
     ) -> Result<Vec<Chain<J>>> {
-        let mut left = start::chains(jobs)?;
-        let mut started = Vec::with_capacity(left.len());
-        while !left.is_empty() {
-            let rest = left.split_off(fitting(left.iter().map(|new| new.job.size())));
-            for created in self.create(std::mem::replace(&mut left, rest)).await? {
+        let mut started = Vec::new();
+        for batch in start::batches(jobs)? {
+            for created in self.create(batch).await? {
                 started.push(start::handle(created)?);
             }
         }

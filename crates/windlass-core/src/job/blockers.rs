@@ -190,7 +190,8 @@ fn end(outputs: &mut std::slice::Iter<'_, BlockerOutput>) -> Result<()> {
 
 fn changed(how: &str) -> Error {
     let text = format!(
-        "the job was stored with {how} blockers than its type declares now: see the page on changing types"
+        "the job was stored with {how} blockers than its type declares now: cancel it and start it anew, \
+         or run it with the former declaration"
     );
     Error::new(ErrorKind::Invalid, text)
 }
