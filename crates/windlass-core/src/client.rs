@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
 use crate::job::{Blockers, Entry, Job, decode_output};
 use crate::notifier::{InProcessNotifier, Notifier};
-use crate::observer::{NoObserver, Observer};
+use crate::observer::{Log, Observer};
 use crate::record::{ChainRecord, JobRecord};
 use crate::store::{BoxFuture, Store, Transactional};
 pub(crate) use batch::Batcher;
@@ -63,7 +63,7 @@ impl<S: Store + ?Sized> Client<S> {
 
     /// A client of this store, with a choice of notifier and observer.
     pub fn builder(store: impl Into<Arc<S>>) -> ClientBuilder<S> {
-        let (notifier, observer) = (Arc::new(InProcessNotifier::new()), Arc::new(NoObserver));
+        let (notifier, observer) = (Arc::new(InProcessNotifier::new()), Arc::new(Log));
         ClientBuilder { store: store.into(), notifier, observer }
     }
 

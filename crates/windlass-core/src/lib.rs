@@ -43,7 +43,7 @@ pub use job::{
 pub use memory::{MemoryStore, MemoryTx};
 pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
 pub use notifier::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
-pub use observer::{About, Event, NoObserver, Observer, Traced};
+pub use observer::{About, Event, Log, NoObserver, Observer, Traced};
 pub use payload::Payload;
 pub use record::{
     AttemptEnd, AttemptRecord, Blocker, ChainKey, ChainRecord, Closed, ClosedAs, JobRecord, KeyHold, Lease,
@@ -54,8 +54,8 @@ pub use store::{BoxFuture, Capabilities, Capability, Counters, Finding, Store, T
 pub use time::{Millis, Timestamp};
 pub use uuid;
 pub use worker::{
-    Abort, AbortReason, Attempt, BoxError, Continuation, Ctx, Done, Handler, Next, Prepare, Running, State,
-    Step, Worker, next,
+    Abort, AbortReason, AnyAttempt, Attempt, BoxError, Closing, Continuation, Ctx, Done, Ended, Handler,
+    Handlers, Hooks, Inner, Middleware, Next, Prepare, Running, Stage, State, Step, Worker, next,
 };
 
 /// The error of a job whose lease expired before its attempt was settled.

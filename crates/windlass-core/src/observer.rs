@@ -1,6 +1,10 @@
 //! The observer: told what happened.
 
+mod log;
+
 use std::fmt;
+
+pub use log::Log;
 
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::{ErrorText, TraceContext, TypeName};
@@ -14,6 +18,11 @@ use crate::time::Timestamp;
 pub trait Observer: Send + Sync + fmt::Debug + 'static {
     /// Something happened.
     fn observe(&self, event: &Event);
+
+    /// Whether it wants to be told at all at the moment. Events that nobody wants are not made.
+    fn is_on(&self) -> bool {
+        true
+    }
 
     /// Asked before something is written: the trace context to store with it. Replies bring the stored ones
     /// back.
@@ -45,6 +54,10 @@ pub struct NoObserver;
 
 impl Observer for NoObserver {
     fn observe(&self, _: &Event) {}
+
+    fn is_on(&self) -> bool {
+        false
+    }
 }
 
 /// The job that an event is about.
@@ -114,6 +127,8 @@ pub enum Event {
     ChainDeleted(ChainId, TypeName),
     /// A chain's retention was over.
     ChainExpired(ChainId, TypeName),
+    /// A middleware failed after the attempt's end was written.
+    MiddlewareFailed(About, ErrorText),
     /// A store's command failed.
     StoreFailed(&'static str, ErrorText),
     /// A notifier's call failed.

@@ -1,5 +1,6 @@
 //! Times and durations in whole milliseconds, bounded so that no sum of them overflows.
 
+use std::fmt;
 use std::ops::Add;
 use std::time::{Duration, SystemTime};
 
@@ -33,6 +34,14 @@ impl Timestamp {
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// As RFC 3339 says, in UTC: `2026-11-15T06:00:00.000Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.unsigned_abs());
+        humantime::format_rfc3339_millis(time).fmt(f)
     }
 }
 
@@ -105,6 +114,13 @@ mod tests {
         assert_eq!(Millis::try_from(Duration::from_millis(7)), Ok(Millis(7)));
         assert_eq!(Millis::try_from(Duration::MAX), Err(Refusal::DurationTooLong));
         assert_eq!(Millis::new(u64::MAX), Err(Refusal::DurationTooLong));
+    }
+
+    #[test]
+    fn times_are_shown_in_utc() {
+        assert_eq!(Timestamp::default().to_string(), "1970-01-01T00:00:00.000Z");
+        let last = Timestamp::from_millis(TIMESTAMP_MAX_MS).unwrap();
+        assert_eq!(last.to_string(), "9999-12-31T23:59:59.999Z");
     }
 
     #[test]

@@ -1,19 +1,30 @@
 //! The worker: takes due jobs, runs their handlers, keeps their leases and ends their attempts.
 
 mod abort;
+mod any_attempt;
 mod attempt;
 mod builder;
+mod ended;
 mod handler;
+mod handlers;
+mod hooks;
 mod keeper;
+mod middleware;
 mod next;
 mod run;
+mod settle;
 mod slot;
 mod task;
 
 pub use abort::{Abort, AbortReason};
+pub use any_attempt::AnyAttempt;
 pub use attempt::{Attempt, Ctx, Done, Prepare, Step};
 pub use builder::{Running, Worker};
+pub use ended::Ended;
 pub use handler::{Handler, State};
+pub use handlers::Handlers;
+pub use hooks::{Closing, Hooks, Stage};
+pub use middleware::{Inner, Middleware};
 pub use next::{Continuation, Next, next};
 
 /// Any error of a handler.

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::BoxError;
 use super::abort::Abort;
+use super::any_attempt::AnyAttempt;
+use super::hooks::{Closing, HookList, Stage};
 use super::next::{Continuation, Next, complete};
 use crate::chain::Chain;
-use crate::client::Client;
-use crate::command::{Acquired, Outcome, Renew, RenewLease, Renewed};
+use crate::client::{Announcements, Client};
+use crate::command::{Outcome, Renew, RenewLease, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Blockers, Job, Ready, Then};
 use crate::record::JobRecord;
@@ -24,16 +26,15 @@ pub struct Ctx<J: Job> {
 struct CtxShared<J: Job> {
     input: J,
     blockers: <J::Blockers as Blockers>::Outputs,
-    acquired: Acquired,
-    abort: Abort,
+    attempt: AnyAttempt,
 }
 
 impl<J: Job> Ctx<J> {
     /// Decodes what was acquired. An error means that the job cannot be run by this code.
-    pub(super) fn new(acquired: Acquired, abort: Abort) -> Result<Self> {
-        let input = acquired.job.input.decode()?;
-        let blockers = J::Blockers::decode(&acquired.blockers)?;
-        Ok(Self { shared: Arc::new(CtxShared { input, blockers, acquired, abort }) })
+    pub(super) fn new(attempt: AnyAttempt) -> Result<Self> {
+        let input = attempt.acquired.job.input.decode()?;
+        let blockers = J::Blockers::decode(&attempt.acquired.blockers)?;
+        Ok(Self { shared: Arc::new(CtxShared { input, blockers, attempt }) })
     }
 
     /// What the job takes.
@@ -51,31 +52,41 @@ impl<J: Job> Ctx<J> {
     /// The number of this attempt, from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.shared.acquired.job.attempt
+        self.shared.attempt.attempt()
     }
 
     /// The job as it was acquired.
     #[must_use]
     pub fn job(&self) -> &JobRecord {
-        &self.shared.acquired.job
+        self.shared.attempt.job()
     }
 
     /// The key of its chain.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
-        self.shared.acquired.key.as_ref().map(crate::name::Key::as_str)
+        self.shared.attempt.key()
     }
 
     /// A handle on its chain, which a job of type `E` started.
     #[must_use]
     pub fn chain<E: Job>(&self) -> Chain<E> {
-        Chain::from_id(self.shared.acquired.job.chain)
+        Chain::from_id(self.job().chain)
     }
 
     /// Tells when to stop, and why.
     #[must_use]
     pub fn aborted(&self) -> &Abort {
-        &self.shared.abort
+        self.shared.attempt.aborted()
+    }
+
+    /// The value of this type that middleware handed inwards.
+    #[must_use]
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.shared.attempt.get()
+    }
+
+    pub(super) fn any(&self) -> &AnyAttempt {
+        &self.shared.attempt
     }
 }
 
@@ -98,13 +109,14 @@ impl<J: Job> fmt::Debug for Ctx<J> {
 ///
 /// *Staged*, the usual way: [`prepare`](Self::prepare) reads and writes in a transaction of its own, then the
 /// work is done without one, then [`finish`](Self::finish) writes the result in the transaction that ends the
-/// job. *Atomic*: call `finish` as the first act, and read, work and write in the one transaction.
+/// job. *Atomic*: [`atomic`](Self::atomic) comes first, and one transaction serves to read, work and write.
 pub struct Attempt<J: Job, S: Transactional> {
     ctx: Ctx<J>,
     client: Client<S>,
     lease: Millis,
     prepared: AtomicBool,
     finished: AtomicBool,
+    hooks: HookList<S::Tx>,
     parked: Parked<S>,
 }
 
@@ -113,22 +125,25 @@ pub struct Attempt<J: Job, S: Transactional> {
 pub(super) type Parked<S> = Arc<Mutex<Option<<S as Transactional>::Tx>>>;
 
 impl<J: Job, S: Transactional> Attempt<J, S> {
-    pub(super) fn new(ctx: Ctx<J>, client: Client<S>, lease: Millis, parked: Parked<S>) -> Self {
+    pub(super) fn new(
+        ctx: Ctx<J>,
+        client: Client<S>,
+        lease: Millis,
+        hooks: HookList<S::Tx>,
+        parked: Parked<S>,
+    ) -> Self {
         let (prepared, finished) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { ctx, client, lease, prepared, finished, parked }
+        Self { ctx, client, lease, prepared, finished, hooks, parked }
     }
 
     /// Begins a transaction for what comes before the work. At most once, and before `finish`.
-    pub async fn prepare(&self) -> Result<Prepare<S>> {
+    pub async fn prepare(&self) -> Result<Prepare<J, S>> {
         if self.finished.load(Ordering::Acquire) || self.prepared.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::Invalid, "prepare comes once, and before finish"));
         }
-        let tx = self.client.store().begin().await.inspect_err(|_| {
-            self.prepared.store(false, Ordering::Release);
-        })?;
-        let JobRecord { id: job, fence, .. } = *self.job();
-        let renew = RenewLease { job, fence, lease: self.lease };
-        Ok(Prepare { client: self.client.clone(), tx, renew })
+        let tx = self.begin(Stage::Prepare, &self.prepared).await?;
+        let (client, ctx, hooks) = (self.client.clone(), self.ctx.clone(), self.hooks.clone());
+        Ok(Prepare { client, ctx, hooks, tx, lease: self.lease, announcements: Announcements::default() })
     }
 
     /// Begins the transaction that ends the job. At most once.
@@ -136,10 +151,33 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         if self.finished.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::Invalid, "finish comes once"));
         }
-        let tx = self.client.store().begin().await.inspect_err(|_| {
-            self.finished.store(false, Ordering::Release);
-        })?;
-        Ok(Step { tx: Some(tx), parked: Arc::clone(&self.parked), job: PhantomData })
+        let tx = self.begin(Stage::Finish, &self.finished).await?;
+        let (client, parked) = (self.client.clone(), Arc::clone(&self.parked));
+        let announcements = Announcements::default();
+        Ok(Step { client, tx: Some(tx), announcements, parked, job: PhantomData })
+    }
+
+    /// Begins the transaction that ends the job as the first act, so that what is read in it stays true until
+    /// its end. It is held open while the handler works: keep that short.
+    pub async fn atomic(&self) -> Result<Step<J, S>> {
+        if self.prepared.load(Ordering::Acquire) {
+            let text = "an attempt that was prepared is staged: call finish, or atomic alone";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        self.finish().await
+    }
+
+    /// Begins a transaction. If that fails it may be tried again.
+    async fn begin(&self, stage: Stage, once: &AtomicBool) -> Result<S::Tx> {
+        let begun = async {
+            let mut tx = self.client.store().begin().await?;
+            if let Err(error) = self.hooks.opened(self.any(), stage, &mut tx).await {
+                self.client.store().rollback(tx).await?;
+                return Err(error);
+            }
+            Ok(tx)
+        };
+        begun.await.inspect_err(|_| once.store(false, Ordering::Release))
     }
 }
 
@@ -158,13 +196,16 @@ impl<J: Job, S: Transactional> fmt::Debug for Attempt<J, S> {
 }
 
 /// A transaction before the work. Dropped, it is rolled back.
-pub struct Prepare<S: Transactional> {
+pub struct Prepare<J: Job, S: Transactional> {
     client: Client<S>,
+    ctx: Ctx<J>,
+    hooks: HookList<S::Tx>,
     tx: S::Tx,
-    renew: RenewLease,
+    lease: Millis,
+    announcements: Announcements,
 }
 
-impl<S: Transactional> Prepare<S> {
+impl<J: Job, S: Transactional> Prepare<J, S> {
     /// The driver's own transaction.
     pub fn tx(&mut self) -> &mut S::Tx {
         &mut self.tx
@@ -172,25 +213,40 @@ impl<S: Transactional> Prepare<S> {
 
     /// Commits, unless the attempt has lost its job in the meantime: a stale attempt writes nothing.
     pub async fn commit(mut self) -> Result<()> {
-        let store = self.client.store();
-        let reply = store.run_in(&mut self.tx, Renew { leases: vec![self.renew] }).await?;
+        match self.close().await {
+            Ok(()) => {
+                self.client.store().commit(self.tx).await?;
+                self.announcements.send(&self.client.shared.teller);
+                Ok(())
+            }
+            Err(error) => {
+                self.client.store().rollback(self.tx).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// What comes before the commit: the hooks, and a look whether the attempt still holds its job.
+    async fn close(&mut self) -> Result<()> {
+        self.hooks.closing(self.ctx.any(), Closing::Prepare, &mut self.tx).await?;
+        let JobRecord { id: job, fence, .. } = *self.ctx.job();
+        let renew = Renew { leases: vec![RenewLease { job, fence, lease: self.lease }] };
+        let reply = self.client.store().run_in(&mut self.tx, renew).await?;
         match reply.leases.first() {
-            Some(Renewed::Held { .. }) => store.commit(self.tx).await,
+            Some(Renewed::Held { .. }) => Ok(()),
             Some(Renewed::Busy) => {
-                store.rollback(self.tx).await?;
                 Err(Error::new(ErrorKind::Busy, "somebody's open transaction has the job"))
             }
             Some(Renewed::Lost(_)) | None => {
-                store.rollback(self.tx).await?;
                 Err(Error::new(ErrorKind::LeaseLost, "the attempt no longer holds its job: stop"))
             }
         }
     }
 }
 
-impl<S: Transactional> fmt::Debug for Prepare<S> {
+impl<J: Job, S: Transactional> fmt::Debug for Prepare<J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepare").field("job", &self.renew.job).finish_non_exhaustive()
+        f.debug_struct("Prepare").field("ctx", &self.ctx).finish_non_exhaustive()
     }
 }
 
@@ -198,7 +254,9 @@ impl<S: Transactional> fmt::Debug for Prepare<S> {
 /// [`fail`](Self::fail) or [`reschedule`](Self::reschedule), whose result the handler returns; dropped, it is
 /// rolled back.
 pub struct Step<J: Job, S: Transactional> {
+    client: Client<S>,
     tx: Option<S::Tx>,
+    announcements: Announcements,
     parked: Parked<S>,
     job: PhantomData<fn() -> J>,
 }
@@ -233,10 +291,8 @@ impl<J: Job, S: Transactional> Step<J, S> {
         self.end(Next::<J>::reschedule(delay).0)
     }
 
-    fn end(mut self, outcome: Result<Outcome>) -> Result<Done<J, S>> {
-        let outcome = outcome?;
-        let step = Self { tx: self.tx.take(), parked: Arc::clone(&self.parked), job: PhantomData };
-        Ok(Done { step, outcome })
+    fn end(self, outcome: Result<Outcome>) -> Result<Done<J, S>> {
+        Ok(Done { outcome: outcome?, step: self })
     }
 }
 
@@ -263,10 +319,10 @@ pub struct Done<J: Job, S: Transactional> {
 }
 
 impl<J: Job, S: Transactional> Done<J, S> {
-    /// The transaction, and how the job ends in it.
-    pub(super) fn take(mut self) -> (S::Tx, Outcome) {
+    /// The transaction, how the job ends in it, and what is to be announced after its commit.
+    pub(super) fn take(mut self) -> (S::Tx, Outcome, Announcements) {
         let tx = self.step.tx.take().expect("a step that has ended well has its transaction");
-        (tx, self.outcome)
+        (tx, self.outcome, std::mem::take(&mut self.step.announcements))
     }
 }
 

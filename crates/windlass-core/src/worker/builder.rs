@@ -1,29 +1,27 @@
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
-use tokio_util::sync::CancellationToken;
 
 use super::abort::AbortReason;
-use super::handler::{AnyHandler, Handler};
+use super::handler::Handler;
+use super::handlers::{Handlers, Kind};
+use super::hooks::Hooks;
 use super::keeper::{beat, keep};
+use super::middleware::Middleware;
 use super::run::Loop;
 use super::slot::Engine;
-use crate::client::{Announcements, Batcher, Client};
+use crate::client::Client;
 use crate::clock::far;
-use crate::command::{Outcome, Retire, Settle, Settled, Settlement};
+use crate::command::{Outcome, Retire, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
-use crate::job::{Job, JobGraph};
+use crate::job::Job;
 use crate::limit::REAP_EXCEPT_MAX;
-use crate::name::WorkerName;
-use crate::observer::{About, Event};
-use crate::store::{BoxFuture, Capability, Store};
+use crate::observer::Event;
+use crate::store::{Capability, Store, Transactional};
 
 /// How long a worker looks for jobs without being told of any.
 const POLL: Duration = Duration::from_secs(60);
@@ -36,21 +34,21 @@ pub struct Worker<S: ?Sized, A = ()> {
     name: Option<String>,
     concurrency: u32,
     poll: Duration,
-    handlers: Vec<AnyHandler<S>>,
-    jobs: Result<JobGraph>,
+    handlers: Handlers<S, A>,
+    required: Vec<Kind>,
 }
 
 impl<S: Store + ?Sized> Worker<S> {
     /// A worker for this client's store, with one slot and no handlers.
     pub fn new(client: &Client<S>) -> Self {
-        let (handlers, jobs) = (Vec::new(), Ok(JobGraph::new()));
-        Self { client: client.clone(), app: (), name: None, concurrency: 1, poll: POLL, handlers, jobs }
+        let (handlers, required) = (Handlers::new(), Vec::new());
+        Self { client: client.clone(), app: (), name: None, concurrency: 1, poll: POLL, handlers, required }
     }
 
     /// Gives handlers this state. Call it before `handle`.
     pub fn state<A: Clone + Send + Sync + 'static>(self, app: A) -> Worker<S, A> {
-        let Self { client, name, concurrency, poll, handlers, jobs, .. } = self;
-        Worker { client, app, name, concurrency, poll, handlers, jobs }
+        let Self { client, name, concurrency, poll, handlers, required, .. } = self;
+        Worker { client, app, name, concurrency, poll, handlers: handlers.with_state(()), required }
     }
 }
 
@@ -74,34 +72,51 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
     }
 
     /// Runs jobs of one type with this handler. Types without a handler here are left for other workers.
-    pub fn handle<J: Job, M>(self, handler: impl Handler<J, S, A, M>) -> Self {
-        self.add::<J, M>(handler, None)
+    pub fn handle<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>) -> Self {
+        self.handlers = self.handlers.handle(handler);
+        self
     }
 
     /// The same, with at most so many attempts of this type at once; jobs stored under a former name count
     /// for themselves.
-    pub fn handle_at_most<J: Job, M>(self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
-        self.add::<J, M>(handler, Some(slots))
+    pub fn handle_at_most<J: Job, M>(mut self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
+        self.handlers = self.handlers.handle_at_most(slots, handler);
+        self
     }
 
-    fn add<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>, concurrency: Option<u32>) -> Self {
-        if let Ok(jobs) = &mut self.jobs
-            && let Err(error) = jobs.add::<J>()
-        {
-            self.jobs = Err(error);
-        }
-        if self.handlers.iter().any(|known| known.names.contains(&J::NAME)) {
-            let text = format!("job type `{}` has two handlers: keep one", J::NAME);
-            self.jobs = Err(Error::new(ErrorKind::Invalid, text));
-        }
-        self.handlers.push(AnyHandler { concurrency, ..AnyHandler::new(handler, self.app.clone()) });
+    /// Adds a set of handlers, with its middleware and hooks.
+    pub fn handlers(mut self, handlers: Handlers<S, A>) -> Self {
+        self.handlers = self.handlers.merge(handlers);
+        self
+    }
+
+    /// Wraps this around every attempt. The first that is added is the outermost, and all of them are outside
+    /// those of sets.
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.handlers = self.handlers.middleware(middleware);
+        self
+    }
+
+    /// Lets these take part in the transactions of all attempts, before the hooks of sets.
+    pub fn hooks(mut self, hooks: impl Hooks<S::Tx>) -> Self
+    where
+        S: Transactional,
+    {
+        self.handlers = self.handlers.hooks(hooks);
+        self
+    }
+
+    /// Refuses to start unless every handler is wrapped in middleware of this one's type; of several, in the
+    /// order of these calls. This does not wrap it.
+    pub fn require<M: Middleware>(mut self, _like: &M) -> Self {
+        self.required.push(Kind::of::<M>());
         self
     }
 
     /// Checks everything and starts. Must be called inside a tokio runtime.
     pub async fn start(self) -> Result<Running<S>> {
-        self.jobs?;
-        if self.handlers.is_empty() {
+        let handlers = self.handlers.build(&self.app, &self.required)?;
+        if handlers.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the worker has no handler: give it at least one"));
         }
         if self.concurrency == 0 {
@@ -120,51 +135,12 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
                 "a poll interval of no time: give it a millisecond at least",
             ));
         }
-        self.handlers.iter().try_for_each(AnyHandler::check)?;
-        let engine = Arc::new(Engine {
-            id: WorkerId::new(),
-            name: self.name.map(WorkerName::new).transpose()?,
-            concurrency: self.concurrency,
-            poll: self.poll,
-            handlers: self.handlers.into_iter().map(Arc::new).collect(),
-            settles: settles(&self.client),
-            stopping: CancellationToken::new(),
-            freed: Notify::new(),
-            taken: Notify::new(),
-            slots: Mutex::new(HashMap::new()),
-            client: self.client,
-        });
+        let engine = Engine::new(self.client, self.name, self.concurrency, self.poll, handlers)?;
         engine.teller().observe(&Event::WorkerStarted(engine.id));
         let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })
     }
-}
-
-/// Plain settlements of one worker share writes.
-fn settles<S: Store + ?Sized>(client: &Client<S>) -> Batcher<(Settlement, About), Settled> {
-    let client = client.clone();
-    let size = |(settlement, _): &(Settlement, About)| settlement.outcome.size();
-    Batcher::new(size, move |items: Vec<(Settlement, About)>| -> BoxFuture<'static, _> {
-        let client = client.clone();
-        Box::pin(async move { settle(&client, &items).await })
-    })
-}
-
-/// Settles attempts with one command, and announces what that did.
-async fn settle<S: Store + ?Sized>(
-    client: &Client<S>,
-    items: &[(Settlement, About)],
-) -> Result<Vec<Settled>> {
-    let settlements = items.iter().map(|(settlement, _)| settlement.clone()).collect();
-    let reply = client.store().settle(Settle { settlements }).await?;
-    let mut announcements = Announcements::default();
-    for ((settlement, about), settled) in items.iter().zip(&reply.settled) {
-        announcements.settled(settlement, about, settled);
-    }
-    announcements.ripple(&reply.ripple);
-    announcements.send(&client.shared.teller);
-    Ok(reply.settled)
 }
 
 /// A worker that runs. Dropped, it takes no more jobs, and those that run go back when their leases end:
@@ -219,14 +195,15 @@ fn last_call() -> Instant {
 impl<S: Store + ?Sized> Engine<S> {
     /// Tells all handlers that the worker stops.
     fn abort_all(&self) {
-        self.slots().values().for_each(|slot| slot.abort.abort(AbortReason::WorkerStopping));
+        let slots = self.slots();
+        slots.running.values().for_each(|slot| slot.abort.abort(AbortReason::WorkerStopping));
     }
 
     /// Waits until no slot is taken.
     async fn emptied(&self, until: Instant) {
         loop {
             let freed = self.freed.notified();
-            if self.slots().is_empty() || timeout_at(until, freed).await.is_err() {
+            if self.slots().running.is_empty() || timeout_at(until, freed).await.is_err() {
                 return;
             }
         }
@@ -236,7 +213,7 @@ impl<S: Store + ?Sized> Engine<S> {
     async fn release(self: &Arc<Self>) {
         let until = last_call();
         let mut releases = JoinSet::new();
-        for ((job, fence), slot) in self.slots().iter().filter(|(_, slot)| !slot.settling) {
+        for ((job, fence), slot) in self.slots().running.iter().filter(|(_, slot)| !slot.settling) {
             if let Some(task) = &slot.task {
                 task.abort();
             }

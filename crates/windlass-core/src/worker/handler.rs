@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::BoxError;
-use super::abort::Abort;
+use super::any_attempt::AnyAttempt;
 use super::attempt::{Attempt, Ctx, Done};
+use super::handlers::Layer;
+use super::hooks::{AnyHooks, Closing, HookList};
 use super::next::{Next, complete, error_text};
-use crate::client::Client;
-use crate::command::{Acquired, Outcome, Request, Settle, SettleReply, Settled, Settlement};
+use crate::client::{Announcements, Client};
+use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobOptions};
 use crate::limit::DURATION_MAX_MS;
@@ -45,14 +47,14 @@ pub trait Handler<J: Job, S: ?Sized, A, Marker>: Clone + Send + Sync + 'static {
 #[doc(hidden)]
 pub struct Run<S: ?Sized> {
     pub(super) client: Client<S>,
-    pub(super) acquired: Acquired,
-    pub(super) abort: Abort,
+    pub(super) attempt: AnyAttempt,
     pub(super) lease: Millis,
+    pub(super) hooks: Arc<[AnyHooks]>,
 }
 
 impl<S: ?Sized> fmt::Debug for Run<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Run").field("job", &self.acquired.job.id).finish_non_exhaustive()
+        f.debug_struct("Run").field("attempt", &self.attempt).finish_non_exhaustive()
     }
 }
 
@@ -61,19 +63,30 @@ impl<S: ?Sized> fmt::Debug for Run<S> {
 pub enum Ending {
     /// With an outcome that the worker settles.
     Plain(Outcome),
-    /// With a transaction in which this settles and commits.
-    InTx(BoxFuture<'static, Result<SettleReply>>, Outcome),
+    /// With a transaction that this settles in and commits.
+    InTx(BoxFuture<'static, Result<Committed>>),
     /// The job cannot be run by this code: it fails, with the reason.
     Unreadable(Error),
     /// With an error. What a step left behind is rolled back first.
     Failed(ErrorText, Option<BoxFuture<'static, Result<()>>>),
 }
 
+/// What a transaction did that ended a job. Only one whose settlement was applied is committed.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Committed {
+    pub(super) settlement: Settlement,
+    pub(super) settled: Settled,
+    pub(super) ripple: Ripple,
+    /// What else was done in it.
+    pub(super) announcements: Announcements,
+}
+
 impl fmt::Debug for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Plain(_) => "Plain",
-            Self::InTx(..) => "InTx",
+            Self::InTx(_) => "InTx",
             Self::Unreadable(_) => "Unreadable",
             Self::Failed(..) => "Failed",
         })
@@ -113,7 +126,7 @@ macro_rules! store_free {
             E: Into<BoxError>,
         {
             fn call(&self, run: Run<S>, _: A) -> BoxFuture<'static, Ending> {
-                let ctx = match Ctx::new(run.acquired, run.abort) {
+                let ctx = match Ctx::new(run.attempt) {
                     Ok(ctx) => ctx,
                     Err(error) => return Box::pin(async { Ending::Unreadable(error) }),
                 };
@@ -136,7 +149,7 @@ macro_rules! store_free {
             E: Into<BoxError>,
         {
             fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, Ending> {
-                let ctx = match Ctx::new(run.acquired, run.abort) {
+                let ctx = match Ctx::new(run.attempt) {
                     Ok(ctx) => ctx,
                     Err(error) => return Box::pin(async { Ending::Unreadable(error) }),
                 };
@@ -187,72 +200,74 @@ where
     Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
     E: Into<BoxError>,
 {
-    let Run { client, acquired, abort, lease } = run;
-    let (job, fence) = (acquired.job.id, acquired.job.fence);
-    let ctx = match Ctx::new(acquired, abort) {
+    let Run { client, attempt, lease, hooks } = run;
+    let ctx = match Ctx::new(attempt) {
         Ok(ctx) => ctx,
         Err(error) => return Box::pin(async { Ending::Unreadable(error) }),
     };
-    let parked = Arc::new(Mutex::new(None));
-    let handling = call(Attempt::new(ctx, client.clone(), lease, Arc::clone(&parked)));
+    let (parked, hooks) = (Arc::new(Mutex::new(None)), HookList::new(hooks));
+    let handling = call(Attempt::new(ctx.clone(), client.clone(), lease, hooks.clone(), Arc::clone(&parked)));
     Box::pin(async move {
-        let (mut tx, outcome) = match handling.await {
-            Ok(done) => done.take(),
+        match handling.await {
+            Ok(done) => Ending::InTx(Box::pin(finish(client, ctx, hooks, done))),
             Err(error) => {
                 let left = parked.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let undo = left.map(|tx| -> BoxFuture<'static, Result<()>> {
                     Box::pin(async move { client.store().rollback(tx).await })
                 });
-                return Ending::Failed(error_text(&error.into()), undo);
+                Ending::Failed(error_text(&error.into()), undo)
             }
-        };
-        let settled = outcome.clone();
-        let finish = async move {
-            let settlement = Settlement { job, fence, outcome };
-            let reply = run_in(&client, &mut tx, Settle { settlements: vec![settlement] }).await?;
-            if matches!(reply.settled.first(), Some(Settled::Applied(_))) {
-                client.store().commit(tx).await?;
-            } else {
-                client.store().rollback(tx).await?;
-            }
-            Ok(reply)
-        };
-        Ending::InTx(Box::pin(finish), settled)
+        }
     })
 }
 
-async fn run_in<S: Transactional, R: Request>(
-    client: &Client<S>,
-    tx: &mut S::Tx,
-    request: R,
-) -> Result<R::Reply> {
-    client.store().run_in(tx, request).await
+/// Ends a job in its handler's transaction: the closing hooks, the settlement, the commit.
+async fn finish<J: Job, S: Transactional>(
+    client: Client<S>,
+    ctx: Ctx<J>,
+    hooks: HookList<S::Tx>,
+    done: Done<J, S>,
+) -> Result<Committed> {
+    let store = client.store();
+    let (mut tx, mut outcome, announcements) = done.take();
+    if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
+        store.rollback(tx).await?;
+        return Err(error);
+    }
+    let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
+    let reply = store.run_in(&mut tx, Settle { settlements: vec![settlement.clone()] }).await?;
+    let SettleReply { settled, ripple } = reply;
+    let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
+    if matches!(settled, Settled::Applied(_)) {
+        store.commit(tx).await?;
+        return Ok(Committed { settlement, settled, ripple, announcements });
+    }
+    store.rollback(tx).await?;
+    Ok(Committed { settlement, settled, ripple, announcements: Announcements::default() })
 }
 
-/// A handler of some job type.
+/// A handler of some job type, with what is wrapped around it.
 pub(super) struct AnyHandler<S: ?Sized> {
-    pub(super) names: Vec<&'static str>,
+    /// The type's name and its former names.
+    pub(super) types: Vec<TypeName>,
     pub(super) options: JobOptions,
     pub(super) concurrency: Option<u32>,
+    pub(super) layers: Arc<[Layer]>,
+    pub(super) hooks: Arc<[AnyHooks]>,
     pub(super) call: Box<dyn Fn(Run<S>) -> BoxFuture<'static, Ending> + Send + Sync>,
 }
 
 impl<S: Store + ?Sized> AnyHandler<S> {
-    pub(super) fn new<J: Job, A: Clone + Send + Sync + 'static, M>(
-        handler: impl Handler<J, S, A, M>,
-        app: A,
-    ) -> Self {
-        let names = J::ALIASES.iter().copied().chain([J::NAME]).collect();
-        let call = Box::new(move |run: Run<S>| handler.call(run, app.clone()));
-        Self { names, options: J::options(), concurrency: None, call }
+    /// Whether it runs jobs of this type.
+    pub(super) fn runs(&self, job_type: &TypeName) -> bool {
+        self.types.contains(job_type)
     }
 
     /// Refuses options that cannot work.
     pub(super) fn check(&self) -> Result<()> {
-        self.names.iter().try_for_each(|name| TypeName::new(name).map(drop))?;
         let JobOptions { lease, timeout, .. } = self.options;
         let renewal = self.options.renewal();
-        let name = self.names.last().copied().unwrap_or_default();
+        let name = self.types.last().map(TypeName::as_str).unwrap_or_default();
         let refuse = |why: String| Err(Error::new(ErrorKind::Invalid, format!("job type `{name}` {why}")));
         if self.concurrency == Some(0) {
             return refuse("may run at most 0 times at once: give it a slot or no handler".to_owned());

@@ -10,7 +10,7 @@ use super::slot::{Engine, Slot};
 use crate::command::{Beat, Renew, RenewLease, Renewed};
 use crate::id::{Fence, JobId};
 use crate::limit::BATCH_MAX_ITEMS;
-use crate::name::{ErrorText, TypeName};
+use crate::name::ErrorText;
 use crate::observer::Event;
 use crate::store::{Capability, Store};
 use crate::time::Millis;
@@ -27,13 +27,13 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Says that the worker lives, until it is dropped.
 pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     while engine.client.store().capabilities().has(Capability::Workers) {
-        let names = engine.handlers.iter().flat_map(|handler| &handler.names);
+        let types = engine.handlers.iter().flat_map(|handler| handler.types.clone());
         let beat = Beat {
             worker: engine.id,
             name: engine.name.clone(),
-            types: names.filter_map(|name| TypeName::new(name).ok()).collect(),
+            types: types.collect(),
             concurrency: engine.concurrency,
-            running: u32::try_from(engine.slots().len()).unwrap_or(u32::MAX),
+            running: u32::try_from(engine.slots().running.len()).unwrap_or(u32::MAX),
             ttl: BEAT_TTL,
         };
         if let Err(error) = engine.client.store().beat(beat).await {
@@ -51,8 +51,9 @@ pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
         for leases in engine.due_for_renewal() {
             tokio::spawn(renew(Arc::clone(&engine), leases));
         }
-        let next = engine.next_look().unwrap_or_else(|| Instant::now() + IDLE);
+        let next = engine.next_look();
         tokio::select! {
+            biased;
             () = sleep_until(next) => {}
             () = engine.taken.notified() => {}
         }
@@ -82,7 +83,7 @@ impl<S: Store + ?Sized> Engine<S> {
     fn time_out(&self) {
         let now = Instant::now();
         let mut ended = Vec::new();
-        for (attempt, slot) in self.slots().iter_mut() {
+        for (attempt, slot) in &mut self.slots().running {
             if slot.timeout_at.is_some_and(|at| at <= now) {
                 slot.timeout_at = None;
                 slot.renew_at = None;
@@ -102,13 +103,11 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// When there is something to do next.
-    fn next_look(&self) -> Option<Instant> {
-        let look = |slot: &Slot| match slot.renew_at {
-            Some(at) => Some(slot.timeout_at.map_or(at, |timeout| at.min(timeout))),
-            None if slot.settling => None,
-            None => Some(slot.lease_ends),
-        };
-        self.slots().values().filter_map(look).min()
+    fn next_look(&self) -> Instant {
+        let mut slots = self.slots();
+        let next = slots.running.values().filter_map(Slot::next_look).min();
+        slots.keeper_sleeps = next.unwrap_or_else(|| Instant::now() + IDLE);
+        slots.keeper_sleeps
     }
 
     /// The leases to renew, in commands: all together, and each whose row was busy alone. What is due soon
@@ -117,11 +116,11 @@ impl<S: Store + ?Sized> Engine<S> {
         let now = Instant::now();
         let mut slots = self.slots();
         let due = |at: Option<Instant>, slack: Duration| at.is_some_and(|at| at <= now + slack);
-        if !slots.values().any(|slot| due(slot.renew_at, Duration::ZERO)) {
+        if !slots.running.values().any(|slot| due(slot.renew_at, Duration::ZERO)) {
             return Vec::new();
         }
         let (mut together, mut calls) = (Vec::new(), Vec::new());
-        for ((job, fence), slot) in slots.iter_mut() {
+        for ((job, fence), slot) in &mut slots.running {
             let lease = Duration::from(slot.lease);
             if !due(slot.renew_at, lease / 8) {
                 continue;
@@ -141,7 +140,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
     fn renewed(&self, lease: RenewLease, renewed: Renewed, asked_at: Instant) {
         let mut slots = self.slots();
-        let Some(slot) = slots.get_mut(&(lease.job, lease.fence)) else { return };
+        let Some(slot) = slots.running.get_mut(&(lease.job, lease.fence)) else { return };
         match renewed {
             Renewed::Held { cancel_requested, .. } => {
                 let renewal = self.handlers.get(slot.handler).map(|handler| handler.options.renewal());
@@ -169,7 +168,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Tries again soon; after the end of the lease the attempt is told.
     fn not_renewed(&self, lease: RenewLease) {
-        if let Some(slot) = self.slots().get_mut(&(lease.job, lease.fence)) {
+        if let Some(slot) = self.slots().running.get_mut(&(lease.job, lease.fence)) {
             slot.renew_at = slot.renew_at.map(|_| Instant::now() + AGAIN);
             if slot.lease_ends <= Instant::now() {
                 slot.abort.abort(AbortReason::StoreError);

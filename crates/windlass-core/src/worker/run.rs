@@ -1,12 +1,12 @@
 //! The worker's loop.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::slot::Engine;
-use super::task;
 use crate::client::Announcements;
 use crate::clock::far;
 use crate::command::{Acquire, Expire, NextDue, Quota, Reap, Types};
@@ -48,8 +48,6 @@ pub(super) struct Loop<S: ?Sized> {
     engine: Arc<Engine<S>>,
     subscription: Option<Subscription>,
     subscribe_at: Instant,
-    /// An acquire whose reply was lost: asked again, the store gives the same jobs.
-    unanswered: Option<Acquire>,
     failures: u32,
     fruitless: u32,
     reap_at: Instant,
@@ -64,7 +62,6 @@ impl<S: Store + ?Sized> Loop<S> {
             engine,
             subscription: None,
             subscribe_at: now,
-            unanswered: None,
             failures: 0,
             fruitless: 0,
             reap_at: now,
@@ -89,8 +86,9 @@ impl<S: Store + ?Sized> Loop<S> {
                 }
             };
             tokio::select! {
-                () = this.wait(wait) => {}
+                biased;
                 () = stopping.cancelled() => {}
+                () = this.wait(wait) => {}
             }
         }
     }
@@ -101,8 +99,7 @@ impl<S: Store + ?Sized> Loop<S> {
         if self.subscription.is_some() || Instant::now() < self.subscribe_at {
             return;
         }
-        let names = self.engine.handlers.iter().flat_map(|handler| &handler.names);
-        let scheduled = names.filter_map(|name| TypeName::new(name).ok()).map(Topic::Scheduled);
+        let scheduled = self.engine.types().map(Topic::Scheduled);
         let topics = scheduled.chain([Topic::OwnershipLost(self.engine.id)]).collect();
         self.subscription = self.engine.teller().subscribe(topics).await;
         self.subscribe_at = Instant::now() + RESUBSCRIBE;
@@ -112,49 +109,43 @@ impl<S: Store + ?Sized> Loop<S> {
     async fn turn(&mut self) -> Result<Duration> {
         let mut idle = false;
         while !idle {
-            let (free, quotas) = self.engine.free();
-            idle = free == 0 || self.acquire(free, &quotas).await? < free;
+            let (asked, taken) = self.acquire().await?;
+            idle = taken < asked || asked == 0;
             if self.engine.stopping.is_cancelled() {
                 return Ok(Duration::ZERO);
             }
-            if (idle && free > 0) || Instant::now() >= self.reap_at {
+            if (idle && asked > 0) || Instant::now() >= self.reap_at {
                 let reaped = self.engine.reap().await?;
                 self.reap_at = Instant::now() + REAP_EVERY;
-                idle = idle && (reaped == 0 || free == 0);
+                idle = idle && (reaped == 0 || asked == 0);
             }
             self.expire().await?;
         }
         self.until_next_due().await
     }
 
-    /// Takes jobs into free slots and starts their attempts. Gives their number.
-    async fn acquire(&mut self, free: u32, quotas: &[u32]) -> Result<u32> {
-        let acquire = match self.unanswered.take() {
-            Some(acquire) => acquire,
-            None => self.engine.acquire_request(free, quotas)?,
-        };
-        if acquire.types.is_empty() {
-            return Ok(0);
+    /// Takes jobs into free slots and starts their attempts. Gives how many it asked for and took.
+    async fn acquire(&mut self) -> Result<(u32, u32)> {
+        let mut unanswered = self.engine.acquiring.lock().await;
+        let acquire = self.engine.next_acquire(&mut unanswered)?;
+        if acquire.max == 0 || acquire.types.is_empty() {
+            return Ok((0, 0));
         }
-        let asked_at = Instant::now();
+        let (asked, asked_at) = (acquire.max, Instant::now());
         let reply = match self.engine.client.store().acquire(acquire.clone()).await {
             Ok(reply) => reply,
             Err(error) => {
                 if error.kind() == ErrorKind::Unavailable {
-                    self.unanswered = Some(acquire);
+                    *unanswered = Some(acquire);
                 }
                 return Err(error);
             }
         };
-        let taken = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
+        let taken = self.engine.take(reply, asked_at);
         if taken > 0 {
             self.fruitless = 0;
         }
-        reply.jobs.into_iter().for_each(|acquired| task::start(&self.engine, acquired, asked_at));
-        let mut announcements = Announcements::default();
-        announcements.ripple(&reply.ripple);
-        announcements.send(self.engine.teller());
-        Ok(taken)
+        Ok((asked, taken))
     }
 
     async fn expire(&mut self) -> Result<()> {
@@ -174,7 +165,11 @@ impl<S: Store + ?Sized> Loop<S> {
 
     /// How long nothing will be due that this worker could take.
     async fn until_next_due(&mut self) -> Result<Duration> {
+        // First said, then looked: a slot that is freed in between is heard of.
+        self.engine.full.store(true, Ordering::SeqCst);
         let (free, quotas) = self.engine.free();
+        let is_full = quotas.contains(&0);
+        self.engine.full.store(is_full, Ordering::SeqCst);
         let maintenance = self.reap_at.min(self.expire_at).saturating_duration_since(Instant::now());
         let longest = self.engine.poll.mul_f64(1.0 - JITTER * fastrand::f64());
         let longest = if free == 0 { longest.min(maintenance) } else { longest };
@@ -182,8 +177,7 @@ impl<S: Store + ?Sized> Loop<S> {
             return Ok(longest);
         }
         let open = self.engine.handlers.iter().zip(&quotas).filter(|(_, quota)| **quota > 0);
-        let names = open.flat_map(|(handler, _)| &handler.names);
-        let types = Types::Only(names.map(TypeName::new).collect::<Result<_, _>>()?);
+        let types = Types::Only(open.flat_map(|(handler, _)| handler.types.clone()).collect());
         let reply = self.engine.client.store().next_due(NextDue { types }).await?;
         let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else { return Ok(longest) };
         if next > reply.now {
@@ -208,6 +202,7 @@ impl<S: Store + ?Sized> Loop<S> {
                 }
             };
             tokio::select! {
+                biased;
                 () = self.engine.freed.notified() => return,
                 () = sleep_until(until) => return,
                 signal = heard => match signal {
@@ -224,14 +219,22 @@ impl<S: Store + ?Sized> Loop<S> {
 }
 
 impl<S: Store + ?Sized> Engine<S> {
+    /// Every type that it has a handler for, by all its names.
+    fn types(&self) -> impl Iterator<Item = TypeName> {
+        self.handlers.iter().flat_map(|handler| handler.types.iter().cloned())
+    }
+
     /// An acquire for all free slots.
-    fn acquire_request(&self, free: u32, quotas: &[u32]) -> Result<Acquire> {
+    pub(super) fn acquire_request(&self) -> Result<Acquire> {
+        let (free, quotas) = self.free();
         let mut types = Vec::new();
-        for (handler, max) in self.handlers.iter().zip(quotas).filter(|(_, max)| **max > 0) {
+        for (handler, max) in self.handlers.iter().zip(quotas).filter(|(_, max)| *max > 0) {
             let lease = Millis::try_from(handler.options.lease)?;
-            for name in &handler.names {
-                types.push(Quota { job_type: TypeName::new(name)?, max: *max, lease });
-            }
+            types.extend(handler.types.iter().map(|job_type| Quota {
+                job_type: job_type.clone(),
+                max,
+                lease,
+            }));
         }
         let max = free.min(u32::try_from(BATCH_MAX_ITEMS).unwrap_or(u32::MAX));
         Ok(Acquire { request: RequestId::new(), worker: self.id, types, max })
@@ -247,7 +250,7 @@ impl<S: Store + ?Sized> Engine<S> {
             }
             Signal::Hint(Hint::OwnershipLost { job, .. }) => {
                 // A hint only: the next renewal says why. Bring it forward.
-                for (_, slot) in self.slots().iter_mut().filter(|((held, _), _)| *held == job) {
+                for (_, slot) in self.slots().running.iter_mut().filter(|((held, _), _)| *held == job) {
                     slot.renew_at = slot.renew_at.map(|_| Instant::now());
                 }
                 self.taken.notify_one();
@@ -260,22 +263,20 @@ impl<S: Store + ?Sized> Engine<S> {
     fn has_room(&self, job_type: &TypeName) -> bool {
         let (_, quotas) = self.free();
         let mut handlers = self.handlers.iter().zip(quotas);
-        handlers.any(|(handler, quota)| quota > 0 && handler.names.contains(&job_type.as_str()))
+        handlers.any(|(handler, quota)| quota > 0 && handler.runs(job_type))
     }
 
     /// Puts back what others lost. Gives the number.
     async fn reap(&self) -> Result<usize> {
-        let names = self.handlers.iter().flat_map(|handler| &handler.names);
-        let types = names.map(TypeName::new).collect::<Result<_, _>>()?;
         let renewal = self.handlers.iter().map(|handler| handler.options.renewal()).max().unwrap_or_default();
         // An attempt whose time is over is renewed no longer, and is reaped like any other.
         let kept = {
             let slots = self.slots();
-            let kept = slots.iter().filter(|(_, slot)| slot.renew_at.is_some());
+            let kept = slots.running.iter().filter(|(_, slot)| slot.renew_at.is_some());
             kept.map(|((job, _), _)| *job).collect()
         };
         let reap = Reap {
-            types: Types::Only(types),
+            types: Types::Only(self.types().collect()),
             max: REAP_MAX,
             except: kept,
             renewal_interval: Millis::try_from(renewal).map_err(Error::from)?,

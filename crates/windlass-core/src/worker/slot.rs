@@ -1,17 +1,20 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
 use super::handler::AnyHandler;
+use super::settle::{Settling, settles};
 use crate::client::{Batcher, Client, Teller};
 use crate::clock::far;
-use crate::command::{Acquired, Settled, Settlement};
+use crate::command::{Acquire, Acquired, Settled};
+use crate::error::Result;
 use crate::id::{Fence, JobId, WorkerId};
 use crate::name::WorkerName;
 use crate::observer::About;
@@ -25,18 +28,29 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) concurrency: u32,
     pub(super) poll: Duration,
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
-    pub(super) settles: Batcher<(Settlement, About), Settled>,
+    /// Attempts that end share writes.
+    pub(super) settles: Batcher<Settling, Settled>,
+    /// Held by the one acquire that is under way. Keeps one whose reply was lost: asked again, the store gives
+    /// the same jobs.
+    pub(super) acquiring: AsyncMutex<Option<Acquire>>,
     pub(super) stopping: CancellationToken,
-    /// Told when a slot is freed.
+    /// Told when a slot is freed that nobody has looked for a job for.
     pub(super) freed: Notify,
-    /// Told when there is another lease to keep.
+    /// Whether the loop found no room when it last looked, so that it does not know what is due.
+    pub(super) full: AtomicBool,
+    /// Told when the keeper has something to do earlier than it thinks.
     pub(super) taken: Notify,
-    pub(super) slots: Mutex<Slots>,
+    slots: Mutex<Slots>,
     pub(super) client: Client<S>,
 }
 
-/// The running attempts. A job may be here twice, when it was taken again before a former attempt has ended.
-pub(super) type Slots = HashMap<(JobId, Fence), Slot>;
+/// The running attempts.
+pub(super) struct Slots {
+    /// A job may be here twice, when it was taken again before a former attempt has ended.
+    pub(super) running: BTreeMap<(JobId, Fence), Slot>,
+    /// Until when the keeper sleeps.
+    pub(super) keeper_sleeps: Instant,
+}
 
 /// A place for a running attempt.
 pub(super) struct Slot {
@@ -55,9 +69,37 @@ pub(super) struct Slot {
     pub(super) task: Option<AbortHandle>,
     /// Whether its handler has ended, and its end is being written.
     pub(super) settling: bool,
+    /// Whether the write that ends it has asked for a job to take its place.
+    pub(super) leaving: bool,
 }
 
 impl<S: Store + ?Sized> Engine<S> {
+    pub(super) fn new(
+        client: Client<S>,
+        name: Option<String>,
+        concurrency: u32,
+        poll: Duration,
+        handlers: Vec<Arc<AnyHandler<S>>>,
+    ) -> Result<Arc<Self>> {
+        let name = name.map(WorkerName::new).transpose()?;
+        let slots = Slots { running: BTreeMap::new(), keeper_sleeps: Instant::now() };
+        Ok(Arc::new_cyclic(|engine| Self {
+            id: WorkerId::new(),
+            name,
+            concurrency,
+            poll,
+            handlers,
+            settles: settles(engine.clone()),
+            acquiring: AsyncMutex::new(None),
+            stopping: CancellationToken::new(),
+            freed: Notify::new(),
+            full: AtomicBool::new(true),
+            taken: Notify::new(),
+            slots: Mutex::new(slots),
+            client,
+        }))
+    }
+
     pub(super) fn teller(&self) -> &Teller {
         &self.client.shared.teller
     }
@@ -70,11 +112,12 @@ impl<S: Store + ?Sized> Engine<S> {
     /// How many slots are free, and how many jobs each handler may still take.
     pub(super) fn free(&self) -> (u32, Vec<u32>) {
         let slots = self.slots();
-        let running = |handler: usize| slots.values().filter(|slot| slot.handler == handler).count();
-        let free = self.concurrency.saturating_sub(u32::try_from(slots.len()).unwrap_or(u32::MAX));
+        let staying = || slots.running.values().filter(|slot| !slot.leaving);
+        let left = |max: u32, taken: usize| max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        let free = left(self.concurrency, staying().count());
         let quotas = self.handlers.iter().enumerate().map(|(index, handler)| match handler.concurrency {
             None => free,
-            Some(max) => max.saturating_sub(u32::try_from(running(index)).unwrap_or(u32::MAX)).min(free),
+            Some(max) => left(max, staying().filter(|slot| slot.handler == index).count()).min(free),
         });
         (free, quotas.collect())
     }
@@ -86,19 +129,20 @@ impl<S: Store + ?Sized> Engine<S> {
         handler: usize,
         lease: Millis,
         asked_at: Instant,
-    ) -> Option<Abort> {
+    ) -> Option<(About, Abort)> {
         let options = self.handlers.get(handler)?.options;
         let abort = Abort::default();
         let job = &acquired.job;
+        let about = About {
+            job: job.id,
+            job_type: job.job_type.clone(),
+            chain: job.chain,
+            chain_type: job.chain_type.clone(),
+            attempt: Some(job.attempt),
+            worker: Some(self.id),
+        };
         let slot = Slot {
-            about: About {
-                job: job.id,
-                job_type: job.job_type.clone(),
-                chain: job.chain,
-                chain_type: job.chain_type.clone(),
-                attempt: Some(job.attempt),
-                worker: Some(self.id),
-            },
+            about: about.clone(),
             handler,
             abort: abort.clone(),
             lease,
@@ -108,16 +152,40 @@ impl<S: Store + ?Sized> Engine<S> {
             timeout_at: options.timeout.map(far),
             task: None,
             settling: false,
+            leaving: false,
         };
-        self.slots().insert((job.id, job.fence), slot);
-        self.taken.notify_one();
-        Some(abort)
+        let mut slots = self.slots();
+        let is_early = slot.next_look().is_some_and(|look| look < slots.keeper_sleeps);
+        slots.running.insert((job.id, job.fence), slot);
+        drop(slots);
+        if is_early {
+            self.taken.notify_one();
+        }
+        Some((about, abort))
     }
 
     /// Frees a slot.
     pub(super) fn vacate(&self, attempt: (JobId, Fence)) {
-        if self.slots().remove(&attempt).is_some() {
+        let Some(slot) = self.slots().running.remove(&attempt) else { return };
+        // A slot for which a job was asked has been looked after, unless somebody waits for its end.
+        if !slot.leaving || self.stopping.is_cancelled() {
             self.freed.notify_one();
+        }
+    }
+
+    /// Whether the loop waits for room.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+}
+
+impl Slot {
+    /// When the keeper has something to do for it.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        match self.renew_at {
+            Some(at) => Some(self.timeout_at.map_or(at, |timeout| at.min(timeout))),
+            None if self.settling => None,
+            None => Some(self.lease_ends),
         }
     }
 }

@@ -1,20 +1,24 @@
 //! One attempt, from its acquisition to its settlement.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
+use tracing::Instrument;
 
-use super::BoxError;
 use super::abort::{Abort, AbortReason};
-use super::handler::{AnyHandler, Ending, Run};
-use super::run::RECOVERY;
+use super::any_attempt::AnyAttempt;
+use super::ended::Ended;
+use super::handler::{AnyHandler, Committed, Ending, Run};
+use super::middleware::{Course, Inner};
+use super::next::error_text;
 use super::slot::Engine;
-use crate::client::Announcements;
-use crate::command::{Acquired, Outcome, Schedule, SettleReply, Settled, Settlement};
+use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
 use crate::error::Result;
 use crate::id::{Fence, JobId};
-use crate::job::Backoff;
 use crate::name::ErrorText;
 use crate::observer::{About, Event};
 use crate::store::{BoxFuture, Store};
@@ -22,22 +26,44 @@ use crate::time::Millis;
 
 /// Starts an attempt in a task of its own; or gives the job back, if the worker is stopping.
 pub(super) fn start<S: Store + ?Sized>(engine: &Arc<Engine<S>>, acquired: Acquired, asked_at: Instant) {
-    let name = acquired.job.job_type.as_str();
-    let found = engine.handlers.iter().position(|handler| handler.names.contains(&name));
+    let found = engine.handlers.iter().position(|handler| handler.runs(&acquired.job.job_type));
     let Some((index, handler)) = found.and_then(|index| Some((index, engine.handlers.get(index)?))) else {
         return;
     };
     let lease = Millis::try_from(handler.options.lease).unwrap_or_default();
-    let Some(abort) = engine.occupy(&acquired, index, lease, asked_at) else { return };
-    let id = (acquired.job.id, acquired.job.fence);
+    let Some((about, abort)) = engine.occupy(&acquired, index, lease, asked_at) else { return };
+    let attempt = (acquired.job.id, acquired.job.fence);
+    let course = Arc::new(AttemptCourse {
+        occupied: Occupied { engine: Arc::clone(engine), attempt },
+        handler: Arc::clone(handler),
+        about,
+        number: acquired.job.attempt,
+        lease,
+        abort,
+        ended: OnceLock::new(),
+    });
     let task = if engine.stopping.is_cancelled() {
-        tokio::spawn(give_back(Arc::clone(engine), id))
+        tokio::spawn(async move { drop(course.settle(Outcome::Release).await) })
     } else {
-        tokio::spawn(attempt(Arc::clone(engine), acquired, Arc::clone(handler), abort, lease))
+        let span = tracing::info_span!(
+            "attempt",
+            job = %course.about.job,
+            chain = %course.about.chain,
+            job_type = %course.about.job_type,
+            attempt = course.number,
+        );
+        tokio::spawn(run(course, acquired).instrument(span))
     };
-    if let Some(slot) = engine.slots().get_mut(&id) {
+    if let Some(slot) = engine.slots().running.get_mut(&attempt) {
         slot.task = Some(task.abort_handle());
     }
+}
+
+async fn run<S: Store + ?Sized>(course: Arc<AttemptCourse<S>>, acquired: Acquired) {
+    let engine = &course.occupied.engine;
+    engine.teller().observe(&Event::AttemptStarted(course.about.clone()));
+    let attempt = AnyAttempt::new(acquired, course.abort.clone(), engine.id);
+    Arc::clone(&course).pass(0, attempt).await;
 }
 
 /// Frees the slot of an attempt, however its task ends.
@@ -52,151 +78,154 @@ impl<S: Store + ?Sized> Drop for Occupied<S> {
     }
 }
 
-async fn give_back<S: Store + ?Sized>(engine: Arc<Engine<S>>, (job, fence): (JobId, Fence)) {
-    let occupied = Occupied { engine, attempt: (job, fence) };
-    occupied.engine.settle(Settlement { job, fence, outcome: Outcome::Release }).await;
-}
-
-/// Runs one attempt to its end.
-async fn attempt<S: Store + ?Sized>(
-    engine: Arc<Engine<S>>,
-    acquired: Acquired,
+/// An attempt on its way: through middleware to its handler, and from there to its settlement.
+struct AttemptCourse<S: Store + ?Sized> {
+    occupied: Occupied<S>,
     handler: Arc<AnyHandler<S>>,
-    abort: Abort,
+    about: About,
+    number: u32,
     lease: Millis,
-) {
-    let (job, fence, number) = (acquired.job.id, acquired.job.fence, acquired.job.attempt);
-    let occupied = Occupied { engine: Arc::clone(&engine), attempt: (job, fence) };
-    let Some(about) = engine.about((job, fence)) else { return };
-    engine.teller().observe(&Event::AttemptStarted(about.clone()));
-    let failed = |error: ErrorText| failure(error, &handler.options.backoff, number, &abort);
-    let run = Run { client: engine.client.clone(), acquired, abort: abort.clone(), lease };
-    let ending = {
-        let handler = Arc::clone(&handler);
-        AbortOnDrop(tokio::spawn(async move { (handler.call)(run).await })).join().await
-    };
-    engine.mark_settling((job, fence));
-    let outcome = match ending {
-        Ok(Ending::Plain(outcome)) => Some(outcome),
-        Ok(Ending::InTx(finish, outcome)) => {
-            let settlement = Settlement { job, fence, outcome };
-            engine.finish(finish, &settlement, &about).await.unwrap_or_else(|error| Some(failed(error)))
-        }
-        Ok(Ending::Unreadable(error)) => {
-            Some(Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None })
-        }
-        Ok(Ending::Failed(error, undo)) => {
-            if let Some(undo) = undo
-                && let Err(error) = undo.await
-            {
-                engine.teller().observe(&Event::StoreFailed("rollback", ErrorText::new(error.to_string())));
+    abort: Abort,
+    /// How it ended, once that is written.
+    ended: OnceLock<Ended>,
+}
+
+impl<S: Store + ?Sized> Course for AttemptCourse<S> {
+    fn pass(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended> {
+        Box::pin(async move {
+            let Some(middleware) = self.handler.layers.get(layer) else {
+                return self.handle(attempt).await;
+            };
+            let course: Arc<dyn Course> = Arc::<Self>::clone(&self);
+            let inner = Inner { course, layer: layer + 1 };
+            let around = async { middleware.middleware.around(attempt, inner).await };
+            let error = match (catch_panic("middleware", around).await, self.ended.get()) {
+                (Ok(Ok(_)), Some(ended)) => return ended.clone(),
+                (Ok(Ok(_)), None) => ErrorText::new("a middleware did not run the attempt"),
+                (Ok(Err(error)), _) => error_text(&error),
+                (Err(panic), _) => panic,
+            };
+            match self.ended.get() {
+                Some(ended) => {
+                    let event = Event::MiddlewareFailed(self.about.clone(), error);
+                    self.occupied.engine.teller().observe(&event);
+                    ended.clone()
+                }
+                None => self.settle(self.failure(error)).await,
             }
-            Some(failed(error))
-        }
-        Err(error) => Some(failed(ErrorText::new(error.to_string()))),
-    };
-    match outcome {
-        Some(_) if abort.reason().is_some_and(AbortReason::is_lost) => {
-            engine.teller().observe(&Event::AttemptLost(about));
-        }
-        Some(outcome) => engine.settle(Settlement { job, fence, outcome }).await,
-        None => {}
+        })
     }
-    drop(occupied);
+
+    fn settle<'a>(&'a self, outcome: Outcome) -> BoxFuture<'a, Ended> {
+        Box::pin(async move {
+            self.mark_settling();
+            let ended = match self.abort.reason() {
+                Some(reason) if reason.is_lost() => {
+                    self.occupied.engine.teller().observe(&Event::AttemptLost(self.about.clone()));
+                    Ended::Lost(reason)
+                }
+                _ => {
+                    let settlement = self.settlement(outcome);
+                    self.occupied.engine.settle(settlement, &self.about).await
+                }
+            };
+            self.ended.get_or_init(|| ended).clone()
+        })
+    }
 }
 
-/// What becomes of a job whose attempt failed. One that failed because the worker stops is given back.
-fn failure(error: ErrorText, backoff: &Backoff, attempt: u32, abort: &Abort) -> Outcome {
-    if abort.reason() == Some(AbortReason::WorkerStopping) {
-        return Outcome::Release;
+impl<S: Store + ?Sized> AttemptCourse<S> {
+    /// Runs the handler, and writes how it ended.
+    async fn handle(&self, attempt: AnyAttempt) -> Ended {
+        let run = Run {
+            client: self.occupied.engine.client.clone(),
+            attempt,
+            lease: self.lease,
+            hooks: Arc::clone(&self.handler.hooks),
+        };
+        let ending = catch_panic("handler", async { (self.handler.call)(run).await }).await;
+        self.mark_settling();
+        let outcome = match ending {
+            Ok(Ending::Plain(outcome)) => outcome,
+            Ok(Ending::InTx(finish)) => match self.finish(finish).await {
+                Ok(ended) => return self.ended.get_or_init(|| ended).clone(),
+                Err(outcome) => outcome,
+            },
+            Ok(Ending::Unreadable(error)) => {
+                Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None }
+            }
+            Ok(Ending::Failed(error, undo)) => {
+                if let Some(Err(error)) = maybe(undo).await {
+                    let event = Event::StoreFailed("rollback", ErrorText::new(error.to_string()));
+                    self.occupied.engine.teller().observe(&event);
+                }
+                self.failure(error)
+            }
+            Err(panic) => self.failure(panic),
+        };
+        self.settle(outcome).await
     }
-    let delay = Millis::try_from(backoff.delay(attempt, fastrand::f64())).unwrap_or(Millis::MAX);
-    Outcome::Retry { schedule: Schedule::After(delay), error }
-}
 
-impl<S: Store + ?Sized> Engine<S> {
-    fn about(&self, attempt: (JobId, Fence)) -> Option<About> {
-        self.slots().get(&attempt).map(|slot| slot.about.clone())
+    /// Settles and commits a handler's transaction. If that did not happen, gives what to settle instead.
+    async fn finish(&self, finish: BoxFuture<'static, Result<Committed>>) -> Result<Ended, Outcome> {
+        // If the commit failed it may have happened all the same: then the retry finds the attempt settled, and changes
+        // nothing.
+        let finished = catch_panic("hook", finish).await.map_err(|panic| self.failure(panic))?;
+        let committed = finished.map_err(|error| self.failure(error_text(&error.into())))?;
+        let Committed { settlement, settled, ripple, mut announcements } = committed;
+        announcements.settled(&settlement, &self.about, &settled);
+        announcements.ripple(&ripple);
+        announcements.send(self.occupied.engine.teller());
+        match (Ended::of(&settlement.outcome, &settled), settled) {
+            (Some(ended), _) => Ok(ended),
+            (None, Settled::Refused(refusal)) => {
+                Err(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None })
+            }
+            (None, _) => {
+                Err(self.failure(ErrorText::new("somebody's open transaction held the job at its end")))
+            }
+        }
+    }
+
+    /// What becomes of a job whose attempt failed. One that failed because the worker stops is given back.
+    fn failure(&self, error: ErrorText) -> Outcome {
+        if self.abort.reason() == Some(AbortReason::WorkerStopping) {
+            return Outcome::Release;
+        }
+        let delay = self.handler.options.backoff.delay(self.number, fastrand::f64());
+        Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
+    }
+
+    fn settlement(&self, outcome: Outcome) -> Settlement {
+        let (job, fence) = self.occupied.attempt;
+        Settlement { job, fence, outcome }
     }
 
     /// The handler has ended: from here on neither its timeout nor the end of its lease stops the writing of
     /// that.
-    fn mark_settling(&self, attempt: (JobId, Fence)) {
-        if let Some(slot) = self.slots().get_mut(&attempt) {
+    fn mark_settling(&self) {
+        if let Some(slot) = self.occupied.engine.slots().running.get_mut(&self.occupied.attempt) {
             slot.settling = true;
             slot.timeout_at = None;
         }
     }
-
-    /// Settles and commits a handler's transaction. Gives an outcome to settle if that was refused, and an
-    /// error if the attempt is to be tried again.
-    async fn finish(
-        &self,
-        finish: BoxFuture<'static, Result<SettleReply>>,
-        settlement: &Settlement,
-        about: &About,
-    ) -> Result<Option<Outcome>, ErrorText> {
-        // If the commit failed it may have happened all the same: then the retry finds the attempt settled, and changes
-        // nothing.
-        let reply = finish.await.map_err(|error| ErrorText::new(error.to_string()))?;
-        let mut announcements = Announcements::default();
-        reply.settled.iter().for_each(|settled| announcements.settled(settlement, about, settled));
-        announcements.ripple(&reply.ripple);
-        announcements.send(self.teller());
-        match reply.settled.into_iter().next() {
-            Some(Settled::Refused(refusal)) => {
-                Ok(Some(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None }))
-            }
-            Some(Settled::Busy) => Err(ErrorText::new("somebody's open transaction held the job at its end")),
-            _ => Ok(None),
-        }
-    }
-
-    /// Settles an attempt, and repeats that until the store has answered: a lease that has expired may still
-    /// be settled as long as nobody has reaped it, and afterwards the store says so.
-    async fn settle(&self, mut settlement: Settlement) {
-        let Some(about) = self.about((settlement.job, settlement.fence)) else { return };
-        let mut tries = 0;
-        loop {
-            match self.settles.add((settlement.clone(), about.clone())).await {
-                Ok(Settled::Refused(refusal)) => {
-                    let error = ErrorText::new(refusal.to_string());
-                    settlement.outcome = Outcome::Fail { error, retention: None };
-                    continue;
-                }
-                Ok(Settled::Busy) => {}
-                Ok(_) => return,
-                Err(error) => {
-                    self.teller().observe(&Event::StoreFailed("settle", ErrorText::new(error.to_string())));
-                }
-            }
-            tries += 1;
-            sleep(RECOVERY.delay(tries, fastrand::f64())).await;
-        }
-    }
 }
 
-/// Ends the handler's task when the attempt's task ends.
-struct AbortOnDrop(JoinHandle<Ending>);
-
-impl AbortOnDrop {
-    async fn join(mut self) -> Result<Ending, BoxError> {
-        match (&mut self.0).await {
-            Ok(ending) => Ok(ending),
-            Err(error) if error.is_panic() => {
-                let panic = error.into_panic();
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text =
-                    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
-                Err(format!("the handler panicked: {text}").into())
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
+async fn maybe<T>(future: Option<impl Future<Output = T>>) -> Option<T> {
+    Some(future?.await)
 }
 
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// What a future gives; if it panics, what it said.
+async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) -> Result<T, ErrorText> {
+    let mut future = pin!(future);
+    let caught = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => std::task::Poll::Ready(Err(panic)),
+    });
+    caught.await.map_err(|panic| ErrorText::new(format!("the {what} panicked: {}", panic_text(&*panic))))
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

@@ -4,6 +4,10 @@
 mod client;
 mod cost;
 mod faults;
+mod handlers;
+mod hooks;
 mod job_types;
+mod log;
 mod memory;
+mod middleware;
 mod worker;

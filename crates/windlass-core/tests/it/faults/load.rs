@@ -1,5 +1,7 @@
 //! Full, idle and overfull workers, and batches at their limits.
 
+use std::sync::{Arc, Mutex};
+
 use windlass_core::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
 use windlass_core::{Chain, Client, Ctx, Event, State, Worker};
 
@@ -95,6 +97,51 @@ async fn start_at_once(client: &Client<Faulty>, job: &Task) -> Vec<Chain<Task>> 
     chains
 }
 
+/// How many attempts run, and how many ran at most at once.
+#[derive(Clone, Default)]
+struct Gauge(Arc<Mutex<(u32, u32)>>);
+
+async fn gauged(job: Ctx<Task>, State(gauge): State<Gauge>) -> Result<String> {
+    {
+        let mut gauge = gauge.0.lock().unwrap();
+        gauge.0 += 1;
+        gauge.1 = gauge.1.max(gauge.0);
+    }
+    pass(LEASE / 100).await;
+    gauge.0.lock().unwrap().0 -= 1;
+    echo(job).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_write_that_ends_jobs_brings_the_next_ones() {
+    for (slots, at_most) in [(4, 4), (10, 4)] {
+        let (store, client) = faulty();
+        let chains = client.start_many((0..200).map(|_| task("x"))).await.unwrap();
+        let gauge = Gauge::default();
+        let worker = Worker::new(&client).state(gauge.clone()).concurrency(slots);
+        let worker = worker.handle_at_most(at_most, gauged).start().await.unwrap();
+        for chain in chains {
+            client.wait(chain).timeout(MINUTE).await.unwrap();
+        }
+        worker.stop(SOON).await;
+        assert_eq!(gauge.0.lock().unwrap().1, at_most, "all places were used, and no more");
+        let (acquires, exchanges) = (store.calls("acquire"), store.calls("exchange"));
+        assert!(acquires < 10 && exchanges <= 60, "{acquires} acquires, {exchanges} exchanges");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_taken_by_a_write_whose_reply_was_lost_are_run() {
+    let (store, client) = faulty();
+    let chains = client.start_many((0..20).map(|_| task("x"))).await.unwrap();
+    store.fault("exchange", Fault::LosesReply, 3);
+    let worker = Worker::new(&client).concurrency(4).handle(echo::<Task>).start().await.unwrap();
+    for chain in chains {
+        assert_eq!(client.wait(chain).poll(SOON / 10).timeout(SOON).await.unwrap(), "attempt 1");
+    }
+    worker.stop(SOON).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn large_inputs_share_a_write_only_as_far_as_they_fit() {
     let (store, client) = faulty();
@@ -124,6 +171,6 @@ async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
     for chain in chains {
         assert_eq!(client.wait(chain).timeout(SOON).await.unwrap().len(), LARGE);
     }
-    assert!(store.calls("settle") < MANY, "they share writes");
+    assert!(store.calls("settle") + store.calls("exchange") < MANY, "they share writes");
     assert_eq!(seen.count(|event| matches!(event, Event::StoreFailed(..))), 0, "none is refused");
 }

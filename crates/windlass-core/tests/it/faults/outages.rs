@@ -36,7 +36,7 @@ async fn check_lease_is_kept(store: &Faulty, client: &Client<Faulty>) {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_longer_than_the_lease_does_not_run_work_twice() {
-    const ALL: &[&str] = &["acquire", "beat", "next_due", "reap", "renew", "settle"];
+    const ALL: &[&str] = &["acquire", "beat", "exchange", "next_due", "reap", "renew", "settle"];
     let (store, client) = faulty();
     let trace = Trace::default();
     let worker = Worker::new(&client).concurrency(2).state(trace.clone()).handle(slow).start();
@@ -74,12 +74,12 @@ async fn an_acquire_whose_reply_is_lost_is_repeated_and_gives_the_same_jobs() {
 #[tokio::test(start_paused = true)]
 async fn a_settlement_whose_reply_is_lost_is_repeated() {
     let (store, client) = faulty();
-    store.fault("settle", Fault::LosesReply, 2);
+    store.fault("exchange", Fault::LosesReply, 2);
     let chain = client.start(task("x")).await.unwrap();
     let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
     assert_eq!(client.wait(chain).poll(SOON / 10).timeout(SOON).await.unwrap(), "attempt 1");
     worker.stop(SOON).await;
-    assert_eq!(store.calls("settle"), 3);
+    assert_eq!(store.calls("exchange"), 3);
 }
 
 #[tokio::test(start_paused = true)]

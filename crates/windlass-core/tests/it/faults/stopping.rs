@@ -70,7 +70,10 @@ async fn a_stop_does_not_wait_for_a_store_that_is_away() {
     let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
-    store.break_all(&["acquire", "beat", "next_due", "reap", "retire", "renew", "settle"], &Fault::Hangs);
+    store.break_all(
+        &["acquire", "beat", "exchange", "next_due", "reap", "retire", "renew", "settle"],
+        &Fault::Hangs,
+    );
     timeout(10 * SOON, worker.stop(SOON)).await.unwrap();
 }
 

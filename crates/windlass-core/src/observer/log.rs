@@ -1,0 +1,86 @@
+use tracing::{Level, debug, enabled, error, info, warn};
+
+use super::{Event, Observer};
+
+/// Writes each event as a line of [`tracing`], under the target `windlass`. Every client has one; without a
+/// subscriber it costs next to nothing.
+///
+/// Lines that a handler itself writes are inside the span `attempt`, which names job, chain, type and attempt.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Log;
+
+/// A line about a job.
+macro_rules! line {
+    ($level:ident, $about:expr, $message:literal $(, $field:ident = $value:expr)*) => {
+        $level!(
+            target: "windlass",
+            job = %$about.job,
+            job_type = %$about.job_type,
+            chain = %$about.chain,
+            chain_type = %$about.chain_type,
+            attempt = $about.attempt,
+            worker = $about.worker.map(tracing::field::display),
+            $($field = %$value,)*
+            $message
+        )
+    };
+}
+
+impl Observer for Log {
+    fn observe(&self, event: &Event) {
+        match event {
+            Event::WorkerStarted(worker) => info!(target: "windlass", %worker, "worker started"),
+            Event::WorkerFailed(worker, why) => {
+                error!(target: "windlass", %worker, error = %why, "worker met an error and goes on");
+            }
+            Event::WorkerStopping(worker) => info!(target: "windlass", %worker, "worker stopping"),
+            Event::WorkerStopped(worker) => info!(target: "windlass", %worker, "worker stopped"),
+            Event::ChainDeleted(chain, chain_type) => {
+                info!(target: "windlass", %chain, %chain_type, "chain deleted");
+            }
+            Event::ChainExpired(chain, chain_type) => {
+                debug!(target: "windlass", %chain, %chain_type, "chain expired");
+            }
+            Event::StoreFailed(command, why) => {
+                warn!(target: "windlass", command, error = %why, "the store failed");
+            }
+            Event::NotifierFailed(call, why) => {
+                warn!(target: "windlass", call, error = %why, "the notifier failed");
+            }
+            event => about_job(event),
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        enabled!(target: "windlass", Level::ERROR)
+    }
+}
+
+fn about_job(event: &Event) {
+    match event {
+        Event::ChainCreated(about) => line!(info, about, "chain created"),
+        Event::JobCreated(about) => line!(info, about, "job created"),
+        Event::JobBlocked(about) => line!(info, about, "job blocked"),
+        Event::JobUnblocked(about) => line!(info, about, "job unblocked"),
+        Event::JobTriggered(about) => line!(info, about, "job triggered"),
+        Event::AttemptStarted(about) => line!(info, about, "attempt started"),
+        Event::LeaseRenewed(about) => line!(debug, about, "lease renewed"),
+        Event::AttemptLost(about) => line!(warn, about, "attempt lost its job"),
+        Event::AttemptFailed(about, why, at) => {
+            line!(error, about, "attempt failed", error = why, again_at = at);
+        }
+        Event::AttemptRescheduled(about, at) => line!(info, about, "attempt rescheduled", again_at = at),
+        Event::AttemptReleased(about) => line!(info, about, "attempt released"),
+        Event::AttemptReaped(about) => line!(warn, about, "lease expired, job put back"),
+        Event::JobCompleted(about, Some(next)) => line!(info, about, "job completed", next = next),
+        Event::JobCompleted(about, None) => line!(info, about, "job completed"),
+        Event::JobFailed(about, why) => line!(error, about, "job failed", error = why),
+        Event::JobCancelled(about) => line!(info, about, "job cancelled"),
+        Event::ChainClosed(about, closed_as) => {
+            line!(info, about, "chain closed", closed_as = format_args!("{closed_as:?}"));
+        }
+        Event::ChainRetried(about) => line!(info, about, "chain retried"),
+        Event::MiddlewareFailed(about, why) => line!(error, about, "middleware failed", error = why),
+        _ => {}
+    }
+}

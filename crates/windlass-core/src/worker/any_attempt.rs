@@ -1,0 +1,76 @@
+use std::any::{Any, TypeId};
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::abort::Abort;
+use crate::command::Acquired;
+use crate::id::WorkerId;
+use crate::name::Key;
+use crate::record::JobRecord;
+
+/// An attempt of a job of any type, as middleware and hooks see it.
+pub struct AnyAttempt {
+    pub(super) acquired: Acquired,
+    pub(super) abort: Abort,
+    worker: WorkerId,
+    extensions: BTreeMap<TypeId, Box<dyn Any + Send + Sync>>,
+}
+
+impl AnyAttempt {
+    pub(super) const fn new(acquired: Acquired, abort: Abort, worker: WorkerId) -> Self {
+        Self { acquired, abort, worker, extensions: BTreeMap::new() }
+    }
+
+    /// The job as it was acquired.
+    #[must_use]
+    pub const fn job(&self) -> &JobRecord {
+        &self.acquired.job
+    }
+
+    /// The number of this attempt, from 1.
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.acquired.job.attempt
+    }
+
+    /// The key of its chain.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.acquired.key.as_ref().map(Key::as_str)
+    }
+
+    /// The worker that runs it.
+    #[must_use]
+    pub const fn worker(&self) -> WorkerId {
+        self.worker
+    }
+
+    /// Tells when to stop, and why.
+    #[must_use]
+    pub const fn aborted(&self) -> &Abort {
+        &self.abort
+    }
+
+    /// Hands a value inwards: to inner middleware, to hooks and to the handler. One of each type; an earlier
+    /// one is given back.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
+        let former = self.extensions.insert(TypeId::of::<T>(), Box::new(value))?;
+        former.downcast().ok().map(|former| *former)
+    }
+
+    /// The value of this type that middleware handed inwards.
+    #[must_use]
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.extensions.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for AnyAttempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyAttempt")
+            .field("job", &self.job().id)
+            .field("job_type", &self.job().job_type)
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}

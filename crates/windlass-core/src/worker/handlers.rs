@@ -1,0 +1,203 @@
+use std::any::{TypeId, type_name};
+use std::fmt;
+use std::sync::Arc;
+
+use super::handler::{AnyHandler, Handler, Run};
+use super::hooks::{AnyHooks, Hooks};
+use super::middleware::Middleware;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Job, JobGraph};
+use crate::name::TypeName;
+use crate::store::{Store, Transactional};
+
+/// A set of handlers, with the middleware and hooks of all of them: what a module of an application offers to
+/// its [`Worker`](crate::Worker).
+///
+/// ```
+/// use windlass_core::{Ctx, Entry, Handlers, Job, MemoryStore};
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct SendMail;
+/// # impl Job for SendMail { const NAME: &'static str = "send-mail"; type Output = (); type Next = (); type Blockers = (); }
+/// # impl Entry for SendMail {}
+///
+/// mod mail {
+/// #   use super::*;
+///     async fn send(_: Ctx<SendMail>) -> windlass_core::Result<()> {
+///         Ok(())
+///     }
+///
+///     pub fn handlers() -> Handlers<MemoryStore> {
+///         Handlers::new().handle(send)
+///     }
+/// }
+///
+/// # fn main() {
+/// assert_eq!(mail::handlers().jobs().unwrap().to_string(), "send-mail\n");
+/// # }
+/// ```
+#[must_use = "give it to a worker"]
+pub struct Handlers<S: ?Sized, A = ()> {
+    members: Vec<Member<S, A>>,
+    layers: Vec<Layer>,
+    hooks: Vec<AnyHooks>,
+    jobs: Result<JobGraph>,
+}
+
+/// A handler that waits for its state, and what the sets it came from wrap around it.
+struct Member<S: ?Sized, A> {
+    make: Box<dyn FnOnce(A) -> AnyHandler<S> + Send + Sync>,
+    names: Vec<&'static str>,
+    layers: Vec<Layer>,
+    hooks: Vec<AnyHooks>,
+}
+
+/// A middleware and its type.
+#[derive(Clone)]
+pub(super) struct Layer {
+    kind: Kind,
+    pub(super) middleware: Arc<dyn Middleware>,
+}
+
+/// The type of a middleware.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    id: TypeId,
+    name: &'static str,
+}
+
+impl Kind {
+    pub(super) fn of<M: Middleware>() -> Self {
+        Self { id: TypeId::of::<M>(), name: type_name::<M>() }
+    }
+}
+
+impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
+    /// An empty set.
+    pub fn new() -> Self {
+        Self { members: Vec::new(), layers: Vec::new(), hooks: Vec::new(), jobs: Ok(JobGraph::new()) }
+    }
+
+    /// Runs jobs of one type with this handler.
+    pub fn handle<J: Job, M>(self, handler: impl Handler<J, S, A, M>) -> Self {
+        self.add::<J, M>(handler, None)
+    }
+
+    /// The same, with at most so many attempts of this type at once in a worker; jobs stored under a former
+    /// name count for themselves.
+    pub fn handle_at_most<J: Job, M>(self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
+        self.add::<J, M>(handler, Some(slots))
+    }
+
+    /// Wraps this around every attempt of the set's types. The first that is added is the outermost.
+    pub fn middleware<M: Middleware>(mut self, middleware: M) -> Self {
+        self.layers.push(Layer { kind: Kind::of::<M>(), middleware: Arc::new(middleware) });
+        self
+    }
+
+    /// Lets these take part in the transactions of attempts of the set's types.
+    pub fn hooks(mut self, hooks: impl Hooks<S::Tx>) -> Self
+    where
+        S: Transactional,
+    {
+        self.hooks.push(AnyHooks::new(hooks));
+        self
+    }
+
+    /// Adds the handlers of another set. They keep its middleware and hooks, inside those of this one.
+    pub fn merge(mut self, other: Self) -> Self {
+        let Self { members, layers, hooks, jobs } = other;
+        let twice = members.iter().flat_map(|member| &member.names).find(|name| self.has(name)).copied();
+        for mut member in members {
+            member.layers.splice(..0, layers.iter().cloned());
+            member.hooks.splice(..0, hooks.iter().cloned());
+            self.members.push(member);
+        }
+        self.jobs = match (self.jobs, jobs, twice) {
+            (Ok(_), Ok(_), Some(name)) => Err(two_handlers(name)),
+            (Ok(mut own), Ok(others), None) => own.merge(others).map(|()| own),
+            (Err(error), ..) | (_, Err(error), _) => Err(error),
+        };
+        self
+    }
+
+    /// Gives its handlers this state, so that the set can be merged into one with any other.
+    pub fn with_state<B: Clone + Send + Sync + 'static>(self, app: A) -> Handlers<S, B> {
+        let Self { members, layers, hooks, jobs } = self;
+        let members = members.into_iter().map(|Member { make, names, layers, hooks }| {
+            let app = app.clone();
+            Member { make: Box::new(move |_: B| make(app)), names, layers, hooks }
+        });
+        Handlers { members: members.collect(), layers, hooks, jobs }
+    }
+
+    /// The declared job types of the set; an error if two share a name, or one has two handlers.
+    pub fn jobs(&self) -> Result<&JobGraph> {
+        self.jobs.as_ref().map_err(Clone::clone)
+    }
+
+    /// The handlers with their state. Each must be wrapped in all of the required kinds, in this order.
+    pub(super) fn build(self, app: &A, required: &[Kind]) -> Result<Vec<Arc<AnyHandler<S>>>> {
+        self.jobs?;
+        let mut handlers = Vec::new();
+        let mut missing = Vec::new();
+        for member in self.members {
+            let mut handler = (member.make)(app.clone());
+            handler.types = member.names.iter().map(TypeName::new).collect::<Result<_, _>>()?;
+            handler.layers = self.layers.iter().cloned().chain(member.layers).collect();
+            handler.hooks = self.hooks.iter().cloned().chain(member.hooks).collect();
+            handler.check()?;
+            let mut kinds = handler.layers.iter().map(|layer| layer.kind);
+            if let Some(lacks) = required.iter().find(|kind| !kinds.any(|known| known == **kind)) {
+                missing.push(format!("`{}` lacks `{}`", member.names.join("`, `"), lacks.name));
+            }
+            handlers.push(Arc::new(handler));
+        }
+        if missing.is_empty() {
+            return Ok(handlers);
+        }
+        let text = format!(
+            "handlers lack required middleware, or have it in another order: {}: add it to their sets",
+            missing.join("; ")
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+
+    fn add<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>, concurrency: Option<u32>) -> Self {
+        if self.jobs.is_ok() && self.has(J::NAME) {
+            self.jobs = Err(two_handlers(J::NAME));
+        }
+        self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs));
+        let names: Vec<_> = J::ALIASES.iter().copied().chain([J::NAME]).collect();
+        let make = Box::new(move |app: A| AnyHandler {
+            types: Vec::new(),
+            options: J::options(),
+            concurrency,
+            layers: Arc::default(),
+            hooks: Arc::default(),
+            call: Box::new(move |run: Run<S>| handler.call(run, app.clone())),
+        });
+        self.members.push(Member { make, names, layers: Vec::new(), hooks: Vec::new() });
+        self
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.members.iter().any(|member| member.names.contains(&name))
+    }
+}
+
+fn two_handlers(name: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("job type `{name}` has two handlers: keep one"))
+}
+
+impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Default for Handlers<S, A> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: ?Sized, A> fmt::Debug for Handlers<S, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.members.iter().flat_map(|member| &member.names);
+        f.debug_struct("Handlers").field("names", &names.collect::<Vec<_>>()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,124 @@
+use std::any::Any;
+use std::future::ready;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::BoxError;
+use super::any_attempt::AnyAttempt;
+use crate::command::Outcome;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::BoxFuture;
+
+/// Takes part in the transactions of attempts: those that [`prepare`](crate::Attempt::prepare),
+/// [`finish`](crate::Attempt::finish) and [`atomic`](crate::Attempt::atomic) begin.
+///
+/// An error rolls the transaction back, and nothing that was written in it is kept: a call to `prepare`,
+/// `finish` or `commit` then gives that error, and a finish that the worker was to commit fails the attempt.
+/// Hooks are called in the order in which they were added when a transaction opens, and in the opposite one
+/// when it closes.
+pub trait Hooks<Tx>: Send + Sync + 'static {
+    /// The transaction has begun: nothing was done in it yet.
+    fn opened<'a>(
+        &'a self,
+        attempt: &'a AnyAttempt,
+        stage: Stage,
+        tx: &'a mut Tx,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = (attempt, stage, tx);
+        Box::pin(ready(Ok(())))
+    }
+
+    /// The transaction is about to be committed.
+    fn closing<'a>(
+        &'a self,
+        attempt: &'a AnyAttempt,
+        closing: Closing<'a>,
+        tx: &'a mut Tx,
+    ) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = (attempt, closing, tx);
+        Box::pin(ready(Ok(())))
+    }
+}
+
+/// Which of an attempt's transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The one before the work.
+    Prepare,
+    /// The one that ends the job.
+    Finish,
+}
+
+/// A transaction that is about to be committed.
+#[derive(Debug)]
+pub enum Closing<'a> {
+    /// The one before the work.
+    Prepare,
+    /// The one that ends the job: so it ends, unless the hook says otherwise.
+    Finish(&'a mut Outcome),
+}
+
+impl Closing<'_> {
+    fn again(&mut self) -> Closing<'_> {
+        match self {
+            Self::Prepare => Closing::Prepare,
+            Self::Finish(outcome) => Closing::Finish(outcome),
+        }
+    }
+}
+
+/// The hooks of a handler that take part in transactions of this kind, in order.
+pub(super) struct HookList<Tx> {
+    hooks: Arc<[AnyHooks]>,
+    tx: PhantomData<fn(Tx)>,
+}
+
+impl<Tx: Send + 'static> HookList<Tx> {
+    pub(super) const fn new(hooks: Arc<[AnyHooks]>) -> Self {
+        Self { hooks, tx: PhantomData }
+    }
+
+    pub(super) async fn opened(&self, attempt: &AnyAttempt, stage: Stage, tx: &mut Tx) -> Result<()> {
+        for hooks in self.iter() {
+            hooks.opened(attempt, stage, tx).await.map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn closing(
+        &self,
+        attempt: &AnyAttempt,
+        mut closing: Closing<'_>,
+        tx: &mut Tx,
+    ) -> Result<()> {
+        for hooks in self.iter().rev() {
+            hooks.closing(attempt, closing.again(), tx).await.map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Hooks<Tx>>> {
+        self.hooks.iter().filter_map(|hooks| hooks.0.downcast_ref())
+    }
+}
+
+impl<Tx> Clone for HookList<Tx> {
+    fn clone(&self) -> Self {
+        Self { hooks: Arc::clone(&self.hooks), tx: PhantomData }
+    }
+}
+
+/// Hooks whose kind of transaction is known where they are used.
+#[derive(Clone)]
+pub(super) struct AnyHooks(Arc<dyn Any + Send + Sync>);
+
+impl AnyHooks {
+    pub(super) fn new<Tx: Send + 'static>(hooks: impl Hooks<Tx>) -> Self {
+        let hooks: Arc<dyn Hooks<Tx>> = Arc::new(hooks);
+        Self(Arc::new(hooks))
+    }
+}
+
+fn refused(error: BoxError) -> Error {
+    Error::new(ErrorKind::Invalid, "a hook refused the transaction").with_source(error)
+}

@@ -1,0 +1,132 @@
+//! Writes the ends of attempts, many at once, and takes the next jobs with the same call where the store can.
+
+use std::sync::{Arc, Weak};
+
+use tokio::time::{Instant, sleep};
+
+use super::ended::Ended;
+use super::run::RECOVERY;
+use super::slot::Engine;
+use super::task;
+use crate::client::{Announcements, Batcher};
+use crate::command::{Acquire, AcquireReply, Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::ErrorText;
+use crate::observer::{About, Event};
+use crate::store::{BoxFuture, Capability, Store};
+
+/// An end to be written, and what it is the end of.
+pub(super) type Settling = (Settlement, About);
+
+/// Ends that come while others are being written are written together.
+pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Settling, Settled> {
+    let size = |(settlement, _): &Settling| settlement.outcome.size();
+    Batcher::new(size, move |items: Vec<Settling>| -> BoxFuture<'static, _> {
+        let engine = engine.upgrade();
+        Box::pin(async move {
+            let gone = || Error::new(ErrorKind::Closed, "the worker is gone");
+            engine.ok_or_else(gone)?.write(&items).await
+        })
+    })
+}
+
+impl<S: Store + ?Sized> Engine<S> {
+    /// Settles an attempt, and repeats that until the store has answered: a lease that has expired may still
+    /// be settled as long as nobody has reaped it, and afterwards the store says so.
+    pub(super) async fn settle(&self, mut settlement: Settlement, about: &About) -> Ended {
+        let mut tries = 0;
+        loop {
+            match self.settles.add((settlement.clone(), about.clone())).await {
+                Ok(Settled::Refused(refusal)) => {
+                    let error = ErrorText::new(refusal.to_string());
+                    settlement.outcome = Outcome::Fail { error, retention: None };
+                    continue;
+                }
+                Ok(settled) => {
+                    if let Some(ended) = Ended::of(&settlement.outcome, &settled) {
+                        return ended;
+                    }
+                }
+                Err(error) => {
+                    self.teller().observe(&Event::StoreFailed("settle", ErrorText::new(error.to_string())));
+                }
+            }
+            tries += 1;
+            sleep(RECOVERY.delay(tries, fastrand::f64())).await;
+        }
+    }
+
+    /// Writes ends with one command. Unless an acquire is under way, it asks for the next jobs too.
+    async fn write(self: &Arc<Self>, items: &[Settling]) -> Result<Vec<Settled>> {
+        let settlements = items.iter().map(|(settlement, _)| settlement.clone()).collect();
+        let settle = Settle { settlements };
+        let may_exchange = self.client.store().capabilities().has(Capability::Exchange);
+        let acquiring = self.acquiring.try_lock().ok().filter(|_| may_exchange);
+        let Some(mut unanswered) = acquiring.filter(|_| !self.stopping.is_cancelled()) else {
+            let reply = self.client.store().settle(settle).await?;
+            return Ok(self.announce(items, reply));
+        };
+        self.mark_leaving(items, true);
+        let (acquire, asked_at) = (self.next_acquire(&mut unanswered)?, Instant::now());
+        if acquire.max == 0 || acquire.types.is_empty() {
+            self.mark_leaving(items, false);
+            let reply = self.client.store().settle(settle).await?;
+            return Ok(self.announce(items, reply));
+        }
+        match self.client.store().exchange(Exchange { settle, acquire: acquire.clone() }).await {
+            Ok(reply) => {
+                let settled = self.announce(items, reply.settle);
+                let taken = self.take(reply.acquire, asked_at);
+                // The loop, when it had no room, does not know yet what is due next.
+                if taken < acquire.max && self.is_full() {
+                    self.freed.notify_one();
+                }
+                Ok(settled)
+            }
+            Err(error) => {
+                self.mark_leaving(items, false);
+                if error.kind() == ErrorKind::Unavailable {
+                    *unanswered = Some(acquire);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The acquire whose reply was lost, or one for all free slots.
+    pub(super) fn next_acquire(&self, unanswered: &mut Option<Acquire>) -> Result<Acquire> {
+        match unanswered.take() {
+            Some(acquire) => Ok(acquire),
+            None => self.acquire_request(),
+        }
+    }
+
+    /// Starts attempts of what was acquired. Gives their number.
+    pub(super) fn take(self: &Arc<Self>, reply: AcquireReply, asked_at: Instant) -> u32 {
+        let taken = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
+        reply.jobs.into_iter().for_each(|acquired| task::start(self, acquired, asked_at));
+        let mut announcements = Announcements::default();
+        announcements.ripple(&reply.ripple);
+        announcements.send(self.teller());
+        taken
+    }
+
+    fn announce(&self, items: &[Settling], reply: SettleReply) -> Vec<Settled> {
+        let mut announcements = Announcements::default();
+        for ((settlement, about), settled) in items.iter().zip(&reply.settled) {
+            announcements.settled(settlement, about, settled);
+        }
+        announcements.ripple(&reply.ripple);
+        announcements.send(self.teller());
+        reply.settled
+    }
+
+    fn mark_leaving(&self, items: &[Settling], leaving: bool) {
+        let mut slots = self.slots();
+        for (settlement, _) in items {
+            if let Some(slot) = slots.running.get_mut(&(settlement.job, settlement.fence)) {
+                slot.leaving = leaving;
+            }
+        }
+    }
+}

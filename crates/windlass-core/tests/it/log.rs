@@ -1,0 +1,109 @@
+//! Spans and log lines.
+#![expect(clippy::indexing_slicing, reason = "a test may panic")]
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Level, Metadata, Subscriber};
+use windlass_core::{BoxError, Client, Ctx, Entry, Job, MemoryStore, Worker};
+
+const SOON: Duration = Duration::from_secs(10);
+
+#[derive(Serialize, Deserialize)]
+struct Echo;
+
+impl Job for Echo {
+    const NAME: &'static str = "echo";
+    type Output = u32;
+    type Next = ();
+    type Blockers = ();
+}
+impl Entry for Echo {}
+
+/// Collects lines with the fields of the spans they are in.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<Collected>>);
+
+#[derive(Default)]
+struct Collected {
+    spans: Vec<String>,
+    entered: Vec<usize>,
+    lines: Vec<(Level, String)>,
+}
+
+struct Text<'a>(&'a mut String);
+
+impl Visit for Text<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.push_str(&format!("{}={value:?} ", field.name()));
+    }
+}
+
+impl Subscriber for Collector {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut fields = String::new();
+        span.record(&mut Text(&mut fields));
+        let mut collected = self.0.lock().unwrap();
+        collected.spans.push(fields);
+        Id::from_u64(collected.spans.len() as u64)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut Text(&mut line));
+        let mut collected = self.0.lock().unwrap();
+        let spans: Vec<_> =
+            collected.entered.iter().map(|index| collected.spans[index - 1].clone()).collect();
+        collected.lines.push((*event.metadata().level(), format!("{line}{}", spans.concat())));
+    }
+
+    fn enter(&self, span: &Id) {
+        self.0.lock().unwrap().entered.push(usize::try_from(span.into_u64()).unwrap());
+    }
+
+    fn exit(&self, _: &Id) {
+        self.0.lock().unwrap().entered.pop();
+    }
+}
+
+async fn echo(job: Ctx<Echo>) -> Result<u32, BoxError> {
+    tracing::info!("from the handler");
+    if job.attempt() == 1 { Err("no".into()) } else { Ok(7) }
+}
+
+#[tokio::test]
+async fn a_line_in_a_handler_names_job_chain_type_and_attempt() {
+    let collector = Collector::default();
+    let _subscribed = tracing::subscriber::set_default(collector.clone());
+    let client = Client::new(MemoryStore::new());
+    let worker = Worker::new(&client).handle(echo).start().await.unwrap();
+    let chain = client.start(Echo).max_attempts(1).await.unwrap();
+    client.wait(chain).timeout(SOON).await.unwrap_err();
+    worker.stop(SOON).await;
+    let lines = collector.0.lock().unwrap().lines.clone();
+    let line = |part: &str| {
+        lines.iter().find(|(_, line)| line.contains(part)).unwrap_or_else(|| panic!("{part}: {lines:?}"))
+    };
+    let id = chain.id();
+    let (_, own) = line("from the handler");
+    assert!(own.contains(&format!("job={id} chain={id} job_type=echo attempt=1")), "{own}");
+    assert_eq!(line("worker started").0, Level::INFO);
+    assert_eq!(line("chain created").0, Level::INFO);
+    assert_eq!(line("attempt started").0, Level::INFO);
+    let (level, failed) = line("job failed");
+    assert_eq!(*level, Level::ERROR);
+    assert!(failed.contains("error=no") && failed.contains(&format!("job={id}")), "{failed}");
+    assert_eq!(line("worker stopped").0, Level::INFO);
+}
