@@ -3,6 +3,7 @@
 mod log;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use log::Log;
 
@@ -127,6 +128,8 @@ pub enum Event {
     ChainDeleted(ChainId, TypeName),
     /// A chain's retention was over.
     ChainExpired(ChainId, TypeName),
+    /// A handler held the transaction that ends its job open for so long.
+    TransactionLong(About, Duration),
     /// A middleware failed after the attempt's end was written.
     MiddlewareFailed(About, ErrorText),
     /// A store's command failed.

@@ -80,6 +80,9 @@ fn about_job(event: &Event) {
             line!(info, about, "chain closed", closed_as = format_args!("{closed_as:?}"));
         }
         Event::ChainRetried(about) => line!(info, about, "chain retried"),
+        Event::TransactionLong(about, open_for) => {
+            line!(warn, about, "handler held its transaction long", open_for = format_args!("{open_for:?}"));
+        }
         Event::MiddlewareFailed(about, why) => line!(error, about, "middleware failed", error = why),
         _ => {}
     }

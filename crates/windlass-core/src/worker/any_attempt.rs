@@ -6,6 +6,7 @@ use super::abort::Abort;
 use crate::command::Acquired;
 use crate::id::WorkerId;
 use crate::name::Key;
+use crate::observer::About;
 use crate::record::JobRecord;
 
 /// An attempt of a job of any type, as middleware and hooks see it.
@@ -43,6 +44,18 @@ impl AnyAttempt {
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
         self.worker
+    }
+
+    pub(super) fn about(&self) -> About {
+        let JobRecord { id: job, job_type, chain, chain_type, .. } = self.job();
+        About {
+            job: *job,
+            job_type: job_type.clone(),
+            chain: *chain,
+            chain_type: chain_type.clone(),
+            attempt: Some(self.attempt()),
+            worker: Some(self.worker),
+        }
     }
 
     /// Tells when to stop, and why.

@@ -3,6 +3,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::BoxError;
 use super::abort::Abort;
@@ -154,7 +157,8 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         let tx = self.begin(Stage::Finish, &self.finished).await?;
         let (client, parked) = (self.client.clone(), Arc::clone(&self.parked));
         let announcements = Announcements::default();
-        Ok(Step { client, tx: Some(tx), announcements, parked, job: PhantomData })
+        let begun_at = Instant::now();
+        Ok(Step { client, tx: Some(tx), begun_at, announcements, parked, job: PhantomData })
     }
 
     /// Begins the transaction that ends the job as the first act, so that what is read in it stays true until
@@ -256,6 +260,7 @@ impl<J: Job, S: Transactional> fmt::Debug for Prepare<J, S> {
 pub struct Step<J: Job, S: Transactional> {
     client: Client<S>,
     tx: Option<S::Tx>,
+    begun_at: Instant,
     announcements: Announcements,
     parked: Parked<S>,
     job: PhantomData<fn() -> J>,
@@ -287,7 +292,7 @@ impl<J: Job, S: Transactional> Step<J, S> {
     }
 
     /// Run it again after this delay, uncounted. What was written in the transaction is kept.
-    pub fn reschedule(self, delay: std::time::Duration) -> Result<Done<J, S>> {
+    pub fn reschedule(self, delay: Duration) -> Result<Done<J, S>> {
         self.end(Next::<J>::reschedule(delay).0)
     }
 
@@ -319,6 +324,11 @@ pub struct Done<J: Job, S: Transactional> {
 }
 
 impl<J: Job, S: Transactional> Done<J, S> {
+    /// How long its transaction has been open.
+    pub(super) fn open_for(&self) -> Duration {
+        self.step.begun_at.elapsed()
+    }
+
     /// The transaction, how the job ends in it, and what is to be announced after its commit.
     pub(super) fn take(mut self) -> (S::Tx, Outcome, Announcements) {
         let tx = self.step.tx.take().expect("a step that has ended well has its transaction");

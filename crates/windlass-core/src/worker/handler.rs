@@ -16,8 +16,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobOptions};
 use crate::limit::DURATION_MAX_MS;
 use crate::name::{ErrorText, TypeName};
+use crate::observer::Event;
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Millis;
+
+/// From so long on, the transaction of a handler is reported: it holds a connection, and what it read and
+/// wrote, from everybody else.
+const LONG: Duration = Duration::from_secs(5);
 
 /// The application's state, as a handler's second argument.
 #[derive(Clone, Copy, Debug)]
@@ -229,6 +234,9 @@ async fn finish<J: Job, S: Transactional>(
     done: Done<J, S>,
 ) -> Result<Committed> {
     let store = client.store();
+    if done.open_for() >= LONG {
+        client.shared.teller.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
+    }
     let (mut tx, mut outcome, announcements) = done.take();
     if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
         store.rollback(tx).await?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass_core::command::Outcome;
 use windlass_core::{
-    AnyAttempt, Attempt, Backoff, BoxError, BoxFuture, Client, Closing, Done, Entry, Hooks, Job, JobOptions,
-    MemoryStore, MemoryTx, Payload, Stage, Status, Worker,
+    AnyAttempt, Attempt, Backoff, BoxError, BoxFuture, Client, Closing, Done, Entry, Event, Hooks, Job,
+    JobOptions, MemoryStore, MemoryTx, Observer, Payload, Stage, Status, Worker,
 };
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
@@ -153,4 +153,30 @@ async fn what_a_hook_refuses_is_the_error_of_the_attempt() {
     let error = client.wait(chain).timeout(SOON).await.unwrap_err();
     worker.stop(SOON).await;
     assert_eq!(error.job_error().unwrap().as_str(), "a hook refused the transaction: over quota");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_held_long_is_reported() {
+    #[derive(Clone, Debug, Default)]
+    struct Long(Arc<Mutex<Vec<Duration>>>);
+    impl Observer for Long {
+        fn observe(&self, event: &Event) {
+            if let Event::TransactionLong(_, open_for) = event {
+                self.0.lock().unwrap().push(*open_for);
+            }
+        }
+    }
+    async fn atomic(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
+        let step = a.atomic().await?;
+        assert!(a.prepare().await.is_err(), "prepare comes before the transaction that ends the job");
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        Ok(step.done("done".to_owned())?)
+    }
+    let long = Long::default();
+    let client = Client::builder(MemoryStore::new()).observer(long.clone()).build();
+    let worker = Worker::new(&client).handle(atomic).start().await.unwrap();
+    let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
+    client.wait(chain).timeout(SOON).await.unwrap();
+    worker.stop(SOON).await;
+    assert_eq!(*long.0.lock().unwrap(), [Duration::from_secs(6)]);
 }
