@@ -1,10 +1,14 @@
-//! A typed handle on a chain.
+//! A typed handle on a chain, and other ways to name one.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-use crate::id::ChainId;
+use crate::command::Target;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ChainId, JobId};
+use crate::job::Job;
+use crate::name::TypeName;
 
 /// A chain that a job of type `J` started: its id, and what it will give.
 pub struct Chain<J> {
@@ -63,5 +67,75 @@ impl<J> Hash for Chain<J> {
 impl<J> fmt::Debug for Chain<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Chain({})", self.id)
+    }
+}
+
+/// The chain by its handle.
+impl<J> From<Chain<J>> for Target {
+    fn from(chain: Chain<J>) -> Self {
+        Self::Chain(chain.id)
+    }
+}
+
+impl<J> From<Chain<J>> for ChainId {
+    fn from(chain: Chain<J>) -> Self {
+        chain.id
+    }
+}
+
+/// Names a chain to look at: by its handle, and then it must have that type; or by its id, one of its jobs, or
+/// a [`Target`], and then it may have any.
+#[derive(Clone, Debug)]
+pub struct ChainRef {
+    pub(crate) target: Target,
+    expected: Option<Expected>,
+}
+
+/// The type that a handle promises.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    name: &'static str,
+    is: fn(&TypeName) -> bool,
+}
+
+impl ChainRef {
+    /// Whether the type of the chain that was found is the one that was expected.
+    pub(crate) fn check(&self, chain: ChainId, stored: &TypeName) -> Result<()> {
+        match self.expected {
+            Some(Expected { name, is }) if !is(stored) => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("chain {chain} is of type `{stored}`, and `{name}` was expected"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a stored name is that of this type, or was.
+pub(crate) fn is_of<J: Job>(stored: &TypeName) -> bool {
+    stored.as_str() == J::NAME || J::ALIASES.contains(&stored.as_str())
+}
+
+impl<J: Job> From<Chain<J>> for ChainRef {
+    fn from(chain: Chain<J>) -> Self {
+        Self { target: chain.into(), expected: Some(Expected { name: J::NAME, is: is_of::<J> }) }
+    }
+}
+
+impl From<Target> for ChainRef {
+    fn from(target: Target) -> Self {
+        Self { target, expected: None }
+    }
+}
+
+impl From<ChainId> for ChainRef {
+    fn from(chain: ChainId) -> Self {
+        Target::Chain(chain).into()
+    }
+}
+
+impl From<JobId> for ChainRef {
+    fn from(job: JobId) -> Self {
+        Target::Job(job).into()
     }
 }

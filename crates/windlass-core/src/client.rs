@@ -2,38 +2,36 @@
 
 mod announce;
 mod batch;
-mod start;
+mod commands;
+mod outside;
+mod place;
+mod plan;
 mod telling;
+mod trace;
 mod transaction;
 mod wait;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-pub use announce::Announcements;
-pub(crate) use start::new_job;
-pub use start::{Creator, Start};
-pub use transaction::{InTx, Tx};
+pub(crate) use announce::Announcements;
+pub(crate) use batch::Batcher;
+pub use outside::{Completion, NoMore, Outside, OutsideStep};
+pub(crate) use plan::new_job;
+pub use plan::{Destination, Plan, Start, plan};
+pub(crate) use telling::Teller;
+pub use transaction::{InTx, Tx, Unannounced};
 pub use wait::Wait;
 
 use crate::chain::Chain;
-use crate::command::{
-    Cancel, CancelMode, Cancelled, Create, Created, Delete, DeleteReply, GetChains, GetJobs, NewChain,
-    Retried, Retry, RetryTarget, Target, Trigger, TriggerReply,
-};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ChainId, JobId};
-use crate::job::{Blockers, Entry, Job, decode_output};
+use crate::command::{Create, Created, ListWorkers, NewChain, WorkerInfo};
+use crate::error::Result;
+use crate::job::{Blockers, Entry};
 use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{Log, Observer};
-use crate::record::{ChainRecord, JobRecord};
 use crate::store::{BoxFuture, Store, Transactional};
-pub(crate) use batch::Batcher;
-pub(crate) use telling::Teller;
-
-/// How often a creation is repeated whose reply was lost.
-const CREATE_REPEATS: u32 = 3;
+use commands::commands;
+use place::{Executor, send};
 
 /// Starts chains, waits for them, looks at them and changes them. Cheap to clone; clones share everything.
 ///
@@ -52,7 +50,7 @@ pub(crate) struct Shared<S: ?Sized> {
 pub struct ClientBuilder<S: ?Sized> {
     store: Arc<S>,
     notifier: Arc<dyn Notifier>,
-    observer: Arc<dyn Observer>,
+    observers: Vec<Arc<dyn Observer>>,
 }
 
 impl<S: Store + ?Sized> Client<S> {
@@ -63,8 +61,8 @@ impl<S: Store + ?Sized> Client<S> {
 
     /// A client of this store, with a choice of notifier and observer.
     pub fn builder(store: impl Into<Arc<S>>) -> ClientBuilder<S> {
-        let (notifier, observer) = (Arc::new(InProcessNotifier::new()), Arc::new(Log));
-        ClientBuilder { store: store.into(), notifier, observer }
+        let notifier = Arc::new(InProcessNotifier::new());
+        ClientBuilder { store: store.into(), notifier, observers: vec![Arc::new(Log)] }
     }
 
     /// The store.
@@ -75,28 +73,22 @@ impl<S: Store + ?Sized> Client<S> {
 
     /// Starts a chain at once. Concurrent starts share a write: while one is under way, the next collects.
     ///
+    /// ```
+    /// # use windlass_core::{Client, Entry, Job, MemoryStore};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
+    /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
+    /// # impl Entry for Mail {}
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// let client = Client::new(MemoryStore::new());
+    /// let first = client.start(Mail { to: "ada".into() }).key("order-7").priority(5).await?;
+    /// let again = client.start(Mail { to: "ada".into() }).key("order-7").await?;
+    /// assert!(again == first && !again.is_new(), "the key is held by the first");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// Cancel-safe in this sense: a dropped start may or may not have been carried out.
     pub fn start<J: Entry>(&self, job: J) -> Start<'_, J, <J::Blockers as Blockers>::Initial> {
-        Start::new(self, job)
-    }
-
-    /// Starts chains of one type with one command per thousand, and gives their handles in order.
-    pub async fn start_many<J: Entry<Blockers = ()>>(
-        &self,
-        jobs: impl IntoIterator<Item = J> + Send,
-    ) -> Result<Vec<Chain<J>>> {
-        let mut started = Vec::new();
-        for batch in start::batches(jobs)? {
-            for created in self.create(batch).await? {
-                started.push(start::handle(created)?);
-            }
-        }
-        Ok(started)
-    }
-
-    /// Creates chains with one command, and announces them.
-    pub async fn create(&self, chains: Vec<NewChain>) -> Result<Vec<Created>> {
-        create(&*self.shared.store, &self.shared.teller, chains).await
+        plan(job).to(self)
     }
 
     /// Waits for what a chain gives.
@@ -104,75 +96,22 @@ impl<S: Store + ?Sized> Client<S> {
         Wait::new(self, chain)
     }
 
-    /// What a chain gave, if it has completed. An error if it failed, was cancelled or is not stored.
-    pub async fn output<J: Entry>(&self, chain: Chain<J>) -> Result<Option<J::Output>> {
-        let record = self.chain(chain.id()).await?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("chain {} is not stored, or no longer", chain.id()))
-        })?;
-        if record.chain_type.as_str() != J::NAME && !J::ALIASES.contains(&record.chain_type.as_str()) {
-            let (id, stored) = (chain.id(), &record.chain_type);
-            let text = format!("chain {id} is of type `{stored}`, and `{}` was expected", J::NAME);
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        match (record.closed, &record.latest.output) {
-            (None, _) => Ok(None),
-            (Some(_), Some(output)) => decode_output::<J>(record.latest.job_type.as_str(), output).map(Some),
-            (Some(closed), None) => {
-                Err(Error::chain_failed(record.id, closed.closed_as, record.latest.error.clone()))
-            }
-        }
+    /// The workers that were heard of within their time.
+    pub async fn workers(&self) -> Result<Vec<WorkerInfo>> {
+        let mut on = self;
+        Ok(on.execute(&ListWorkers).await?.workers)
     }
 
-    /// A chain, by id, by one of its jobs, or by the key that points at it.
-    pub async fn chain(&self, chain: impl Into<Target> + Send) -> Result<Option<ChainRecord>> {
-        let mut reply = self.store().get_chains(GetChains { chains: vec![chain.into()] }).await?;
-        Ok(reply.chains.pop().flatten())
-    }
+    commands!([&self] self);
+}
 
-    /// A job.
-    pub async fn job(&self, job: JobId) -> Result<Option<JobRecord>> {
-        let mut reply = self.store().get_jobs(GetJobs { jobs: vec![job] }).await?;
-        Ok(reply.jobs.pop().flatten())
-    }
-
-    /// Calls a chain off. A running job is left alone or asked to stop, as `mode` says.
-    pub async fn cancel(&self, chain: impl Into<Target> + Send, mode: CancelMode) -> Result<Cancelled> {
-        let reply = self.store().cancel(Cancel { chains: vec![chain.into()], mode }).await?;
-        let mut announcements = Announcements::default();
-        reply.chains.iter().for_each(|cancelled| announcements.cancelled(*cancelled));
-        announcements.ripple(&reply.ripple);
-        announcements.send(&self.shared.teller);
-        Ok(reply.chains.first().copied().unwrap_or(Cancelled::NotFound))
-    }
-
-    /// Makes pending jobs due at once, all or none.
-    pub async fn trigger(&self, jobs: Vec<Target>) -> Result<TriggerReply> {
-        let reply = self.store().trigger(Trigger { jobs }).await?;
-        let mut announcements = Announcements::default();
-        announcements.triggered(&reply);
-        announcements.send(&self.shared.teller);
-        Ok(reply)
-    }
-
-    /// Opens a chain again that failed or was cancelled.
-    pub async fn retry(&self, chain: impl Into<Target> + Send) -> Result<Retried> {
-        let Some(record) = self.chain(chain).await? else { return Ok(Retried::NotFound) };
-        let target = RetryTarget { job: record.latest.id, version: record.latest.version };
-        let mut reply = self.store().retry(Retry { chains: vec![target] }).await?;
-        let mut announcements = Announcements::default();
-        reply.chains.iter().for_each(|retried| announcements.retried(retried));
-        announcements.send(&self.shared.teller);
-        Ok(reply.chains.pop().unwrap_or(Retried::NotFound))
-    }
-
-    /// Removes chains with all their jobs, all or none; with `cascade` also the chains that they wait or
-    /// waited for.
-    pub async fn delete(&self, chains: Vec<Target>, cascade: bool) -> Result<DeleteReply> {
-        let reply = self.store().delete(Delete { chains, cascade }).await?;
-        let mut announcements = Announcements::default();
-        announcements.deleted(&reply);
-        announcements.send(&self.shared.teller);
-        Ok(reply)
+impl<S: Store> Client<S> {
+    /// The same client for code that does not know its store. The two share everything.
+    #[must_use]
+    pub fn into_dyn(self) -> Client<dyn Store> {
+        let Shared { creates, teller, store } = &*self.shared;
+        let store = Arc::clone(store) as Arc<dyn Store>;
+        Client { shared: Arc::new(Shared { creates: creates.clone(), teller: Arc::clone(teller), store }) }
     }
 }
 
@@ -183,7 +122,23 @@ impl<S: Transactional> Client<S> {
     }
 
     /// Gives commands inside a transaction that somebody else began and will end.
-    pub fn in_tx<'a>(&'a self, tx: &'a mut S::Tx) -> InTx<'a, S> {
+    ///
+    /// ```
+    /// # use windlass_core::{Client, Entry, Job, MemoryStore, Transactional};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
+    /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
+    /// # impl Entry for Mail {}
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// let client = Client::new(MemoryStore::new());
+    /// # let store = client.store();
+    /// let mut tx = store.begin().await?;
+    /// let mut inside = client.in_tx(&mut tx);
+    /// let chain = inside.start(Mail { to: "ada".into() }).await?;
+    /// inside.announcements().announce_after(store.commit(tx)).await?;
+    /// assert!(client.chain(chain).await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn in_tx<'a>(&self, tx: &'a mut S::Tx) -> InTx<'a, S> {
         InTx::new(self, tx)
     }
 }
@@ -196,18 +151,18 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
         self
     }
 
-    /// Tells this one what happens.
+    /// Tells this one what happens, beside those that were given before.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observer = Arc::new(observer);
+        self.observers.push(Arc::new(observer));
         self
     }
 
     /// The client.
     #[must_use]
     pub fn build(self) -> Client<S> {
-        let Self { store, notifier, observer } = self;
-        let teller = Teller::new(notifier, observer);
+        let Self { store, notifier, observers } = self;
+        let teller = Teller::new(notifier, observers);
         let (creating, telling) = (Arc::clone(&store), Arc::clone(&teller));
         let creates = Batcher::new(
             |new: &NewChain| new.job.size(),
@@ -220,33 +175,20 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
     }
 }
 
-impl<S: Store + ?Sized> Creator for &Client<S> {
-    fn create_one<'a>(&'a mut self, new: NewChain) -> BoxFuture<'a, Result<Created>> {
-        Box::pin(self.shared.creates.add(new))
-    }
-}
-
-/// Creates chains with one command, and announces them. A reply that was lost is asked for again: the ids of
-/// the chains say which are stored already.
+/// Creates chains with one command, and announces them.
 async fn create<S: Store + ?Sized>(
     store: &S,
     teller: &Teller,
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
-    let mut tries = 0;
-    let reply = loop {
-        match store.create(Create { chains: chains.clone() }).await {
-            Err(error) if error.kind() == ErrorKind::Unavailable && tries < CREATE_REPEATS => {
-                tries += 1;
-                tokio::time::sleep(Duration::from_millis(50) * tries).await;
-            }
-            reply => break reply?,
-        }
-    };
+    let request = Create { chains };
+    let created = send(store, &request).await?.chains;
     let mut announcements = Announcements::default();
-    chains.iter().zip(&reply.chains).for_each(|(new, created)| announcements.created(new, created));
+    for (new, created) in request.chains.iter().zip(&created) {
+        announcements.created(new, created);
+    }
     announcements.send(teller);
-    Ok(reply.chains)
+    Ok(created)
 }
 
 impl<S: ?Sized> Clone for Client<S> {
@@ -264,18 +206,5 @@ impl<S: Store + ?Sized> fmt::Debug for Client<S> {
 impl<S: Store + ?Sized> fmt::Debug for ClientBuilder<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientBuilder").field("store", &&*self.store).finish_non_exhaustive()
-    }
-}
-
-/// The chain by its handle.
-impl<J: Job> From<Chain<J>> for Target {
-    fn from(chain: Chain<J>) -> Self {
-        Self::Chain(ChainId::from(chain))
-    }
-}
-
-impl<J> From<Chain<J>> for ChainId {
-    fn from(chain: Chain<J>) -> Self {
-        chain.id()
     }
 }

@@ -41,6 +41,8 @@ pub enum ErrorKind {
     Closed,
     /// What was asked for is not stored.
     NotFound,
+    /// What the caller looked at has changed since: look again.
+    Changed,
     /// The attempt no longer holds its job: stop.
     LeaseLost,
     /// The time for waiting was over. What was waited for goes on.

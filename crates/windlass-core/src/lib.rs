@@ -30,8 +30,11 @@ pub mod command;
 pub mod limit;
 pub mod model;
 
-pub use chain::Chain;
-pub use client::{Announcements, Client, ClientBuilder, Creator, InTx, Start, Tx, Wait};
+pub use chain::{Chain, ChainRef};
+pub use client::{
+    Client, ClientBuilder, Completion, Destination, InTx, NoMore, Outside, OutsideStep, Plan, Start, Tx,
+    Unannounced, Wait, plan,
+};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{CancelMode, Cancelled, Target};
 pub use error::{Error, ErrorKind, Result};

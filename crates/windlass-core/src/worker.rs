@@ -25,6 +25,7 @@ pub use handler::{Handler, State};
 pub use handlers::Handlers;
 pub use hooks::{Closing, Hooks, Stage};
 pub use middleware::{Inner, Middleware};
+pub(crate) use next::error_text;
 pub use next::{Continuation, Next, next};
 
 /// Any error of a handler.

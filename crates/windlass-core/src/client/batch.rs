@@ -118,6 +118,13 @@ impl<I: Send + 'static, R: Send + 'static> Drop for Guard<'_, I, R> {
     }
 }
 
+/// Clones share everything.
+impl<I, R> Clone for Batcher<I, R> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
 impl<I, R> fmt::Debug for Batcher<I, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Batcher")

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::name::ErrorText;
+use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Subscription, Topic};
-use crate::observer::{Event, Observer};
+use crate::observer::{About, Event, Observer, Traced};
 
 /// How many hints wait to be published before some are dropped: they are hints.
 const WAITING_MAX: usize = 4_096;
@@ -17,22 +17,43 @@ const WAITING_MAX: usize = 4_096;
 /// How long a call of the notifier may take.
 const NOTIFIER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The notifier and the observer of a client.
+/// The notifier and the observers of a client.
+#[derive(Debug)]
 pub(crate) struct Teller {
     notifier: Arc<dyn Notifier>,
-    observer: Arc<dyn Observer>,
+    observers: Observers,
     /// Feeds the task that publishes. It ends with its runtime, and is then started again.
     hints: Mutex<Option<mpsc::Sender<Hint>>>,
 }
 
 impl Teller {
-    pub(crate) fn new(notifier: Arc<dyn Notifier>, observer: Arc<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { notifier, observer, hints: Mutex::new(None) })
+    pub(super) fn new(notifier: Arc<dyn Notifier>, observers: Vec<Arc<dyn Observer>>) -> Arc<Self> {
+        Arc::new(Self { notifier, observers: observers.into(), hints: Mutex::new(None) })
     }
 
-    /// Tells the observer. If it panics, that is its affair.
+    /// Whether anybody wants to be told.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observers.iter().any(|observer| observer.is_on())
+    }
+
+    /// Tells the observers.
     pub(crate) fn observe(&self, event: &Event) {
-        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.observe(event)));
+        each(&self.observers, |observer| observer.observe(event));
+    }
+
+    /// Asks every observer; the first answer is stored.
+    pub(super) fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
+        let mut answer = None;
+        each(&self.observers, |observer| {
+            let context = observer.trace_context(traced, about);
+            answer = answer.take().or(context);
+        });
+        answer
+    }
+
+    /// Tells the observers that what they were asked about was not written.
+    pub(super) fn untrace(&self, traced: Traced, about: &About) {
+        each(&self.observers, |observer| observer.rolled_back(traced, about));
     }
 
     /// Publishes hints in the background, in order.
@@ -77,7 +98,7 @@ impl Teller {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {
                 let (sender, receiver) = mpsc::channel(WAITING_MAX);
-                tokio::spawn(publish(receiver, Arc::clone(&self.notifier), Arc::clone(&self.observer)));
+                tokio::spawn(publish(receiver, Arc::clone(&self.notifier), Arc::clone(&self.observers)));
                 hints.insert(sender).clone()
             }
         }
@@ -88,7 +109,7 @@ impl Teller {
     }
 }
 
-async fn publish(mut hints: mpsc::Receiver<Hint>, notifier: Arc<dyn Notifier>, observer: Arc<dyn Observer>) {
+async fn publish(mut hints: mpsc::Receiver<Hint>, notifier: Arc<dyn Notifier>, observers: Observers) {
     while let Some(hint) = hints.recv().await {
         let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
             Ok(Ok(())) => continue,
@@ -96,6 +117,15 @@ async fn publish(mut hints: mpsc::Receiver<Hint>, notifier: Arc<dyn Notifier>, o
             Err(_) => "the notifier did not answer in time".to_owned(),
         };
         let event = Event::NotifierFailed("publish", ErrorText::new(why));
-        let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(&event)));
+        each(&observers, |observer| observer.observe(&event));
+    }
+}
+
+type Observers = Arc<[Arc<dyn Observer>]>;
+
+/// Calls each observer. If one panics, that is its affair.
+fn each(observers: &Observers, mut call: impl FnMut(&dyn Observer)) {
+    for observer in observers.iter() {
+        let _ = catch_unwind(AssertUnwindSafe(|| call(&**observer)));
     }
 }

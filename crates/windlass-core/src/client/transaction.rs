@@ -1,174 +1,248 @@
 use std::fmt;
 use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-use super::{Announcements, Client, Creator, Start, start};
-use crate::chain::Chain;
-use crate::command::{Create, Created, NewChain, Request};
-use crate::error::{Error, ErrorKind, Result};
+use super::commands::commands;
+use super::{Announcements, Client, Start, Teller, plan};
+use crate::command::Request;
+use crate::error::Result;
 use crate::job::{Blockers, Entry};
-use crate::store::{BoxFuture, Transactional};
+use crate::store::Transactional;
 
-/// A transaction of the store, begun by [`Client::begin`]. What is started in it is announced after its
-/// commit. Dropped, it is rolled back.
+/// A transaction of the store, begun by [`Client::begin`]. What is done in it is announced after its commit.
+/// Dropped, it is rolled back.
+///
+/// Its commands, hooks and savepoints are those of [`InTx`].
+///
+/// ```
+/// # use windlass_core::{Client, Entry, Job, MemoryStore};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
+/// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
+/// # impl Entry for Mail {}
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// let client = Client::new(MemoryStore::new());
+/// let mut tx = client.begin().await?;
+/// let chain = tx.start(Mail { to: "ada".into() }).await?;
+/// tx.after_commit(|| println!("the mail is on its way"));
+/// assert!(client.chain(chain).await?.is_none(), "nobody else sees it yet");
+/// tx.commit().await?;
+/// assert!(client.chain(chain).await?.is_some());
+/// # Ok(()) }
+/// ```
+#[must_use = "dropped, a transaction is rolled back"]
 pub struct Tx<S: Transactional> {
-    client: Client<S>,
-    tx: Option<S::Tx>,
-    announcements: Announcements,
-    savepoints: Vec<Announcements>,
+    /// None after the end.
+    inside: Option<InTx<'static, S>>,
 }
 
 impl<S: Transactional> Tx<S> {
     pub(super) async fn begin(client: &Client<S>) -> Result<Self> {
-        let tx = client.store().begin().await?;
-        let announcements = Announcements::default();
-        Ok(Self { client: client.clone(), tx: Some(tx), announcements, savepoints: Vec::new() })
+        let tx = Held::Own(client.store().begin().await?);
+        let announcements = Held::Own(Announcements::default());
+        Ok(Self { inside: Some(InTx { client: client.clone(), tx, announcements }) })
     }
 
-    /// Starts a chain: it exists when the transaction commits.
-    pub fn start<J: Entry>(&mut self, job: J) -> Start<'_, J, <J::Blockers as Blockers>::Initial> {
-        Start::new(self, job)
-    }
-
-    /// Starts chains of one type, and gives their handles in order.
-    pub async fn start_many<J: Entry<Blockers = ()>>(
-        &mut self,
-        jobs: impl IntoIterator<Item = J> + Send,
-    ) -> Result<Vec<Chain<J>>> {
-        let mut started = Vec::new();
-        for batch in start::batches(jobs)? {
-            for created in self.create(batch).await? {
-                started.push(start::handle(created)?);
+    /// Makes everything in it durable, and announces it. An error means that it was rolled back; or, if it is
+    /// of kind `Unavailable`, that nobody knows.
+    pub async fn commit(mut self) -> Result<()> {
+        let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
+        match client.store().commit(tx).await {
+            Ok(()) => announcements.send(&client.shared.teller),
+            Err(error) => {
+                announcements.roll_back(&client.shared.teller);
+                return Err(error);
             }
         }
-        Ok(started)
-    }
-
-    /// Creates chains with one command.
-    pub async fn create(&mut self, chains: Vec<NewChain>) -> Result<Vec<Created>> {
-        let reply = self.run(Create { chains: chains.clone() }).await?;
-        chains.iter().zip(&reply.chains).for_each(|(new, created)| self.announcements.created(new, created));
-        Ok(reply.chains)
-    }
-
-    /// Carries a command of the store contract out in the transaction. What it changes is not announced.
-    pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
-        let tx = self.tx.as_mut().ok_or_else(ended)?;
-        self.client.shared.store.run_in(tx, request).await
-    }
-
-    /// Marks a place that can be returned to. What is announced is returned to it as well.
-    pub async fn savepoint(&mut self) -> Result<()> {
-        self.client.shared.store.savepoint(self.tx.as_mut().ok_or_else(ended)?).await?;
-        self.savepoints.push(self.announcements.clone());
-        Ok(())
-    }
-
-    /// Keeps what was done since the latest savepoint.
-    pub async fn release(&mut self) -> Result<()> {
-        self.client.shared.store.release(self.tx.as_mut().ok_or_else(ended)?).await?;
-        self.savepoints.pop();
-        Ok(())
-    }
-
-    /// Forgets what was done since the latest savepoint.
-    pub async fn rollback_to(&mut self) -> Result<()> {
-        self.client.shared.store.rollback_to(self.tx.as_mut().ok_or_else(ended)?).await?;
-        self.announcements = self.savepoints.pop().unwrap_or_default();
-        Ok(())
-    }
-
-    /// Makes everything in it durable, and announces it.
-    pub async fn commit(mut self) -> Result<()> {
-        let tx = self.tx.take().ok_or_else(ended)?;
-        self.client.shared.store.commit(tx).await?;
-        std::mem::take(&mut self.announcements).send(&self.client.shared.teller);
         Ok(())
     }
 
     /// Forgets everything in it.
     pub async fn rollback(mut self) -> Result<()> {
-        let tx = self.tx.take().ok_or_else(ended)?;
-        self.client.shared.store.rollback(tx).await
+        let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
+        let rolled_back = client.store().rollback(tx).await;
+        announcements.roll_back(&client.shared.teller);
+        rolled_back
+    }
+
+    fn take(&mut self) -> Option<(Client<S>, S::Tx, Announcements)> {
+        match self.inside.take()? {
+            InTx { client, tx: Held::Own(tx), announcements: Held::Own(announcements) } => {
+                Some((client, tx, announcements))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<S: Transactional> Drop for Tx<S> {
+    fn drop(&mut self) {
+        if let Some((client, tx, announcements)) = self.take() {
+            drop(tx);
+            announcements.roll_back(&client.shared.teller);
+        }
+    }
+}
+
+/// Why a transaction is there: only `commit`, `rollback` and the drop take it, and they end this.
+const OPEN: &str = "the transaction is open until this is consumed";
+
+impl<S: Transactional> Deref for Tx<S> {
+    type Target = InTx<'static, S>;
+
+    fn deref(&self) -> &Self::Target {
+        self.inside.as_ref().expect(OPEN)
+    }
+}
+
+impl<S: Transactional> DerefMut for Tx<S> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.inside.as_mut().expect(OPEN)
     }
 }
 
 /// The driver's own transaction, for the application's rows.
 impl<S: Transactional> AsMut<S::Tx> for Tx<S> {
     fn as_mut(&mut self) -> &mut S::Tx {
-        self.tx.as_mut().expect("only commit and rollback take the transaction, and they end this")
-    }
-}
-
-impl<S: Transactional> Creator for &mut Tx<S> {
-    fn create_one<'a>(&'a mut self, new: NewChain) -> BoxFuture<'a, Result<Created>> {
-        Box::pin(async move { self.create(vec![new]).await?.pop().ok_or_else(no_answer) })
+        self.deref_mut().as_mut()
     }
 }
 
 impl<S: Transactional> fmt::Debug for Tx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tx").field("announcements", &self.announcements).finish_non_exhaustive()
+        f.debug_tuple("Tx").field(&self.inside).finish()
     }
 }
 
-/// Commands inside a transaction that somebody else began and will end; see [`Client::in_tx`].
+/// Commands inside a transaction: the library's own ([`Tx`] is one of these), or one that somebody else began
+/// and will end ([`Client::in_tx`]). What is done is announced after the commit, and vanishes with a roll-back.
 pub struct InTx<'a, S: Transactional> {
-    client: &'a Client<S>,
-    tx: &'a mut S::Tx,
-    announcements: Announcements,
+    client: Client<S>,
+    tx: Held<'a, S::Tx>,
+    announcements: Held<'a, Announcements>,
+}
+
+enum Held<'a, T> {
+    Own(T),
+    Lent(&'a mut T),
+}
+
+impl<T> Held<'_, T> {
+    fn get(&mut self) -> &mut T {
+        match self {
+            Self::Own(held) => held,
+            Self::Lent(held) => held,
+        }
+    }
 }
 
 impl<'a, S: Transactional> InTx<'a, S> {
-    pub(super) fn new(client: &'a Client<S>, tx: &'a mut S::Tx) -> Self {
-        Self { client, tx, announcements: Announcements::default() }
+    pub(super) fn new(client: &Client<S>, tx: &'a mut S::Tx) -> Self {
+        let announcements = Held::Own(Announcements::default());
+        Self { client: client.clone(), tx: Held::Lent(tx), announcements }
+    }
+
+    /// Commands in a transaction whose owner announces them.
+    pub(crate) fn over(client: &Client<S>, tx: &'a mut S::Tx, announcements: &'a mut Announcements) -> Self {
+        Self { client: client.clone(), tx: Held::Lent(tx), announcements: Held::Lent(announcements) }
     }
 
     /// Starts a chain: it exists when the transaction commits.
     pub fn start<J: Entry>(&mut self, job: J) -> Start<'_, J, <J::Blockers as Blockers>::Initial> {
-        Start::new(self, job)
+        plan(job).to(self)
     }
 
-    /// What is to be announced after the commit; see [`Client::announce_after`].
-    pub fn announcements(self) -> Announcements {
-        self.announcements
+    /// Carries a command of the store contract out in the transaction. What it changes is not announced.
+    pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
+        self.client.shared.store.run_in(self.tx.get(), request).await
     }
+
+    /// Does this after the commit, in the order given. Forgotten by a roll-back, also one to a savepoint before
+    /// it. One that panics harms neither the others nor the commit.
+    pub fn after_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
+        self.announcements.get().after_commit(Box::new(hook));
+    }
+
+    /// Does this after a roll-back, also one to a savepoint before it, and when the transaction is dropped.
+    /// Forgotten by a commit.
+    pub fn after_rollback(&mut self, hook: impl FnOnce() + Send + 'static) {
+        self.announcements.get().after_rollback(Box::new(hook));
+    }
+
+    /// Marks a place that can be returned to. What is to be announced is returned to it as well. Places nest.
+    pub async fn savepoint(&mut self) -> Result<()> {
+        self.client.shared.store.savepoint(self.tx.get()).await?;
+        self.announcements.get().savepoint();
+        Ok(())
+    }
+
+    /// Keeps what was done since the latest savepoint, and forgets that.
+    pub async fn release(&mut self) -> Result<()> {
+        self.client.shared.store.release(self.tx.get()).await?;
+        self.announcements.get().release();
+        Ok(())
+    }
+
+    /// Forgets what was done since the latest savepoint, and that savepoint.
+    pub async fn rollback_to(&mut self) -> Result<()> {
+        self.client.shared.store.rollback_to(self.tx.get()).await?;
+        self.announcements.get().roll_back_to_savepoint(&self.client.shared.teller);
+        Ok(())
+    }
+
+    /// Ends this, so that the transaction can be committed; what is to be told then comes along. A transaction
+    /// whose owner announces, as [`Tx`] does, gives nothing.
+    pub fn announcements(self) -> Unannounced {
+        let announcements = match self.announcements {
+            Held::Own(announcements) => announcements,
+            Held::Lent(_) => Announcements::default(),
+        };
+        Unannounced { teller: Arc::clone(&self.client.shared.teller), announcements }
+    }
+
+    pub(super) fn announcements_mut(&mut self) -> &mut Announcements {
+        self.announcements.get()
+    }
+
+    pub(super) fn teller(&self) -> &Teller {
+        &self.client.shared.teller
+    }
+
+    commands!([&mut self] self);
 }
 
-impl<S: Transactional> Creator for &mut InTx<'_, S> {
-    fn create_one<'a>(&'a mut self, new: NewChain) -> BoxFuture<'a, Result<Created>> {
-        Box::pin(async move {
-            let create = Create { chains: vec![new.clone()] };
-            let mut reply = self.client.shared.store.run_in(self.tx, create).await?;
-            let created = reply.chains.pop().ok_or_else(no_answer)?;
-            self.announcements.created(&new, &created);
-            Ok(created)
-        })
+/// The driver's own transaction, for the application's rows.
+impl<S: Transactional> AsMut<S::Tx> for InTx<'_, S> {
+    fn as_mut(&mut self) -> &mut S::Tx {
+        self.tx.get()
     }
 }
 
 impl<S: Transactional> fmt::Debug for InTx<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InTx").field("announcements", &self.announcements).finish_non_exhaustive()
+        f.debug_struct("InTx").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
-impl<S: Transactional> Client<S> {
-    /// Awaits the commit of somebody else's transaction, and announces what was done in it if it succeeded.
+/// What was done in somebody else's transaction, to be told after its commit; see [`Client::in_tx`].
+#[derive(Debug)]
+#[must_use = "forgetting these costs latency, never a job: call `announce_after` with the commit"]
+pub struct Unannounced {
+    teller: Arc<Teller>,
+    announcements: Announcements,
+}
+
+impl Unannounced {
+    /// Awaits the commit, and announces what was done if it succeeded.
     pub async fn announce_after<T, E>(
-        &self,
-        announcements: Announcements,
+        self,
         commit: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
-        let committed = commit.await?;
-        announcements.send(&self.shared.teller);
-        Ok(committed)
+        let committed = commit.await;
+        match committed {
+            Ok(_) => self.announcements.send(&self.teller),
+            Err(_) => self.announcements.roll_back(&self.teller),
+        }
+        committed
     }
-}
-
-fn ended() -> Error {
-    Error::new(ErrorKind::Invalid, "the transaction has ended")
-}
-
-fn no_answer() -> Error {
-    Error::new(ErrorKind::Corrupt, "the store gave no answer for a chain")
 }

@@ -2,6 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::Client;
 use crate::chain::Chain;
@@ -30,11 +31,12 @@ pub struct Wait<'a, J, S: ?Sized> {
     chain: Chain<J>,
     timeout: Duration,
     poll: Duration,
+    token: Option<CancellationToken>,
 }
 
 impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
     pub(super) fn new(client: &'a Client<S>, chain: Chain<J>) -> Self {
-        Self { client, chain, timeout: TIMEOUT, poll: POLL }
+        Self { client, chain, timeout: TIMEOUT, poll: POLL, token: None }
     }
 
     /// Gives up after so long with an error of kind `TimedOut`; the chain goes on. 30 s unless said
@@ -50,21 +52,35 @@ impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
         self
     }
 
+    /// Gives up when this token is cancelled, with an error of kind `TimedOut`; the chain goes on.
+    pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
+        self.token = Some(token);
+        self
+    }
+
     async fn run(self) -> Result<J::Output> {
-        let deadline = far(self.timeout);
-        let looking = self.look();
-        match timeout_at(deadline, looking).await {
-            Ok(found) => found,
-            // One more look: the end may have come with the deadline.
-            Err(_) => match timeout(LAST_LOOK, self.client.output(self.chain)).await {
-                Ok(Ok(Some(output))) => Ok(output),
-                Ok(Err(error)) if !is_passing(&error) => Err(error),
-                _ => {
-                    let (chain, waited) = (self.chain.id(), self.timeout);
-                    let text = format!("chain {chain} is still open after {waited:?}; it goes on");
-                    Err(Error::new(ErrorKind::TimedOut, text))
-                }
-            },
+        let why = tokio::select! {
+            biased;
+            found = self.look() => return found,
+            () = self.cancelled() => "and the wait was called off".to_owned(),
+            () = sleep_until(far(self.timeout)) => format!("after {:?}", self.timeout),
+        };
+        // One more look: the end may have come with the deadline.
+        match timeout(LAST_LOOK, self.client.output(self.chain)).await {
+            Ok(Ok(Some(output))) => Ok(output),
+            Ok(Err(error)) if !is_passing(&error) => Err(error),
+            _ => {
+                let text = format!("chain {} is still open {why}; it goes on", self.chain.id());
+                Err(Error::new(ErrorKind::TimedOut, text))
+            }
+        }
+    }
+
+    /// Ends when the token is cancelled; never without one.
+    async fn cancelled(&self) {
+        match &self.token {
+            Some(token) => token.cancelled().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -13,7 +13,7 @@ use super::any_attempt::AnyAttempt;
 use super::hooks::{Closing, HookList, Stage};
 use super::next::{Continuation, Next, complete};
 use crate::chain::Chain;
-use crate::client::{Announcements, Client};
+use crate::client::{Announcements, Client, InTx};
 use crate::command::{Outcome, Renew, RenewLease, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Blockers, Job, Ready, Then};
@@ -215,17 +215,24 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
         &mut self.tx
     }
 
+    /// Commands inside the transaction: `prepare.client().start(job)` starts a chain that exists when it
+    /// commits.
+    pub fn client(&mut self) -> InTx<'_, S> {
+        InTx::over(&self.client, &mut self.tx, &mut self.announcements)
+    }
+
     /// Commits, unless the attempt has lost its job in the meantime: a stale attempt writes nothing.
     pub async fn commit(mut self) -> Result<()> {
         match self.close().await {
             Ok(()) => {
-                self.client.store().commit(self.tx).await?;
-                self.announcements.send(&self.client.shared.teller);
-                Ok(())
+                let committed = self.client.store().commit(self.tx).await;
+                self.announcements.end(committed.is_ok(), &self.client.shared.teller);
+                committed
             }
             Err(error) => {
-                self.client.store().rollback(self.tx).await?;
-                Err(error)
+                let rolled_back = self.client.store().rollback(self.tx).await;
+                self.announcements.end(false, &self.client.shared.teller);
+                rolled_back.and(Err(error))
             }
         }
     }
@@ -266,10 +273,18 @@ pub struct Step<J: Job, S: Transactional> {
     job: PhantomData<fn() -> J>,
 }
 
+/// Why a step has its transaction.
+const OPEN: &str = "only the methods that end the step take the transaction";
+
 impl<J: Job, S: Transactional> Step<J, S> {
     /// The driver's own transaction.
     pub fn tx(&mut self) -> &mut S::Tx {
-        self.tx.as_mut().expect("only the methods that end the step take the transaction")
+        self.tx.as_mut().expect(OPEN)
+    }
+
+    /// Commands inside the transaction: `step.client().start(job)` starts a chain that exists when it commits.
+    pub fn client(&mut self) -> InTx<'_, S> {
+        InTx::over(&self.client, self.tx.as_mut().expect(OPEN), &mut self.announcements)
     }
 
     /// The chain is done, and this is what it gives.
@@ -305,6 +320,7 @@ impl<J: Job, S: Transactional> Drop for Step<J, S> {
     fn drop(&mut self) {
         if let Some(tx) = self.tx.take() {
             *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx);
+            std::mem::take(&mut self.announcements).end(false, &self.client.shared.teller);
         }
     }
 }
@@ -331,7 +347,7 @@ impl<J: Job, S: Transactional> Done<J, S> {
 
     /// The transaction, how the job ends in it, and what is to be announced after its commit.
     pub(super) fn take(mut self) -> (S::Tx, Outcome, Announcements) {
-        let tx = self.step.tx.take().expect("a step that has ended well has its transaction");
+        let tx = self.step.tx.take().expect(OPEN);
         (tx, self.outcome, std::mem::take(&mut self.step.announcements))
     }
 }

@@ -237,21 +237,29 @@ async fn finish<J: Job, S: Transactional>(
     if done.open_for() >= LONG {
         client.shared.teller.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
     }
-    let (mut tx, mut outcome, announcements) = done.take();
-    if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
-        store.rollback(tx).await?;
-        return Err(error);
-    }
-    let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
-    let reply = store.run_in(&mut tx, Settle { settlements: vec![settlement.clone()] }).await?;
-    let SettleReply { settled, ripple } = reply;
+    let (mut tx, mut outcome, mut announcements) = done.take();
+    let ended = async {
+        hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await?;
+        announcements.traced(client.shared.teller.ask_outcome(&mut outcome, &ctx.any().about()));
+        let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
+        let reply = store.run_in(&mut tx, Settle { settlements: vec![settlement.clone()] }).await?;
+        Ok((settlement, reply))
+    };
+    let (settlement, SettleReply { settled, ripple }) = match ended.await {
+        Ok(ended) => ended,
+        Err(error) => {
+            let rolled_back = store.rollback(tx).await;
+            announcements.end(false, &client.shared.teller);
+            return rolled_back.and(Err(error));
+        }
+    };
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
-    if matches!(settled, Settled::Applied(_)) {
-        store.commit(tx).await?;
-        return Ok(Committed { settlement, settled, ripple, announcements });
+    let is_applied = matches!(settled, Settled::Applied(_));
+    let ended = if is_applied { store.commit(tx).await } else { store.rollback(tx).await };
+    if !is_applied || ended.is_err() {
+        std::mem::take(&mut announcements).end(false, &client.shared.teller);
     }
-    store.rollback(tx).await?;
-    Ok(Committed { settlement, settled, ripple, announcements: Announcements::default() })
+    ended.map(|()| Committed { settlement, settled, ripple, announcements })
 }
 
 /// A handler of some job type, with what is wrapped around it.

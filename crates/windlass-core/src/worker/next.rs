@@ -3,11 +3,11 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::BoxError;
-use crate::client::new_job;
+use crate::client::{Plan, new_job};
 use crate::command::{NewBlocker, NewJob, NextJob, Outcome, Schedule};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
-use crate::job::{Blockers, Job, NeedsBlockedBy, Ready, Then};
+use crate::job::{Blockers, Entry, Job, NeedsBlockedBy, Ready, Then};
 use crate::name::ErrorText;
 use crate::payload::Payload;
 use crate::time::{Millis, Timestamp};
@@ -57,6 +57,64 @@ impl<J: Job> Next<J> {
     pub fn fail(error: impl Into<BoxError>) -> Self {
         Self(Ok(Outcome::Fail { error: error_text(&error.into()), retention: None }), PhantomData)
     }
+
+    /// Starts a chain in the same write that ends the job: both happen, or neither. The job must be done or go
+    /// on. A continuation may wait for it, and a successor may take its own chain's key over:
+    ///
+    /// ```
+    /// # use windlass_core::{Ctx, Entry, Job, Next, Then, next, plan};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Order { id: u32 }
+    /// # impl Job for Order { const NAME: &'static str = "order"; type Output = (); type Next = (Pack,); type Blockers = (); }
+    /// # impl Entry for Order {}
+    /// # impl Then<Pack> for Order {}
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Pay { order: u32 }
+    /// # impl Job for Pay { const NAME: &'static str = "pay"; type Output = (); type Next = (); type Blockers = (); }
+    /// # impl Entry for Pay {}
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Pack { order: u32 }
+    /// # impl Job for Pack { const NAME: &'static str = "pack"; type Output = (); type Next = (); type Blockers = (Pay,); }
+    /// async fn order(job: Ctx<Order>) -> windlass_core::Result<Next<Order>> {
+    ///     let order = job.input().id;
+    ///     let payment = plan(Pay { order });
+    ///     let packing = next(Pack { order }).blocked_by((payment.handle(),));
+    ///     Ok(Next::then(packing).start(payment))
+    /// }
+    /// ```
+    pub fn start<N: Entry>(self, plan: impl Into<Plan<N>>) -> Self {
+        let new = plan.into().build();
+        self.with(|outcome| match outcome {
+            Outcome::Complete { create, .. } | Outcome::Continue { create, .. } => {
+                create.push(new?);
+                Ok(())
+            }
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                "only a job that is done or goes on starts a chain with its end: start it apart",
+            )),
+        })
+    }
+
+    /// How long the chain that this ends stays, if other than it was started with.
+    pub fn retention(self, keep: Duration) -> Self {
+        self.with(|outcome| match outcome {
+            Outcome::Complete { retention, .. } | Outcome::Fail { retention, .. } => {
+                *retention = Some(Millis::try_from(keep)?);
+                Ok(())
+            }
+            _ => Err(Error::new(
+                ErrorKind::Invalid,
+                "a chain that goes on keeps its retention: give another one where it ends",
+            )),
+        })
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Outcome) -> Result<()>) -> Self {
+        if let Ok(outcome) = &mut self.0
+            && let Err(error) = change(outcome)
+        {
+            self.0 = Err(error);
+        }
+        self
+    }
 }
 
 impl<J> fmt::Debug for Next<J> {
@@ -68,17 +126,25 @@ impl<J> fmt::Debug for Next<J> {
 /// The next job of a chain, with its options. See [`next()`].
 #[must_use = "give it to `then`"]
 pub struct Continuation<N, State> {
+    id: JobId,
+    /// The first thing that was wrong is told when the job ends.
     job: Result<NewJob>,
     next: PhantomData<fn() -> (N, State)>,
 }
 
-/// The next job of a chain, to be given blockers, a delay or a priority.
+/// The next job of a chain, to be given an id, blockers, a delay or a priority.
 #[expect(clippy::needless_pass_by_value, reason = "a continuation takes its job")]
 pub fn next<N: Job>(job: N) -> Continuation<N, <N::Blockers as Blockers>::Initial> {
-    Continuation { job: new_job(&job), next: PhantomData }
+    Continuation { id: JobId::new(), job: new_job(&job), next: PhantomData }
 }
 
 impl<N: Job, State> Continuation<N, State> {
+    /// A fresh id of the caller's choice.
+    pub fn id(mut self, id: JobId) -> Self {
+        self.id = id;
+        self
+    }
+
     /// Not before this long from now.
     pub fn after(self, delay: Duration) -> Self {
         self.with(|job| {
@@ -103,6 +169,14 @@ impl<N: Job, State> Continuation<N, State> {
         })
     }
 
+    /// After this many attempts a failure is final.
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        self.with(|job| {
+            job.max_attempts = Some(attempts);
+            Ok(())
+        })
+    }
+
     fn with(mut self, change: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
         if let Ok(job) = &mut self.job
             && let Err(error) = change(job)
@@ -121,14 +195,17 @@ impl<N: Job> Continuation<N, NeedsBlockedBy> {
             let blockers = N::Blockers::ids(&chains).into_iter().map(NewBlocker::from).collect();
             NewJob { blockers, ..job }
         });
-        Continuation { job, next: PhantomData }
+        Continuation { id: self.id, job, next: PhantomData }
     }
 }
 
 impl<N: Job> Continuation<N, Ready> {
+    pub(crate) fn build(self) -> Result<NextJob> {
+        Ok(NextJob { id: self.id, job: self.job? })
+    }
+
     pub(super) fn outcome(self) -> Result<Outcome> {
-        let next = NextJob { id: JobId::new(), job: self.job? };
-        Ok(Outcome::Continue { next, create: Vec::new() })
+        self.build().map(|next| Outcome::Continue { next, create: Vec::new() })
     }
 }
 
@@ -150,7 +227,7 @@ pub(super) fn complete<T: serde::Serialize>(output: &T) -> Result<Outcome> {
 }
 
 /// An error with its causes.
-pub(super) fn error_text(error: &BoxError) -> ErrorText {
+pub(crate) fn error_text(error: &BoxError) -> ErrorText {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -34,6 +34,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Settles an attempt, and repeats that until the store has answered: a lease that has expired may still
     /// be settled as long as nobody has reaped it, and afterwards the store says so.
     pub(super) async fn settle(&self, mut settlement: Settlement, about: &About) -> Ended {
+        let asked = self.teller().ask_outcome(&mut settlement.outcome, about);
         let mut tries = 0;
         loop {
             match self.settles.add((settlement.clone(), about.clone())).await {
@@ -44,6 +45,9 @@ impl<S: Store + ?Sized> Engine<S> {
                 }
                 Ok(settled) => {
                     if let Some(ended) = Ended::of(&settlement.outcome, &settled) {
+                        if !ended.is_done() {
+                            self.teller().rolled_back(&asked);
+                        }
                         return ended;
                     }
                 }

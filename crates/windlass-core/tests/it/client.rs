@@ -198,7 +198,7 @@ async fn somebody_elses_transaction_is_announced_after_its_commit() {
     let chain = inside.start(mail()).await.unwrap();
     let announcements = inside.announcements();
     assert!(hints.try_next().is_none());
-    client.announce_after(announcements, client.store().commit(tx)).await.unwrap();
+    announcements.announce_after(client.store().commit(tx)).await.unwrap();
     assert!(hints.next().await.is_some());
     assert!(client.chain(chain).await.unwrap().is_some());
 }

@@ -3,6 +3,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::batch::fitting;
+use super::place::Place;
 use crate::chain::Chain;
 use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,30 +15,70 @@ use crate::record::{KeyHold, Retention};
 use crate::store::BoxFuture;
 use crate::time::{Millis, Timestamp};
 
-/// Where a start goes: the client, or a transaction.
-pub trait Creator: Send {
-    /// Creates a chain.
-    fn create_one<'a>(&'a mut self, new: NewChain) -> BoxFuture<'a, Result<Created>>;
-}
-
-/// A chain to be started, with its options. Await it to start it; a type with blockers must be given them
-/// first.
-#[must_use = "a start does nothing until it is awaited"]
-pub struct Start<'c, J, State> {
-    creator: Box<dyn Creator + 'c>,
-    /// The first thing that was wrong is told when it is awaited.
+/// A chain to be started, with its options; see [`plan()`]. What it lacks is seen by the compiler: a type with
+/// blockers is not ready before [`blocked_by`](Plan::blocked_by).
+///
+/// `To` says where it goes: nowhere yet, or, as a [`Start`], to a client or a transaction.
+#[must_use = "a plan does nothing until it is started"]
+pub struct Plan<J, State = Ready, To = ()> {
+    to: To,
+    /// The first thing that was wrong is told at the start.
     new: Result<NewChain>,
     job: PhantomData<fn() -> (J, State)>,
 }
 
-impl<'c, J: Entry> Start<'c, J, <J::Blockers as Blockers>::Initial> {
-    #[expect(clippy::needless_pass_by_value, reason = "a start takes its job")]
-    pub(super) fn new(creator: impl Creator + 'c, job: J) -> Self {
-        Self { creator: Box::new(creator), new: chain(&job), job: PhantomData }
+/// A [`Plan`] that goes somewhere: await it to start the chain.
+pub type Start<'c, J, State = Ready> = Plan<J, State, Destination<'c>>;
+
+/// Where a start goes: to a client, or into a transaction.
+pub struct Destination<'c>(pub(super) Box<dyn Place + 'c>);
+
+/// A chain to be started later, or with others: by [`Client::start_many`](crate::Client::start_many), or in the
+/// write that ends a job ([`Next::start`](crate::Next::start)).
+///
+/// ```
+/// # use windlass_core::{Client, Entry, Job, MemoryStore, plan};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
+/// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
+/// # impl Entry for Mail {}
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// let client = Client::new(MemoryStore::new());
+/// let ada = plan(Mail { to: "ada".into() }).key("ada").priority(5);
+/// let bob = plan(Mail { to: "bob".into() }).key("bob");
+/// let known = ada.handle();                  // the handle is known before the start
+/// let chains = client.start_many([ada, bob]).await?;
+/// assert_eq!(chains[0], known);
+/// # Ok(()) }
+/// ```
+#[expect(clippy::needless_pass_by_value, reason = "a plan takes its job")]
+pub fn plan<J: Entry>(job: J) -> Plan<J, <J::Blockers as Blockers>::Initial> {
+    Plan { to: (), new: chain(&job), job: PhantomData }
+}
+
+impl<J: Entry, State> Plan<J, State> {
+    /// The same plan, on its way.
+    pub(super) fn to<'c>(self, place: impl Place + 'c) -> Start<'c, J, State> {
+        Plan { to: Destination(Box::new(place)), new: self.new, job: PhantomData }
     }
 }
 
-impl<J: Entry, State> Start<'_, J, State> {
+impl<J: Entry> Plan<J> {
+    /// What it comes to as a command of the store contract. Plans of several types fit into one
+    /// [`create`](crate::Client::create).
+    pub fn build(self) -> Result<NewChain> {
+        self.new
+    }
+}
+
+impl<J: Entry, State, To> Plan<J, State, To> {
+    /// The chain, before it is started. If its key turns out to be held, another one exists in its place; a
+    /// job that waits for this one in the same command then waits for that.
+    #[must_use]
+    pub fn handle(&self) -> Chain<J> {
+        // What cannot be started needs no id that anybody will ever see.
+        Chain::from_id(self.new.as_ref().map_or_else(|_| ChainId::new(), |new| new.id))
+    }
+
     /// A fresh id of the caller's choice, so that the whole start can be repeated after an error.
     pub fn id(self, id: ChainId) -> Self {
         self.with(|new| {
@@ -135,31 +176,44 @@ impl<J: Entry, State> Start<'_, J, State> {
     }
 }
 
-impl<'c, J: Entry> Start<'c, J, NeedsBlockedBy> {
+impl<J: Entry, To> Plan<J, NeedsBlockedBy, To> {
     /// The chains that the first job waits for.
     #[expect(clippy::needless_pass_by_value, reason = "handles are copied, and the call reads better")]
-    pub fn blocked_by(self, chains: <J::Blockers as Blockers>::Chains) -> Start<'c, J, Ready> {
-        let Self { creator, mut new, .. } = self;
+    pub fn blocked_by(self, chains: <J::Blockers as Blockers>::Chains) -> Plan<J, Ready, To> {
+        let Self { to, mut new, .. } = self;
         if let Ok(new) = &mut new {
             new.job.blockers = J::Blockers::ids(&chains).into_iter().map(NewBlocker::from).collect();
         }
-        Start { creator, new, job: PhantomData }
+        Plan { to, new, job: PhantomData }
     }
 }
 
-impl<'c, J: Entry> IntoFuture for Start<'c, J, Ready> {
+impl<'c, J: Entry> IntoFuture for Start<'c, J> {
     type Output = Result<Chain<J>>;
     type IntoFuture = BoxFuture<'c, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { mut creator, new, .. } = self;
-        Box::pin(async move { handle(creator.create_one(new?).await?) })
+        let Self { to: Destination(mut place), new, .. } = self;
+        Box::pin(async move { handle(place.create_one(new?).await?) })
     }
 }
 
-impl<J: Job, State> fmt::Debug for Start<'_, J, State> {
+/// A job type without blockers needs no more than its job.
+impl<J: Entry<Blockers: Blockers<Initial = Ready>>> From<J> for Plan<J> {
+    fn from(job: J) -> Self {
+        plan(job)
+    }
+}
+
+impl<J: Job, State, To> fmt::Debug for Plan<J, State, To> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Start").field("job_type", &J::NAME).finish_non_exhaustive()
+        f.debug_struct("Plan").field("job_type", &J::NAME).field("new", &self.new).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Destination<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Destination")
     }
 }
 
@@ -180,17 +234,17 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
     })
 }
 
-/// The chains that jobs start, in commands that keep their limits.
-pub(super) fn batches<J: Entry>(jobs: impl IntoIterator<Item = J>) -> Result<Vec<Vec<NewChain>>> {
-    let mut left: Vec<_> = jobs.into_iter().map(|job| chain(&job)).collect::<Result<_>>()?;
+/// The chains in commands that keep their limits.
+pub(super) fn batches(mut left: Vec<NewChain>) -> Vec<Vec<NewChain>> {
     let mut batches = Vec::new();
     while !left.is_empty() {
         let rest = left.split_off(fitting(left.iter().map(|new| new.job.size())));
         batches.push(std::mem::replace(&mut left, rest));
     }
-    Ok(batches)
+    batches
 }
 
+/// The chain that is stored, new or not; or why there is none.
 pub(super) fn handle<J>(created: Created) -> Result<Chain<J>> {
     match created {
         Created::New { job, .. } => Ok(Chain::started(job.chain, true)),

@@ -1,0 +1,397 @@
+//! The commands that a client has at once and a transaction has inside it: each is written once, over an
+//! [`Executor`].
+
+use super::place::Executor;
+use super::plan::{batches, handle};
+use crate::chain::{Chain, ChainRef, is_of};
+use crate::command::{
+    Cancel, CancelMode, Cancelled, Create, Created, Delete, DeleteReply, GetChains, GetJobs, ListDependents,
+    ListJobs, NewChain, Order, Page, Retried, Retry, RetryTarget, Target, Trigger, TriggerReply,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ChainId, JobId};
+use crate::job::{Entry, Job, decode_output};
+use crate::limit::PAGE_MAX;
+use crate::name::TypeName;
+use crate::record::{ChainRecord, JobRecord};
+
+/// The methods of a client and of a transaction, which differ in their receiver only.
+macro_rules! commands {
+    ([$($receiver:tt)+] $self:ident) => {
+        /// Starts chains of one type, jobs or [plans](crate::plan()) with options, and gives their handles in
+        /// order: one command per thousand.
+        ///
+        /// If one is refused, the error names the first such; the others are started all the same. Outside a
+        /// transaction, [`create`](Self::create) tells what became of each.
+        pub async fn start_many<J: $crate::Entry>(
+            $($receiver)+,
+            plans: impl IntoIterator<Item: Into<$crate::Plan<J>>> + Send,
+        ) -> $crate::Result<Vec<$crate::Chain<J>>> {
+            let chains = plans.into_iter().map(|plan| plan.into().build()).collect::<$crate::Result<_>>()?;
+            let mut on = $self;
+            $crate::client::commands::start_many(&mut on, chains).await
+        }
+
+        /// Creates chains of any types with one command; [`Plan::build`](crate::Plan::build) makes one. What
+        /// became of each is told apart.
+        pub async fn create(
+            $($receiver)+,
+            chains: Vec<$crate::command::NewChain>,
+        ) -> $crate::Result<Vec<$crate::command::Created>> {
+            let mut on = $self;
+            $crate::client::commands::create(&mut on, chains).await
+        }
+
+        /// Looks at a chain's current job, to complete or continue it without a worker: an approval, a webhook.
+        /// Only looking changes nothing.
+        ///
+        /// A chain that is not stored is an error of kind `NotFound`; one of another type than its handle says
+        /// is one of kind `Invalid`. See [`Outside`](crate::Outside) for an example.
+        pub async fn step(
+            $($receiver)+,
+            chain: impl Into<$crate::ChainRef> + Send,
+        ) -> $crate::Result<$crate::Outside<'_>> {
+            $crate::client::outside::Outside::look($self, chain.into()).await
+        }
+
+        /// A chain, by handle, id, one of its jobs, or the key that points at it. One of another type than its
+        /// handle says is an error.
+        pub async fn chain(
+            $($receiver)+,
+            chain: impl Into<$crate::ChainRef> + Send,
+        ) -> $crate::Result<Option<$crate::ChainRecord>> {
+            let mut on = $self;
+            $crate::client::commands::chain(&mut on, &chain.into()).await
+        }
+
+        /// What a chain gave, if it has completed. An error if it failed, was cancelled or is not stored.
+        pub async fn output<J: $crate::Entry>(
+            $($receiver)+,
+            chain: $crate::Chain<J>,
+        ) -> $crate::Result<Option<J::Output>> {
+            let mut on = $self;
+            $crate::client::commands::output(&mut on, chain).await
+        }
+
+        /// The jobs of a chain, in order.
+        pub async fn chain_jobs(
+            $($receiver)+,
+            chain: impl Into<$crate::ChainRef> + Send,
+        ) -> $crate::Result<Vec<$crate::JobRecord>> {
+            let mut on = $self;
+            $crate::client::commands::chain_jobs(&mut on, &chain.into()).await
+        }
+
+        /// A job.
+        pub async fn job($($receiver)+, job: $crate::JobId) -> $crate::Result<Option<$crate::JobRecord>> {
+            let mut on = $self;
+            $crate::client::commands::job(&mut on, job).await
+        }
+
+        /// What a job takes, which must be of type `J`.
+        pub async fn input<J: $crate::Job>($($receiver)+, job: $crate::JobId) -> $crate::Result<Option<J>> {
+            let mut on = $self;
+            $crate::client::commands::input(&mut on, job).await
+        }
+
+        /// The chains that a job waits or waited for, in the order given; none for one that is gone.
+        pub async fn blockers(
+            $($receiver)+,
+            job: $crate::JobId,
+        ) -> $crate::Result<Vec<Option<$crate::ChainRecord>>> {
+            let mut on = $self;
+            $crate::client::commands::blockers(&mut on, job).await
+        }
+
+        /// The jobs that wait or waited for a chain, earliest created first.
+        pub async fn dependents(
+            $($receiver)+,
+            chain: impl Into<$crate::ChainId> + Send,
+        ) -> $crate::Result<Vec<$crate::JobRecord>> {
+            let mut on = $self;
+            $crate::client::commands::dependents(&mut on, chain.into()).await
+        }
+
+        /// The latest attempts of a job, oldest first.
+        pub async fn attempts(
+            $($receiver)+,
+            job: $crate::JobId,
+        ) -> $crate::Result<Vec<$crate::AttemptRecord>> {
+            use $crate::client::place::Executor;
+            let mut on = $self;
+            Ok(on.execute(&$crate::command::ListAttempts { job }).await?.attempts)
+        }
+
+        /// One page of the chains that a filter lets through.
+        pub async fn list_chains(
+            $($receiver)+,
+            list: $crate::command::ListChains,
+        ) -> $crate::Result<$crate::command::ListChainsReply> {
+            use $crate::client::place::Executor;
+            let mut on = $self;
+            on.execute(&list).await
+        }
+
+        /// One page of the jobs that a filter lets through.
+        pub async fn list_jobs(
+            $($receiver)+,
+            list: $crate::command::ListJobs,
+        ) -> $crate::Result<$crate::command::ListJobsReply> {
+            use $crate::client::place::Executor;
+            let mut on = $self;
+            on.execute(&list).await
+        }
+
+        /// Counts jobs by type and status.
+        pub async fn count(
+            $($receiver)+,
+            types: $crate::command::Types,
+        ) -> $crate::Result<$crate::command::CountReply> {
+            use $crate::client::place::Executor;
+            let mut on = $self;
+            on.execute(&$crate::command::Count { types }).await
+        }
+
+        /// Calls a chain off. A running job is left alone or asked to stop, as `mode` says.
+        pub async fn cancel(
+            $($receiver)+,
+            chain: impl Into<$crate::Target> + Send,
+            mode: $crate::CancelMode,
+        ) -> $crate::Result<$crate::Cancelled> {
+            let mut on = $self;
+            $crate::client::commands::cancel(&mut on, chain.into(), mode).await
+        }
+
+        /// Calls a chain off, unless a worker runs its job.
+        pub async fn cancel_unless_running(
+            $($receiver)+,
+            chain: impl Into<$crate::Target> + Send,
+        ) -> $crate::Result<$crate::Cancelled> {
+            $self.cancel(chain, $crate::CancelMode::UnlessRunning).await
+        }
+
+        /// Makes pending jobs due at once, all or none.
+        pub async fn trigger(
+            $($receiver)+,
+            jobs: Vec<$crate::Target>,
+        ) -> $crate::Result<$crate::command::TriggerReply> {
+            let mut on = $self;
+            $crate::client::commands::trigger(&mut on, jobs).await
+        }
+
+        /// Opens a chain again that failed or was cancelled.
+        pub async fn retry(
+            $($receiver)+,
+            chain: impl Into<$crate::ChainRef> + Send,
+        ) -> $crate::Result<$crate::command::Retried> {
+            let mut on = $self;
+            $crate::client::commands::retry(&mut on, &chain.into()).await
+        }
+
+        /// Removes chains with all their jobs, all or none; with `cascade` also the chains that they wait or
+        /// waited for.
+        pub async fn delete(
+            $($receiver)+,
+            chains: Vec<$crate::Target>,
+            cascade: bool,
+        ) -> $crate::Result<$crate::command::DeleteReply> {
+            let mut on = $self;
+            $crate::client::commands::delete(&mut on, chains, cascade).await
+        }
+
+        /// Lets closed chains stay for so long from now.
+        pub async fn set_retention(
+            $($receiver)+,
+            chains: Vec<$crate::Target>,
+            retention: std::time::Duration,
+        ) -> $crate::Result<Vec<$crate::command::RetentionSet>> {
+            use $crate::client::place::Executor;
+            let mut on = $self;
+            let request = $crate::command::SetRetention { chains, retention: retention.try_into()? };
+            Ok(on.execute_once(request).await?.chains)
+        }
+
+        /// Lets no worker take jobs of these types, or lets them again. Jobs that run go on. Tells for each
+        /// whether it was paused before.
+        pub async fn pause(
+            $($receiver)+,
+            types: Vec<$crate::TypeName>,
+            paused: bool,
+        ) -> $crate::Result<Vec<bool>> {
+            use $crate::client::place::Executor;
+            let mut on = $self;
+            Ok(on.execute_once($crate::command::Pause { types, paused }).await?.were_paused)
+        }
+    };
+}
+pub(super) use commands;
+
+pub(super) async fn start_many<J: Entry>(
+    on: &mut impl Executor,
+    chains: Vec<NewChain>,
+) -> Result<Vec<Chain<J>>> {
+    let count = chains.len();
+    let mut created = Vec::with_capacity(count);
+    for batch in batches(chains) {
+        created.extend(create(on, batch).await?);
+    }
+    let started = created.into_iter().enumerate().map(|(index, created)| {
+        handle(created).map_err(|error| {
+            let text = format!("start {} of {count} was refused: {error}", index + 1);
+            Error::new(error.kind(), text).with_source(error)
+        })
+    });
+    started.collect()
+}
+
+pub(super) async fn create(on: &mut impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
+    let asked = on.teller().ask(&mut chains);
+    let request = Create { chains };
+    let reply = match on.execute(&request).await {
+        Ok(reply) => reply.chains,
+        Err(error) => {
+            on.teller().rolled_back(&asked);
+            return Err(error);
+        }
+    };
+    let missing: Vec<_> = not_created(&request.chains, &reply).collect();
+    let asked = on.teller().keep(asked, &missing);
+    on.tell(|announcements| {
+        for (new, created) in request.chains.iter().zip(&reply) {
+            announcements.created(new, created);
+        }
+        announcements.traced(asked);
+    });
+    Ok(reply)
+}
+
+/// The chains that exist no more than before.
+pub(super) fn not_created(chains: &[NewChain], created: &[Created]) -> impl Iterator<Item = ChainId> {
+    let pairs = chains.iter().zip(created);
+    pairs.filter(|(_, created)| !matches!(created, Created::New { .. })).map(|(new, _)| new.id)
+}
+
+pub(super) async fn chain(on: &mut impl Executor, chain: &ChainRef) -> Result<Option<ChainRecord>> {
+    let mut reply = on.execute(&GetChains { chains: vec![chain.target.clone()] }).await?;
+    let found = reply.chains.pop().flatten();
+    if let Some(record) = &found {
+        chain.check(record.id, &record.chain_type)?;
+    }
+    Ok(found)
+}
+
+/// A chain that must be there.
+pub(super) async fn stored(on: &mut impl Executor, named: &ChainRef) -> Result<ChainRecord> {
+    chain(on, named).await?.ok_or_else(|| {
+        let what = match &named.target {
+            Target::Chain(chain) => format!("chain {chain}"),
+            Target::Job(job) => format!("job {job}"),
+            Target::Key(job_type, key) => format!("a chain of type `{job_type}` with the key `{key}`"),
+        };
+        Error::new(ErrorKind::NotFound, format!("{what} is not stored, or no longer"))
+    })
+}
+
+pub(super) async fn output<J: Entry>(on: &mut impl Executor, chain: Chain<J>) -> Result<Option<J::Output>> {
+    let record = stored(on, &chain.into()).await?;
+    match (record.closed, &record.latest.output) {
+        (None, _) => Ok(None),
+        (Some(_), Some(output)) => decode_output::<J>(record.latest.job_type.as_str(), output).map(Some),
+        (Some(closed), None) => Err(Error::chain_failed(record.id, closed.closed_as, record.latest.error)),
+    }
+}
+
+pub(super) async fn chain_jobs(on: &mut impl Executor, chain: &ChainRef) -> Result<Vec<JobRecord>> {
+    let Some(record) = self::chain(on, chain).await? else { return Ok(Vec::new()) };
+    let mut list = ListJobs { page: oldest_first(), ..ListJobs::default() };
+    list.filter.chain = Some(record.id);
+    let mut jobs = Vec::new();
+    loop {
+        let reply = on.execute(&list).await?;
+        jobs.extend(reply.jobs);
+        let Some(next) = reply.next else { return Ok(jobs) };
+        list.page.after = Some(next);
+    }
+}
+
+pub(super) async fn job(on: &mut impl Executor, job: JobId) -> Result<Option<JobRecord>> {
+    let mut reply = on.execute(&GetJobs { jobs: vec![job] }).await?;
+    Ok(reply.jobs.pop().flatten())
+}
+
+pub(super) async fn input<J: Job>(on: &mut impl Executor, id: JobId) -> Result<Option<J>> {
+    let Some(record) = job(on, id).await? else { return Ok(None) };
+    narrow::<J>(&record).map(Some)
+}
+
+/// What a job takes, if it is of type `J`.
+pub(super) fn narrow<J: Job>(job: &JobRecord) -> Result<J> {
+    if !is_of::<J>(&job.job_type) {
+        let (id, stored): (JobId, &TypeName) = (job.id, &job.job_type);
+        let text = format!("job {id} is of type `{stored}`, and `{}` was expected", J::NAME);
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    job.input.decode()
+}
+
+pub(super) async fn blockers(on: &mut impl Executor, id: JobId) -> Result<Vec<Option<ChainRecord>>> {
+    let Some(record) = job(on, id).await? else { return Ok(Vec::new()) };
+    let chains = record.blockers.iter().map(|blocker| blocker.chain.into()).collect();
+    Ok(on.execute(&GetChains { chains }).await?.chains)
+}
+
+pub(super) async fn dependents(on: &mut impl Executor, chain: ChainId) -> Result<Vec<JobRecord>> {
+    let mut list = ListDependents { chain, page: oldest_first() };
+    let mut jobs = Vec::new();
+    loop {
+        let reply = on.execute(&list).await?;
+        jobs.extend(reply.jobs);
+        let Some(next) = reply.next else { return Ok(jobs) };
+        list.page.after = Some(next);
+    }
+}
+
+fn oldest_first() -> Page {
+    let max = u32::try_from(PAGE_MAX).expect("the limit of a page is small");
+    Page { order: Order::Oldest, after: None, max }
+}
+
+pub(super) async fn cancel(on: &mut impl Executor, chain: Target, mode: CancelMode) -> Result<Cancelled> {
+    let by_key = matches!(chain, Target::Key(..));
+    let request = Cancel { chains: vec![chain], mode };
+    // By the time of a repetition the key may point at another chain.
+    let reply = if by_key { on.execute_once(request).await? } else { on.execute(&request).await? };
+    let cancelled = reply.chains.first().copied().unwrap_or(Cancelled::NotFound);
+    on.tell(|announcements| {
+        announcements.cancelled(cancelled, &reply.ripple);
+        announcements.ripple(&reply.ripple);
+    });
+    Ok(cancelled)
+}
+
+pub(super) async fn trigger(on: &mut impl Executor, jobs: Vec<Target>) -> Result<TriggerReply> {
+    // Repeated it might be refused, because a worker has taken the job since.
+    let reply = on.execute_once(Trigger { jobs }).await?;
+    on.tell(|announcements| announcements.triggered(&reply));
+    Ok(reply)
+}
+
+pub(super) async fn retry(on: &mut impl Executor, named: &ChainRef) -> Result<Retried> {
+    let Some(record) = chain(on, named).await? else { return Ok(Retried::NotFound) };
+    let target = RetryTarget { job: record.latest.id, version: record.latest.version };
+    let mut reply = on.execute(&Retry { chains: vec![target] }).await?;
+    let retried = reply.chains.pop().unwrap_or(Retried::NotFound);
+    on.tell(|announcements| announcements.retried(&retried));
+    Ok(retried)
+}
+
+pub(super) async fn delete(
+    on: &mut impl Executor,
+    chains: Vec<Target>,
+    cascade: bool,
+) -> Result<DeleteReply> {
+    // Repeated it would tell nothing of what the first call removed.
+    let reply = on.execute_once(Delete { chains, cascade }).await?;
+    on.tell(|announcements| announcements.deleted(&reply));
+    Ok(reply)
+}

@@ -1,0 +1,316 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::commands::{narrow, not_created, stored};
+use super::place::{Executor, Place};
+use super::{Destination, Plan};
+use crate::chain::{ChainRef, is_of};
+use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, NextJob, OutsideApplied, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ChainId, RequestId};
+use crate::job::{Entry, Job, Ready, Then};
+use crate::observer::About;
+use crate::payload::Payload;
+use crate::record::{JobRecord, Status};
+use crate::store::BoxFuture;
+use crate::time::Millis;
+use crate::worker::{BoxError, Continuation, error_text};
+
+/// A chain's current job, looked at from outside; see [`Client::step`](crate::Client::step). Narrowed to the
+/// job's type, it can be completed or continued without a worker, whether it is pending, blocked or running; a
+/// worker that runs it is told to stop.
+///
+/// ```
+/// # use windlass_core::{Client, Entry, Job, MemoryStore, Result, Status, Then};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Approve { order: u32 }
+/// # impl Job for Approve { const NAME: &'static str = "approve"; type Output = String; type Next = (Ship,); type Blockers = (); }
+/// # impl Entry for Approve {}
+/// # impl Then<Ship> for Approve {}
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: u32 }
+/// # impl Job for Ship { const NAME: &'static str = "ship"; type Output = String; type Next = (); type Blockers = (); }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// let client = Client::new(MemoryStore::new());
+/// let chain = client.start(Approve { order: 7 }).await?;
+///
+/// // The webhook: the order is approved, and a worker is to ship it.
+/// let approval = client.step(chain).await?.of::<Approve>()?;
+/// let order = approval.input().order;
+/// approval.then(Ship { order }).await?;
+///
+/// // Shipped by hand after all.
+/// let shipping = client.step(chain).await?.of::<Ship>()?;
+/// assert_eq!(shipping.done("by hand".into()).await?, Status::Completed);
+/// assert_eq!(client.wait(chain).await?, "by hand");
+/// # Ok(()) }
+/// ```
+#[must_use = "looking changes nothing: narrow it with `of`, then complete it"]
+pub struct Outside<'c> {
+    to: Destination<'c>,
+    job: JobRecord,
+}
+
+/// A chain's current job of type `J`, looked at from outside: complete, continue or fail it.
+#[must_use = "looking changes nothing: complete it with `done`, `then` or `fail`"]
+pub struct OutsideStep<'c, J> {
+    look: Outside<'c>,
+    input: J,
+}
+
+/// What is to become of a job, from outside. Await it to have it done: all its steps at once, or none; it gives
+/// where the chain stands then.
+///
+/// `J` is the job type that the chain goes on with, which can be completed in the same command or left to
+/// workers; [`NoMore`] if it does not go on.
+#[must_use = "a completion does nothing until it is awaited"]
+pub struct Completion<'c, J = NoMore> {
+    look: Outside<'c>,
+    /// The first thing that was wrong is told when it is awaited.
+    steps: Result<Vec<Step>>,
+    latest: PhantomData<fn() -> J>,
+}
+
+/// Says that a chain does not go on.
+#[derive(Clone, Copy, Debug)]
+pub struct NoMore;
+
+impl<'c> Outside<'c> {
+    pub(super) async fn look(mut on: impl Executor + Place + 'c, chain: ChainRef) -> Result<Self> {
+        let job = stored(&mut on, &chain).await?.latest;
+        Ok(Self { to: Destination(Box::new(on)), job })
+    }
+
+    /// The job as it stood when it was looked at.
+    #[must_use]
+    pub const fn job(&self) -> &JobRecord {
+        &self.job
+    }
+
+    /// Whether it is of this type.
+    #[must_use]
+    pub fn is<J: Job>(&self) -> bool {
+        is_of::<J>(&self.job.job_type)
+    }
+
+    /// Narrows it to this type, or says what it is instead.
+    pub fn of<J: Job>(self) -> Result<OutsideStep<'c, J>> {
+        let input = narrow(&self.job)?;
+        Ok(OutsideStep { look: self, input })
+    }
+
+    /// What is to become of it in the words of the store contract, for tools that do not know job types.
+    pub fn steps(self, steps: Vec<Step>) -> Completion<'c> {
+        Completion { look: self, steps: Ok(steps), latest: PhantomData }
+    }
+}
+
+impl<'c, J: Job> OutsideStep<'c, J> {
+    /// The job as it stood when it was looked at.
+    #[must_use]
+    pub const fn job(&self) -> &JobRecord {
+        &self.look.job
+    }
+
+    /// What the job takes.
+    #[must_use]
+    pub const fn input(&self) -> &J {
+        &self.input
+    }
+
+    /// The chain is done, and this is what it gives.
+    pub fn done(self, output: J::Output) -> Completion<'c> {
+        self.begin().done(output)
+    }
+
+    /// The job failed for good, and its chain with it.
+    pub fn fail(self, error: impl Into<BoxError>) -> Completion<'c> {
+        self.begin().fail(error)
+    }
+
+    /// The chain goes on with this job: a declared continuation, or one with options made by
+    /// [`next()`](crate::next()).
+    pub fn then<N: Job>(self, continuation: impl Into<Continuation<N, Ready>>) -> Completion<'c, N>
+    where
+        J: Then<N>,
+    {
+        self.begin().then(continuation)
+    }
+
+    fn begin(self) -> Completion<'c, J> {
+        Completion { look: self.look, steps: Ok(Vec::new()), latest: PhantomData }
+    }
+}
+
+impl<'c, J: Job> Completion<'c, J> {
+    /// The job that the chain went on with is done too, and this is what the chain gives.
+    #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
+    pub fn done(self, output: J::Output) -> Completion<'c> {
+        self.add(Payload::encode(&output).map(|output| Step::Complete {
+            output,
+            retention: None,
+            create: Vec::new(),
+        }))
+    }
+
+    /// The job that the chain went on with failed for good.
+    pub fn fail(self, error: impl Into<BoxError>) -> Completion<'c> {
+        self.add(Ok(Step::Fail { error: error_text(&error.into()), retention: None }))
+    }
+
+    /// The chain goes on from there.
+    pub fn then<N: Job>(self, continuation: impl Into<Continuation<N, Ready>>) -> Completion<'c, N>
+    where
+        J: Then<N>,
+    {
+        self.add(continuation.into().build().map(|next: NextJob| Step::Continue { next, create: Vec::new() }))
+    }
+
+    fn add<N>(self, step: Result<Step>) -> Completion<'c, N> {
+        let Self { look, steps, .. } = self;
+        let steps = steps.and_then(|mut steps| {
+            steps.push(step?);
+            Ok(steps)
+        });
+        Completion { look, steps, latest: PhantomData }
+    }
+}
+
+impl<J> Completion<'_, J> {
+    /// Starts a chain in the same write as the latest step.
+    pub fn start<N: Entry>(self, plan: impl Into<Plan<N>>) -> Self {
+        let new = plan.into().build();
+        self.with(|step| match step {
+            Step::Complete { create, .. } | Step::Continue { create, .. } => {
+                create.push(new?);
+                Ok(())
+            }
+            Step::Fail { .. } => Err(Error::new(
+                ErrorKind::Invalid,
+                "a failure starts no chain: start it apart, or complete the job",
+            )),
+        })
+    }
+
+    /// How long the chain that this ends stays, if other than it was started with.
+    pub fn retention(self, keep: Duration) -> Self {
+        self.with(|step| match step {
+            Step::Complete { retention, .. } | Step::Fail { retention, .. } => {
+                *retention = Some(Millis::try_from(keep)?);
+                Ok(())
+            }
+            Step::Continue { .. } => {
+                Err(Error::new(ErrorKind::Invalid, "a chain that goes on keeps its retention: end it first"))
+            }
+        })
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Step) -> Result<()>) -> Self {
+        if let Ok(steps) = &mut self.steps
+            && let Some(step) = steps.last_mut()
+            && let Err(error) = change(step)
+        {
+            self.steps = Err(error);
+        }
+        self
+    }
+}
+
+impl<'c, J: 'c> IntoFuture for Completion<'c, J> {
+    type Output = Result<Status>;
+    type IntoFuture = BoxFuture<'c, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { look: Outside { to: Destination(mut place), job }, steps, .. } = self;
+        Box::pin(async move { place.complete(job, steps?).await })
+    }
+}
+
+/// Carries the steps out with one command. If its reply is lost, the request's id tells that it was done.
+pub(super) async fn complete(on: &mut impl Executor, job: JobRecord, mut steps: Vec<Step>) -> Result<Status> {
+    let about = about(&job);
+    let asked = on.teller().ask_steps(&mut steps, &about);
+    let request = CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps };
+    let reply = on.execute(&request).await;
+    match reply {
+        Ok(CompleteFromOutsideReply::Applied(applied)) => {
+            let missing = not_written(&request.steps, &applied, job.chain);
+            let asked = on.teller().keep(asked, &missing);
+            on.tell(|announcements| {
+                announcements.outside(about, &request.steps, &applied);
+                announcements.traced(asked);
+            });
+            Ok(applied.latest.status)
+        }
+        Ok(CompleteFromOutsideReply::AlreadyApplied) => Ok(stored(on, &job.chain.into()).await?.status()),
+        refused => {
+            on.teller().rolled_back(&asked);
+            Err(why(&job, refused))
+        }
+    }
+}
+
+/// The chains that were not written although the steps were.
+fn not_written(steps: &[Step], applied: &OutsideApplied, chain: ChainId) -> Vec<ChainId> {
+    let carried: Vec<_> = steps.iter().flat_map(Step::carried).cloned().collect();
+    if applied.latest.status == Status::Cancelled {
+        return carried.iter().map(|new| new.id).chain([chain]).collect();
+    }
+    not_created(&carried, &applied.created).collect()
+}
+
+fn why(job: &JobRecord, reply: Result<CompleteFromOutsideReply>) -> Error {
+    let JobRecord { id, chain, .. } = job;
+    match reply {
+        Err(error) => error,
+        Ok(CompleteFromOutsideReply::NotFound) => {
+            Error::new(ErrorKind::NotFound, format!("job {id} is not stored, or no longer"))
+        }
+        Ok(CompleteFromOutsideReply::Busy) => Error::new(
+            ErrorKind::Busy,
+            format!("somebody's open transaction has job {id}: try again when it has ended"),
+        ),
+        Ok(CompleteFromOutsideReply::Refused(refusal)) => refusal.into(),
+        Ok(CompleteFromOutsideReply::Changed { status, .. }) => {
+            let now = match status {
+                Status::Completed => "it has completed",
+                Status::Failed => "it failed",
+                Status::Cancelled => "it was cancelled",
+                Status::Blocked | Status::Pending | Status::Running => "it is still open, but not as it was",
+            };
+            let text = format!("job {id} of chain {chain} was not touched, since {now}: look again");
+            Error::new(ErrorKind::Changed, text)
+        }
+        Ok(CompleteFromOutsideReply::Applied(_) | CompleteFromOutsideReply::AlreadyApplied) => {
+            Error::new(ErrorKind::Corrupt, format!("the store gave no answer for job {id}"))
+        }
+    }
+}
+
+fn about(job: &JobRecord) -> About {
+    About {
+        job: job.id,
+        job_type: job.job_type.clone(),
+        chain: job.chain,
+        chain_type: job.chain_type.clone(),
+        attempt: None,
+        worker: None,
+    }
+}
+
+impl fmt::Debug for Outside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outside").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+impl<J> fmt::Debug for OutsideStep<'_, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutsideStep").field("job", &self.look.job).finish_non_exhaustive()
+    }
+}
+
+impl<J> fmt::Debug for Completion<'_, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion").field("steps", &self.steps).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! Where commands are carried out: at the store, at once; or in a transaction, told when it commits.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::{Announcements, Client, InTx, Teller, commands, outside};
+use crate::command::*;
+use crate::error::{Error, ErrorKind, Result};
+use crate::for_each_command;
+use crate::record::{JobRecord, Status};
+use crate::store::{BoxFuture, Store, Transactional};
+
+/// How often a command is repeated whose reply was lost.
+const REPEATS: u32 = 3;
+
+/// A place that a start or a completion from outside can go to without its type being known.
+pub(super) trait Place: Send {
+    /// Creates a chain.
+    fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>>;
+
+    /// Ends a job that was looked at, and says where its chain stands then.
+    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>>;
+}
+
+/// A place that carries any command out.
+pub(super) trait Executor: Send {
+    /// Carries a command out. Where it can be repeated it is, if its reply was lost.
+    fn execute<R: Sendable>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send;
+
+    /// The same, never repeated: for what a repetition may find changed by the first call.
+    fn execute_once<R: Sendable>(&mut self, request: R) -> impl Future<Output = Result<R::Reply>> + Send;
+
+    /// Notes what is to be told when it is committed.
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements));
+
+    /// Who is told.
+    fn teller(&self) -> &Teller;
+}
+
+impl<S: Store + ?Sized> Executor for &Client<S> {
+    fn execute<R: Sendable>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
+        send(&*self.shared.store, request)
+    }
+
+    fn execute_once<R: Sendable>(&mut self, request: R) -> impl Future<Output = Result<R::Reply>> + Send {
+        request.send(&*self.shared.store)
+    }
+
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+        let mut announcements = Announcements::default();
+        note(&mut announcements);
+        announcements.send(&self.shared.teller);
+    }
+
+    fn teller(&self) -> &Teller {
+        &self.shared.teller
+    }
+}
+
+impl<S: Transactional> Executor for &mut InTx<'_, S> {
+    fn execute<R: Sendable>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
+        self.run(request.clone())
+    }
+
+    fn execute_once<R: Sendable>(&mut self, request: R) -> impl Future<Output = Result<R::Reply>> + Send {
+        self.run(request)
+    }
+
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+        note(self.announcements_mut());
+    }
+
+    fn teller(&self) -> &Teller {
+        InTx::teller(self)
+    }
+}
+
+/// Starts share writes with those of others; see [`Client::start`].
+impl<S: Store + ?Sized> Place for &Client<S> {
+    fn create_one(&mut self, mut new: NewChain) -> BoxFuture<'_, Result<Created>> {
+        Box::pin(async move {
+            // Asked here and not where the batch is written: the caller's trace is the caller's.
+            let asked = self.shared.teller.ask(std::slice::from_mut(&mut new));
+            let created = self.shared.creates.add(new).await;
+            if !matches!(created, Ok(Created::New { .. })) {
+                self.shared.teller.rolled_back(&asked);
+            }
+            created
+        })
+    }
+
+    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+        Box::pin(outside::complete(self, job, steps))
+    }
+}
+
+impl<S: Transactional> Place for &mut InTx<'_, S> {
+    fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>> {
+        Box::pin(async move { commands::create(self, vec![new]).await?.pop().ok_or_else(no_answer) })
+    }
+
+    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+        Box::pin(outside::complete(self, job, steps))
+    }
+}
+
+/// Sends a command, and again if its reply was lost.
+pub(super) async fn send<S: Store + ?Sized, R: Sendable>(store: &S, request: &R) -> Result<R::Reply> {
+    for tries in 1..=REPEATS {
+        match request.clone().send(store).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                tokio::time::sleep(Duration::from_millis(50) * tries).await;
+            }
+            answer => return answer,
+        }
+    }
+    request.clone().send(store).await
+}
+
+/// A command that finds its method of the store.
+pub(super) trait Sendable: Request<Reply: Send> + Clone + Send + Sync + 'static {
+    fn send<S: Store + ?Sized>(self, store: &S) -> BoxFuture<'_, Result<Self::Reply>>;
+}
+
+macro_rules! sendable {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        $(impl Sendable for $request {
+            fn send<S: Store + ?Sized>(self, store: &S) -> BoxFuture<'_, Result<$reply>> {
+                store.$method(self)
+            }
+        })*
+    };
+}
+for_each_command!(sendable);
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Corrupt, "the store gave no answer for a chain")
+}
