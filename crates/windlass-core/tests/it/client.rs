@@ -1,14 +1,24 @@
 //! The client on the memory store.
 
+mod carried;
+mod erased;
+mod hooks;
+mod inside;
+mod look;
+mod outside;
+mod plan;
+mod trace;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{Acquire, Acquired, CancelMode, Outcome, Quota, Settle, Settlement};
+use tokio_util::sync::CancellationToken;
+use windlass_core::command::{Acquire, Acquired, Outcome, Quota, Settle, Settlement};
 use windlass_core::{
     Client, Entry, ErrorKind, ErrorText, Event, Hint, InProcessNotifier, Job, KeyHold, ManualClock,
-    MemoryStore, Millis, Notifier, Observer, Payload, RequestId, Signal, Status, Store, Topic, Transactional,
-    TypeName, WorkerId,
+    MemoryStore, Millis, Notifier, Observer, Payload, RequestId, Signal, Status, Store, Then, Topic,
+    Transactional, TypeName, WorkerId,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -37,12 +47,48 @@ impl Job for Report {
 
 impl Entry for Report {}
 
+#[derive(Debug, Serialize, Deserialize)]
+struct Approve {
+    order: u32,
+}
+
+impl Job for Approve {
+    const NAME: &'static str = "approve";
+    const ALIASES: &'static [&'static str] = &["sign-off"];
+    type Output = String;
+    type Next = (Ship,);
+    type Blockers = ();
+}
+
+impl Entry for Approve {}
+impl Then<Ship> for Approve {}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Ship {
+    order: u32,
+}
+
+impl Job for Ship {
+    const NAME: &'static str = "ship";
+    type Output = String;
+    type Next = ();
+    type Blockers = ();
+}
+
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Event>>>);
 
 impl Observer for Seen {
     fn observe(&self, event: &Event) {
         self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Seen {
+    /// The names of what was seen since the last call.
+    fn take(&self) -> Vec<String> {
+        let seen = std::mem::take(&mut *self.0.lock().unwrap());
+        seen.iter().map(|event| format!("{event:?}").split('(').next().unwrap().to_owned()).collect()
     }
 }
 
@@ -116,6 +162,21 @@ async fn a_wait_needs_no_notification_and_ends_in_time() {
     let error = client.wait(open).timeout(Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert_eq!(client.chain(open).await.unwrap().unwrap().status(), Status::Pending);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_called_off_ends_at_once() {
+    let client = client();
+    let chain = client.start(mail()).await.unwrap();
+    let token = CancellationToken::new();
+    let began = tokio::time::Instant::now();
+    let wait = client.wait(chain).cancelled_by(token.clone());
+    let (error, ()) = tokio::join!(wait.into_future(), async { token.cancel() });
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert!(began.elapsed() < Duration::from_secs(1));
+    // What has ended is given all the same.
+    work(&client, "mail", complete(7)).await;
+    assert_eq!(client.wait(chain).cancelled_by(token).await.unwrap(), 7);
 }
 
 #[tokio::test]
@@ -216,7 +277,7 @@ async fn a_chain_of_another_type_is_not_decoded() {
 async fn a_client_of_any_store_cancels_and_retries() {
     let client: Client<dyn Store> = Client::new(Arc::new(MemoryStore::new()) as Arc<dyn Store>);
     let chain = client.start(mail()).await.unwrap();
-    client.cancel(chain, CancelMode::UnlessRunning).await.unwrap();
+    client.cancel_unless_running(chain).await.unwrap();
     let error = client.wait(chain).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChainCancelled);
     client.retry(chain).await.unwrap();

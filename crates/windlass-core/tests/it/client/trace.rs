@@ -1,0 +1,144 @@
+//! Trace contexts: asked for before a write, stored with it, and told of when it is rolled back.
+
+use std::sync::{Arc, Mutex};
+
+use windlass_core::{About, Client, Event, MemoryStore, Observer, TraceContext, Traced, next, plan};
+
+use super::{Approve, Report, Seen, Ship, mail};
+
+/// Gives each thing a context with its name and number.
+#[derive(Clone, Debug, Default)]
+struct Tracer {
+    asked: Arc<Mutex<Vec<String>>>,
+    rolled_back: Arc<Mutex<Vec<String>>>,
+    silent: bool,
+}
+
+impl Observer for Tracer {
+    fn observe(&self, _: &Event) {}
+
+    fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
+        let mut asked = self.asked.lock().unwrap();
+        asked.push(name(traced, about));
+        (!self.silent).then(|| TraceContext::new(format!("{}-{}", name(traced, about), asked.len())).unwrap())
+    }
+
+    fn rolled_back(&self, traced: Traced, about: &About) {
+        self.rolled_back.lock().unwrap().push(name(traced, about));
+    }
+}
+
+impl Tracer {
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    fn rolled_back(&self) -> Vec<String> {
+        std::mem::take(&mut self.rolled_back.lock().unwrap())
+    }
+}
+
+fn name(traced: Traced, about: &About) -> String {
+    let what = match traced {
+        Traced::Chain => "chain",
+        Traced::Job => "job",
+        Traced::Wait(_) => "wait",
+    };
+    format!("{what}:{}", about.job_type)
+}
+
+fn traced() -> (Client<MemoryStore>, Tracer) {
+    let tracer = Tracer::default();
+    (Client::builder(MemoryStore::new()).observer(tracer.clone()).build(), tracer)
+}
+
+#[tokio::test]
+async fn chains_jobs_and_waits_are_stored_with_their_contexts() {
+    let (client, _) = traced();
+    let first = client.start(mail()).await.unwrap();
+    let second = client.start_many([mail()]).await.unwrap()[0];
+    let report = client.start(Report).blocked_by((first, second)).await.unwrap();
+    let trace = |trace: Option<TraceContext>| trace.unwrap().as_str().to_owned();
+    let stored = client.chain(first).await.unwrap().unwrap();
+    assert_eq!(trace(stored.trace), "chain:mail-1");
+    assert_eq!(trace(stored.latest.trace), "job:mail-2");
+    assert_eq!(trace(client.chain(second).await.unwrap().unwrap().trace), "chain:mail-3");
+    let stored = client.chain(report).await.unwrap().unwrap();
+    assert_eq!(trace(stored.latest.blockers[0].trace.clone()), "wait:report-7");
+    assert_eq!(trace(stored.latest.blockers[1].trace.clone()), "wait:report-8");
+}
+
+#[tokio::test]
+async fn a_context_that_is_given_is_kept() {
+    let (client, tracer) = traced();
+    let mut new = plan(mail()).build().unwrap();
+    new.trace = Some(TraceContext::new("mine").unwrap());
+    let created = client.create(vec![new]).await.unwrap();
+    assert_eq!(tracer.asked(), ["job:mail"]);
+    let stored = client.chain(created[0].chain().unwrap()).await.unwrap().unwrap();
+    assert_eq!(stored.trace.unwrap().as_str(), "mine");
+}
+
+#[tokio::test]
+async fn what_is_not_written_is_told() {
+    let (client, tracer) = traced();
+    client.start(mail()).key("held").await.unwrap();
+    assert!(tracer.rolled_back().is_empty());
+    client.start(mail()).key("held").await.unwrap();
+    assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail"], "it exists already");
+    client
+        .create(vec![plan(mail()).key("held").build().unwrap(), plan(mail()).build().unwrap()])
+        .await
+        .unwrap();
+    assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail"], "one of two");
+    client.start(mail()).max_attempts(0).await.unwrap_err();
+    assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail"], "it is refused");
+}
+
+#[tokio::test]
+async fn what_is_rolled_back_is_told() {
+    let (client, tracer) = traced();
+    let mut tx = client.begin().await.unwrap();
+    tx.start(Approve { order: 1 }).await.unwrap();
+    tx.savepoint().await.unwrap();
+    tx.start(mail()).await.unwrap();
+    tx.rollback_to().await.unwrap();
+    assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail"]);
+    drop(tx);
+    assert_eq!(tracer.rolled_back(), ["chain:approve", "job:approve"]);
+    let mut tx = client.begin().await.unwrap();
+    tx.start(mail()).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(tracer.rolled_back().is_empty());
+}
+
+#[tokio::test]
+async fn a_completion_from_outside_is_traced() {
+    let (client, tracer) = traced();
+    let chain = client.start(Approve { order: 1 }).await.unwrap();
+    tracer.asked();
+    let mut tx = client.begin().await.unwrap();
+    let step = tx.step(chain).await.unwrap().of::<Approve>().unwrap();
+    step.then(next(Ship { order: 1 })).start(mail()).await.unwrap();
+    assert_eq!(tracer.asked(), ["chain:mail", "job:mail", "job:ship"]);
+    tx.rollback().await.unwrap();
+    assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail", "job:ship"]);
+    let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();
+    step.then(Ship { order: 1 }).await.unwrap();
+    assert!(client.chain(chain).await.unwrap().unwrap().latest.trace.is_some());
+    assert!(tracer.rolled_back().is_empty());
+}
+
+#[tokio::test]
+async fn every_observer_is_asked_and_told() {
+    let (silent, loud, seen) =
+        (Tracer { silent: true, ..Tracer::default() }, Tracer::default(), Seen::default());
+    let builder = Client::builder(MemoryStore::new()).observer(silent.clone()).observer(loud.clone());
+    let client = builder.observer(Tracer::default()).observer(seen.clone()).build();
+    loud.asked.lock().unwrap().push("so that its numbers differ".to_owned());
+    let chain = client.start(mail()).await.unwrap();
+    assert_eq!(silent.asked(), ["chain:mail", "job:mail"]);
+    let stored = client.chain(chain).await.unwrap().unwrap().trace.unwrap();
+    assert_eq!(stored.as_str(), "chain:mail-2", "the first answer is stored");
+    assert_eq!(seen.take(), ["ChainCreated", "JobCreated"]);
+}
