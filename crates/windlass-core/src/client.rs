@@ -31,7 +31,7 @@ use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{Log, Observer};
 use crate::store::{BoxFuture, Store, Transactional};
 use commands::commands;
-use place::{Executor, send};
+use place::send;
 
 /// Starts chains, waits for them, looks at them and changes them. Cheap to clone; clones share everything.
 ///
@@ -98,8 +98,7 @@ impl<S: Store + ?Sized> Client<S> {
 
     /// The workers that were heard of within their time.
     pub async fn workers(&self) -> Result<Vec<WorkerInfo>> {
-        let mut on = self;
-        Ok(on.execute(&ListWorkers).await?.workers)
+        Ok(commands::run(self, ListWorkers).await?.workers)
     }
 
     commands!([&self] self);

@@ -1,19 +1,23 @@
 //! The commands that a client has at once and a transaction has inside it: each is written once, over an
 //! [`Executor`].
 
-use super::place::Executor;
-use super::plan::{batches, handle};
+use std::time::Duration;
+
+use super::place::{Executor, Sendable};
+use super::plan::{Plan, batches, handle};
 use crate::chain::{Chain, ChainRef, is_of};
 use crate::command::{
-    Cancel, CancelMode, Cancelled, Create, Created, Delete, DeleteReply, GetChains, GetJobs, ListDependents,
-    ListJobs, NewChain, Order, Page, Retried, Retry, RetryTarget, Target, Trigger, TriggerReply,
+    Cancel, CancelMode, Cancelled, Create, Created, Delete, DeleteReply, GetChains, GetJobs, ListAttempts,
+    ListDependents, ListJobs, NewChain, Order, Page, Pause, RetentionSet, Retried, Retry, RetryTarget,
+    SetRetention, Target, Trigger, TriggerReply,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
 use crate::job::{Entry, Job, decode_output};
 use crate::limit::PAGE_MAX;
 use crate::name::TypeName;
-use crate::record::{ChainRecord, JobRecord};
+use crate::record::{AttemptRecord, ChainRecord, JobRecord};
+use crate::time::Millis;
 
 /// The methods of a client and of a transaction, which differ in their receiver only.
 macro_rules! commands {
@@ -27,9 +31,7 @@ macro_rules! commands {
             $($receiver)+,
             plans: impl IntoIterator<Item: Into<$crate::Plan<J>>> + Send,
         ) -> $crate::Result<Vec<$crate::Chain<J>>> {
-            let chains = plans.into_iter().map(|plan| plan.into().build()).collect::<$crate::Result<_>>()?;
-            let mut on = $self;
-            $crate::client::commands::start_many(&mut on, chains).await
+            commands::start_many($self, plans.into_iter().map(Into::into)).await
         }
 
         /// Creates chains of any types with one command; [`Plan::build`](crate::Plan::build) makes one. What
@@ -38,8 +40,7 @@ macro_rules! commands {
             $($receiver)+,
             chains: Vec<$crate::command::NewChain>,
         ) -> $crate::Result<Vec<$crate::command::Created>> {
-            let mut on = $self;
-            $crate::client::commands::create(&mut on, chains).await
+            commands::create($self, chains).await
         }
 
         /// Looks at a chain's current job, to complete or continue it without a worker: an approval, a webhook.
@@ -51,7 +52,7 @@ macro_rules! commands {
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
         ) -> $crate::Result<$crate::Outside<'_>> {
-            $crate::client::outside::Outside::look($self, chain.into()).await
+            $crate::Outside::look($self, chain.into()).await
         }
 
         /// A chain, by handle, id, one of its jobs, or the key that points at it. One of another type than its
@@ -60,8 +61,7 @@ macro_rules! commands {
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
         ) -> $crate::Result<Option<$crate::ChainRecord>> {
-            let mut on = $self;
-            $crate::client::commands::chain(&mut on, &chain.into()).await
+            commands::chain($self, &chain.into()).await
         }
 
         /// What a chain gave, if it has completed. An error if it failed, was cancelled or is not stored.
@@ -69,8 +69,7 @@ macro_rules! commands {
             $($receiver)+,
             chain: $crate::Chain<J>,
         ) -> $crate::Result<Option<J::Output>> {
-            let mut on = $self;
-            $crate::client::commands::output(&mut on, chain).await
+            commands::output($self, chain).await
         }
 
         /// The jobs of a chain, in order.
@@ -78,20 +77,17 @@ macro_rules! commands {
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
         ) -> $crate::Result<Vec<$crate::JobRecord>> {
-            let mut on = $self;
-            $crate::client::commands::chain_jobs(&mut on, &chain.into()).await
+            commands::chain_jobs($self, &chain.into()).await
         }
 
         /// A job.
         pub async fn job($($receiver)+, job: $crate::JobId) -> $crate::Result<Option<$crate::JobRecord>> {
-            let mut on = $self;
-            $crate::client::commands::job(&mut on, job).await
+            commands::job($self, job).await
         }
 
         /// What a job takes, which must be of type `J`.
         pub async fn input<J: $crate::Job>($($receiver)+, job: $crate::JobId) -> $crate::Result<Option<J>> {
-            let mut on = $self;
-            $crate::client::commands::input(&mut on, job).await
+            commands::input($self, job).await
         }
 
         /// The chains that a job waits or waited for, in the order given; none for one that is gone.
@@ -99,8 +95,7 @@ macro_rules! commands {
             $($receiver)+,
             job: $crate::JobId,
         ) -> $crate::Result<Vec<Option<$crate::ChainRecord>>> {
-            let mut on = $self;
-            $crate::client::commands::blockers(&mut on, job).await
+            commands::blockers($self, job).await
         }
 
         /// The jobs that wait or waited for a chain, earliest created first.
@@ -108,8 +103,7 @@ macro_rules! commands {
             $($receiver)+,
             chain: impl Into<$crate::ChainId> + Send,
         ) -> $crate::Result<Vec<$crate::JobRecord>> {
-            let mut on = $self;
-            $crate::client::commands::dependents(&mut on, chain.into()).await
+            commands::dependents($self, chain.into()).await
         }
 
         /// The latest attempts of a job, oldest first.
@@ -117,9 +111,7 @@ macro_rules! commands {
             $($receiver)+,
             job: $crate::JobId,
         ) -> $crate::Result<Vec<$crate::AttemptRecord>> {
-            use $crate::client::place::Executor;
-            let mut on = $self;
-            Ok(on.execute(&$crate::command::ListAttempts { job }).await?.attempts)
+            commands::attempts($self, job).await
         }
 
         /// One page of the chains that a filter lets through.
@@ -127,9 +119,7 @@ macro_rules! commands {
             $($receiver)+,
             list: $crate::command::ListChains,
         ) -> $crate::Result<$crate::command::ListChainsReply> {
-            use $crate::client::place::Executor;
-            let mut on = $self;
-            on.execute(&list).await
+            commands::run($self, list).await
         }
 
         /// One page of the jobs that a filter lets through.
@@ -137,9 +127,7 @@ macro_rules! commands {
             $($receiver)+,
             list: $crate::command::ListJobs,
         ) -> $crate::Result<$crate::command::ListJobsReply> {
-            use $crate::client::place::Executor;
-            let mut on = $self;
-            on.execute(&list).await
+            commands::run($self, list).await
         }
 
         /// Counts jobs by type and status.
@@ -147,9 +135,7 @@ macro_rules! commands {
             $($receiver)+,
             types: $crate::command::Types,
         ) -> $crate::Result<$crate::command::CountReply> {
-            use $crate::client::place::Executor;
-            let mut on = $self;
-            on.execute(&$crate::command::Count { types }).await
+            commands::run($self, $crate::command::Count { types }).await
         }
 
         /// Calls a chain off. A running job is left alone or asked to stop, as `mode` says.
@@ -158,8 +144,7 @@ macro_rules! commands {
             chain: impl Into<$crate::Target> + Send,
             mode: $crate::CancelMode,
         ) -> $crate::Result<$crate::Cancelled> {
-            let mut on = $self;
-            $crate::client::commands::cancel(&mut on, chain.into(), mode).await
+            commands::cancel($self, chain.into(), mode).await
         }
 
         /// Calls a chain off, unless a worker runs its job.
@@ -175,8 +160,7 @@ macro_rules! commands {
             $($receiver)+,
             jobs: Vec<$crate::Target>,
         ) -> $crate::Result<$crate::command::TriggerReply> {
-            let mut on = $self;
-            $crate::client::commands::trigger(&mut on, jobs).await
+            commands::trigger($self, jobs).await
         }
 
         /// Opens a chain again that failed or was cancelled.
@@ -184,8 +168,7 @@ macro_rules! commands {
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
         ) -> $crate::Result<$crate::command::Retried> {
-            let mut on = $self;
-            $crate::client::commands::retry(&mut on, &chain.into()).await
+            commands::retry($self, &chain.into()).await
         }
 
         /// Removes chains with all their jobs, all or none; with `cascade` also the chains that they wait or
@@ -195,8 +178,7 @@ macro_rules! commands {
             chains: Vec<$crate::Target>,
             cascade: bool,
         ) -> $crate::Result<$crate::command::DeleteReply> {
-            let mut on = $self;
-            $crate::client::commands::delete(&mut on, chains, cascade).await
+            commands::delete($self, chains, cascade).await
         }
 
         /// Lets closed chains stay for so long from now.
@@ -205,10 +187,7 @@ macro_rules! commands {
             chains: Vec<$crate::Target>,
             retention: std::time::Duration,
         ) -> $crate::Result<Vec<$crate::command::RetentionSet>> {
-            use $crate::client::place::Executor;
-            let mut on = $self;
-            let request = $crate::command::SetRetention { chains, retention: retention.try_into()? };
-            Ok(on.execute_once(request).await?.chains)
+            commands::set_retention($self, chains, retention).await
         }
 
         /// Lets no worker take jobs of these types, or lets them again. Jobs that run go on. Tells for each
@@ -218,22 +197,21 @@ macro_rules! commands {
             types: Vec<$crate::TypeName>,
             paused: bool,
         ) -> $crate::Result<Vec<bool>> {
-            use $crate::client::place::Executor;
-            let mut on = $self;
-            Ok(on.execute_once($crate::command::Pause { types, paused }).await?.were_paused)
+            commands::pause($self, types, paused).await
         }
     };
 }
 pub(super) use commands;
 
 pub(super) async fn start_many<J: Entry>(
-    on: &mut impl Executor,
-    chains: Vec<NewChain>,
+    mut on: impl Executor,
+    plans: impl Iterator<Item = Plan<J>>,
 ) -> Result<Vec<Chain<J>>> {
+    let chains: Vec<_> = plans.map(Plan::build).collect::<Result<_>>()?;
     let count = chains.len();
     let mut created = Vec::with_capacity(count);
     for batch in batches(chains) {
-        created.extend(create(on, batch).await?);
+        created.extend(create(&mut on, batch).await?);
     }
     let started = created.into_iter().enumerate().map(|(index, created)| {
         handle(created).map_err(|error| {
@@ -244,7 +222,7 @@ pub(super) async fn start_many<J: Entry>(
     started.collect()
 }
 
-pub(super) async fn create(on: &mut impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
+pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
     let asked = on.teller().ask(&mut chains);
     let request = Create { chains };
     let reply = match on.execute(&request).await {
@@ -271,7 +249,7 @@ pub(super) fn not_created(chains: &[NewChain], created: &[Created]) -> impl Iter
     pairs.filter(|(_, created)| !matches!(created, Created::New { .. })).map(|(new, _)| new.id)
 }
 
-pub(super) async fn chain(on: &mut impl Executor, chain: &ChainRef) -> Result<Option<ChainRecord>> {
+pub(super) async fn chain(mut on: impl Executor, chain: &ChainRef) -> Result<Option<ChainRecord>> {
     let mut reply = on.execute(&GetChains { chains: vec![chain.target.clone()] }).await?;
     let found = reply.chains.pop().flatten();
     if let Some(record) = &found {
@@ -281,8 +259,8 @@ pub(super) async fn chain(on: &mut impl Executor, chain: &ChainRef) -> Result<Op
 }
 
 /// A chain that must be there.
-pub(super) async fn stored(on: &mut impl Executor, named: &ChainRef) -> Result<ChainRecord> {
-    chain(on, named).await?.ok_or_else(|| {
+pub(super) async fn stored(mut on: impl Executor, named: &ChainRef) -> Result<ChainRecord> {
+    chain(&mut on, named).await?.ok_or_else(|| {
         let what = match &named.target {
             Target::Chain(chain) => format!("chain {chain}"),
             Target::Job(job) => format!("job {job}"),
@@ -292,8 +270,8 @@ pub(super) async fn stored(on: &mut impl Executor, named: &ChainRef) -> Result<C
     })
 }
 
-pub(super) async fn output<J: Entry>(on: &mut impl Executor, chain: Chain<J>) -> Result<Option<J::Output>> {
-    let record = stored(on, &chain.into()).await?;
+pub(super) async fn output<J: Entry>(mut on: impl Executor, chain: Chain<J>) -> Result<Option<J::Output>> {
+    let record = stored(&mut on, &chain.into()).await?;
     match (record.closed, &record.latest.output) {
         (None, _) => Ok(None),
         (Some(_), Some(output)) => decode_output::<J>(record.latest.job_type.as_str(), output).map(Some),
@@ -301,8 +279,8 @@ pub(super) async fn output<J: Entry>(on: &mut impl Executor, chain: Chain<J>) ->
     }
 }
 
-pub(super) async fn chain_jobs(on: &mut impl Executor, chain: &ChainRef) -> Result<Vec<JobRecord>> {
-    let Some(record) = self::chain(on, chain).await? else { return Ok(Vec::new()) };
+pub(super) async fn chain_jobs(mut on: impl Executor, chain: &ChainRef) -> Result<Vec<JobRecord>> {
+    let Some(record) = self::chain(&mut on, chain).await? else { return Ok(Vec::new()) };
     let mut list = ListJobs { page: oldest_first(), ..ListJobs::default() };
     list.filter.chain = Some(record.id);
     let mut jobs = Vec::new();
@@ -314,13 +292,13 @@ pub(super) async fn chain_jobs(on: &mut impl Executor, chain: &ChainRef) -> Resu
     }
 }
 
-pub(super) async fn job(on: &mut impl Executor, job: JobId) -> Result<Option<JobRecord>> {
+pub(super) async fn job(mut on: impl Executor, job: JobId) -> Result<Option<JobRecord>> {
     let mut reply = on.execute(&GetJobs { jobs: vec![job] }).await?;
     Ok(reply.jobs.pop().flatten())
 }
 
-pub(super) async fn input<J: Job>(on: &mut impl Executor, id: JobId) -> Result<Option<J>> {
-    let Some(record) = job(on, id).await? else { return Ok(None) };
+pub(super) async fn input<J: Job>(mut on: impl Executor, id: JobId) -> Result<Option<J>> {
+    let Some(record) = job(&mut on, id).await? else { return Ok(None) };
     narrow::<J>(&record).map(Some)
 }
 
@@ -334,13 +312,13 @@ pub(super) fn narrow<J: Job>(job: &JobRecord) -> Result<J> {
     job.input.decode()
 }
 
-pub(super) async fn blockers(on: &mut impl Executor, id: JobId) -> Result<Vec<Option<ChainRecord>>> {
-    let Some(record) = job(on, id).await? else { return Ok(Vec::new()) };
+pub(super) async fn blockers(mut on: impl Executor, id: JobId) -> Result<Vec<Option<ChainRecord>>> {
+    let Some(record) = job(&mut on, id).await? else { return Ok(Vec::new()) };
     let chains = record.blockers.iter().map(|blocker| blocker.chain.into()).collect();
     Ok(on.execute(&GetChains { chains }).await?.chains)
 }
 
-pub(super) async fn dependents(on: &mut impl Executor, chain: ChainId) -> Result<Vec<JobRecord>> {
+pub(super) async fn dependents(mut on: impl Executor, chain: ChainId) -> Result<Vec<JobRecord>> {
     let mut list = ListDependents { chain, page: oldest_first() };
     let mut jobs = Vec::new();
     loop {
@@ -351,12 +329,21 @@ pub(super) async fn dependents(on: &mut impl Executor, chain: ChainId) -> Result
     }
 }
 
+pub(super) async fn attempts(on: impl Executor, job: JobId) -> Result<Vec<AttemptRecord>> {
+    Ok(run(on, ListAttempts { job }).await?.attempts)
+}
+
+/// A command that is its own method.
+pub(super) async fn run<R: Sendable>(mut on: impl Executor, request: R) -> Result<R::Reply> {
+    on.execute(&request).await
+}
+
 fn oldest_first() -> Page {
     let max = u32::try_from(PAGE_MAX).expect("the limit of a page is small");
     Page { order: Order::Oldest, after: None, max }
 }
 
-pub(super) async fn cancel(on: &mut impl Executor, chain: Target, mode: CancelMode) -> Result<Cancelled> {
+pub(super) async fn cancel(mut on: impl Executor, chain: Target, mode: CancelMode) -> Result<Cancelled> {
     let by_key = matches!(chain, Target::Key(..));
     let request = Cancel { chains: vec![chain], mode };
     // By the time of a repetition the key may point at another chain.
@@ -369,15 +356,15 @@ pub(super) async fn cancel(on: &mut impl Executor, chain: Target, mode: CancelMo
     Ok(cancelled)
 }
 
-pub(super) async fn trigger(on: &mut impl Executor, jobs: Vec<Target>) -> Result<TriggerReply> {
+pub(super) async fn trigger(mut on: impl Executor, jobs: Vec<Target>) -> Result<TriggerReply> {
     // Repeated it might be refused, because a worker has taken the job since.
     let reply = on.execute_once(Trigger { jobs }).await?;
     on.tell(|announcements| announcements.triggered(&reply));
     Ok(reply)
 }
 
-pub(super) async fn retry(on: &mut impl Executor, named: &ChainRef) -> Result<Retried> {
-    let Some(record) = chain(on, named).await? else { return Ok(Retried::NotFound) };
+pub(super) async fn retry(mut on: impl Executor, named: &ChainRef) -> Result<Retried> {
+    let Some(record) = chain(&mut on, named).await? else { return Ok(Retried::NotFound) };
     let target = RetryTarget { job: record.latest.id, version: record.latest.version };
     let mut reply = on.execute(&Retry { chains: vec![target] }).await?;
     let retried = reply.chains.pop().unwrap_or(Retried::NotFound);
@@ -385,13 +372,22 @@ pub(super) async fn retry(on: &mut impl Executor, named: &ChainRef) -> Result<Re
     Ok(retried)
 }
 
-pub(super) async fn delete(
-    on: &mut impl Executor,
-    chains: Vec<Target>,
-    cascade: bool,
-) -> Result<DeleteReply> {
+pub(super) async fn delete(mut on: impl Executor, chains: Vec<Target>, cascade: bool) -> Result<DeleteReply> {
     // Repeated it would tell nothing of what the first call removed.
     let reply = on.execute_once(Delete { chains, cascade }).await?;
     on.tell(|announcements| announcements.deleted(&reply));
     Ok(reply)
+}
+
+pub(super) async fn set_retention(
+    mut on: impl Executor,
+    chains: Vec<Target>,
+    retention: Duration,
+) -> Result<Vec<RetentionSet>> {
+    let request = SetRetention { chains, retention: Millis::try_from(retention)? };
+    Ok(on.execute_once(request).await?.chains)
+}
+
+pub(super) async fn pause(mut on: impl Executor, types: Vec<TypeName>, paused: bool) -> Result<Vec<bool>> {
+    Ok(on.execute_once(Pause { types, paused }).await?.were_paused)
 }

@@ -226,7 +226,7 @@ impl<'c, J: 'c> IntoFuture for Completion<'c, J> {
 }
 
 /// Carries the steps out with one command. If its reply is lost, the request's id tells that it was done.
-pub(super) async fn complete(on: &mut impl Executor, job: JobRecord, mut steps: Vec<Step>) -> Result<Status> {
+pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: Vec<Step>) -> Result<Status> {
     let about = about(&job);
     let asked = on.teller().ask_steps(&mut steps, &about);
     let request = CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps };
@@ -241,7 +241,9 @@ pub(super) async fn complete(on: &mut impl Executor, job: JobRecord, mut steps: 
             });
             Ok(applied.latest.status)
         }
-        Ok(CompleteFromOutsideReply::AlreadyApplied) => Ok(stored(on, &job.chain.into()).await?.status()),
+        Ok(CompleteFromOutsideReply::AlreadyApplied) => {
+            Ok(stored(&mut on, &job.chain.into()).await?.status())
+        }
         refused => {
             on.teller().rolled_back(&asked);
             Err(why(&job, refused))

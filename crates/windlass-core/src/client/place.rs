@@ -57,7 +57,7 @@ impl<S: Store + ?Sized> Executor for &Client<S> {
     }
 }
 
-impl<S: Transactional> Executor for &mut InTx<'_, S> {
+impl<S: Transactional> Executor for InTx<'_, S> {
     fn execute<R: Sendable>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
         self.run(request.clone())
     }
@@ -71,7 +71,25 @@ impl<S: Transactional> Executor for &mut InTx<'_, S> {
     }
 
     fn teller(&self) -> &Teller {
-        InTx::teller(self)
+        Self::teller(self)
+    }
+}
+
+impl<E: Executor> Executor for &mut E {
+    fn execute<R: Sendable>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
+        (**self).execute(request)
+    }
+
+    fn execute_once<R: Sendable>(&mut self, request: R) -> impl Future<Output = Result<R::Reply>> + Send {
+        (**self).execute_once(request)
+    }
+
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+        (**self).tell(note);
+    }
+
+    fn teller(&self) -> &Teller {
+        (**self).teller()
     }
 }
 
@@ -90,17 +108,17 @@ impl<S: Store + ?Sized> Place for &Client<S> {
     }
 
     fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
-        Box::pin(outside::complete(self, job, steps))
+        Box::pin(outside::complete(*self, job, steps))
     }
 }
 
 impl<S: Transactional> Place for &mut InTx<'_, S> {
     fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>> {
-        Box::pin(async move { commands::create(self, vec![new]).await?.pop().ok_or_else(no_answer) })
+        Box::pin(async move { commands::create(&mut **self, vec![new]).await?.pop().ok_or_else(no_answer) })
     }
 
     fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
-        Box::pin(outside::complete(self, job, steps))
+        Box::pin(outside::complete(&mut **self, job, steps))
     }
 }
 

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::commands::commands;
+use super::commands::{self, commands};
 use super::{Announcements, Client, Start, Teller, plan};
 use crate::command::Request;
 use crate::error::Result;

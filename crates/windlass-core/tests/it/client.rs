@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::command::{Acquire, Acquired, Outcome, Quota, Settle, Settlement};
 use windlass_core::{
     Client, Entry, ErrorKind, ErrorText, Event, Hint, InProcessNotifier, Job, KeyHold, ManualClock,
-    MemoryStore, Millis, Notifier, Observer, Payload, RequestId, Signal, Status, Store, Then, Topic,
-    Transactional, TypeName, WorkerId,
+    MemoryStore, Millis, Notifier, Observer, Payload, RequestId, Signal, Status, Store, Subscription, Then,
+    Topic, Transactional, TypeName, WorkerId,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -112,6 +112,12 @@ async fn acquire(client: &Client<MemoryStore>, job_type: &str) -> Acquired {
     let quota = Quota { job_type: TypeName::new(job_type).unwrap(), max: 1, lease: Millis::from_secs(60) };
     let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
     client.store().acquire(acquire).await.unwrap().jobs.pop().expect("a job is due")
+}
+
+/// The next signal, which must come soon.
+async fn told(hints: &mut Subscription) -> Signal {
+    let told = tokio::time::timeout(Duration::from_secs(10), hints.next()).await;
+    told.expect("a hint comes in time").expect("the subscription is open")
 }
 
 fn complete<T: Serialize>(output: T) -> Outcome {
@@ -237,7 +243,7 @@ async fn nothing_is_announced_before_the_commit_or_after_a_rollback() {
     tx.rollback_to().await.unwrap();
     assert!(hints.try_next().is_none() && seen.0.lock().unwrap().is_empty());
     tx.commit().await.unwrap();
-    assert!(matches!(hints.next().await, Some(Signal::Hint(Hint::Scheduled { count: 1, .. }))));
+    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 1, .. })));
     assert_eq!(seen.0.lock().unwrap().len(), 2, "one chain and its job");
 
     let mut tx = client.begin().await.unwrap();
@@ -246,7 +252,7 @@ async fn nothing_is_announced_before_the_commit_or_after_a_rollback() {
     assert_eq!(seen.0.lock().unwrap().len(), 2);
     // The next hint is that of the next commit.
     client.start_many([mail(), mail(), mail()]).await.unwrap();
-    assert!(matches!(hints.next().await, Some(Signal::Hint(Hint::Scheduled { count: 3, .. }))));
+    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 3, .. })));
 }
 
 #[tokio::test]
@@ -260,7 +266,7 @@ async fn somebody_elses_transaction_is_announced_after_its_commit() {
     let announcements = inside.announcements();
     assert!(hints.try_next().is_none());
     announcements.announce_after(client.store().commit(tx)).await.unwrap();
-    assert!(hints.next().await.is_some());
+    told(&mut hints).await;
     assert!(client.chain(chain).await.unwrap().is_some());
 }
 

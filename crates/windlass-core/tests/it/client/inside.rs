@@ -8,7 +8,7 @@ use windlass_core::{
     Status, Topic, Tx, TypeName,
 };
 
-use super::{Approve, Mail, Seen, Ship, acquire, mail, work};
+use super::{Approve, Mail, Seen, Ship, acquire, mail, told, work};
 
 /// Chains of every kind, and the things to do with them.
 struct Chains {
@@ -88,7 +88,7 @@ async fn all_commands_are_seen_inside_and_told_after_the_commit() {
         "JobCreated",
     ];
     assert_eq!(seen.take(), expected);
-    assert!(matches!(hints.next().await, Some(Signal::Hint(Hint::ChainClosed(_)))));
+    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::ChainClosed(_))));
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_count_of_hints_is_that_of_the_jobs_that_stay() {
     tx.rollback_to().await.unwrap();
     tx.start_many([mail(), mail()]).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(matches!(hints.next().await, Some(Signal::Hint(Hint::Scheduled { count: 3, .. }))));
+    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 3, .. })));
 }
 
 #[tokio::test]
@@ -118,6 +118,6 @@ async fn a_running_job_is_told_to_stop_after_the_commit() {
     tx.cancel(chain, CancelMode::Ask).await.unwrap();
     assert!(hints.try_next().is_none());
     tx.commit().await.unwrap();
-    let told = Some(Signal::Hint(Hint::OwnershipLost { worker, job: running.id }));
-    assert_eq!(hints.next().await, told);
+    let lost = Signal::Hint(Hint::OwnershipLost { worker, job: running.id });
+    assert_eq!(told(&mut hints).await, lost);
 }

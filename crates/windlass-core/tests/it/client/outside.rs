@@ -10,7 +10,7 @@ use windlass_core::{
     MemoryStore, Notifier, Result, Signal, Status, Store, Topic, plan,
 };
 
-use super::{Approve, Mail, Report, Seen, Ship, acquire, client, mail};
+use super::{Approve, Mail, Report, Seen, Ship, acquire, client, mail, told};
 
 async fn approval(client: &Client<MemoryStore>) -> Chain<Approve> {
     client.start(Approve { order: 7 }).await.unwrap()
@@ -139,7 +139,7 @@ async fn a_worker_that_runs_the_job_is_told() {
     let mut hints = notifier.subscribe(topics).await.unwrap();
     let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();
     step.done("from outside".into()).await.unwrap();
-    let told = [hints.next().await.unwrap(), hints.next().await.unwrap()];
+    let told = [told(&mut hints).await, told(&mut hints).await];
     assert!(told.contains(&Signal::Hint(Hint::OwnershipLost { worker, job: running.id })), "{told:?}");
     assert!(told.contains(&Signal::Hint(Hint::ChainClosed(chain.id()))), "{told:?}");
 }
