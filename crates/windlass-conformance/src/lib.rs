@@ -49,10 +49,14 @@
 //!
 //! Notifiers have cases of their own: see [`NotifierFixture`] and [`notifier_main`].
 //!
+//! What clients and workers do is tried on pairs of a store and a notifier: see [`BehaviourFixture`] and
+//! [`BehaviourSuite`].
+//!
 //! A case that needs a [`Capability`](windlass_core::Capability) that the store lacks is skipped, and says
 //! so. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its
 //! reason.
 
+mod behaviour;
 mod case;
 mod cases;
 mod excluded;
@@ -66,6 +70,10 @@ mod subject;
 mod table;
 mod transaction;
 
+pub use behaviour::{
+    BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Behaviour, BehaviourFixture, BehaviourSuite,
+    MuteNotifier, Need, Scene, Seen, behaviours, run_behaviours, transactional_behaviours,
+};
 pub use case::{Case, cases};
 pub use excluded::EXCLUDED;
 pub use fixture::{Fixture, TestClock};

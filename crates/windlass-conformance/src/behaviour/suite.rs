@@ -1,0 +1,91 @@
+use std::fmt;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
+use windlass_core::Transactional;
+
+use super::fixture::BehaviourFixture;
+use super::groups::{behaviours, transactional_behaviours};
+use super::{Behaviour, Need};
+use crate::runner::{Verdict, judge, trial_of};
+
+/// The cases of several pairs as the tests of one test binary with `harness = false`.
+#[derive(Default)]
+#[must_use = "call `run`"]
+pub struct BehaviourSuite {
+    trials: Vec<Trial>,
+}
+
+impl BehaviourSuite {
+    /// No pair yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a pair whose store has no transactions.
+    pub fn pair<F: BehaviourFixture>(self, fixture: F) -> Self {
+        self.add(fixture, behaviours())
+    }
+
+    /// Adds a pair whose store has transactions: all of the cases.
+    pub fn transactional_pair<F: BehaviourFixture<Store: Transactional>>(self, fixture: F) -> Self {
+        self.add(fixture, all())
+    }
+
+    /// Runs them, with the arguments of Rust's own test harness, and ends the process.
+    pub fn run(self) -> ! {
+        libtest_mimic::run(&Arguments::from_args(), self.trials).exit()
+    }
+
+    fn add<F: BehaviourFixture>(mut self, fixture: F, cases: Vec<Behaviour<F::Store>>) -> Self {
+        let fixture = Arc::new(fixture);
+        self.trials.extend(cases.into_iter().map(|case| {
+            let (id, name) = (format!("{}::{}", fixture.name(), case.id), case.name);
+            let (missing, fixture) = (missing(&*fixture, case.needs), Arc::clone(&fixture));
+            trial_of(&id, name, missing, async move { verdict(&*fixture, &case).await })
+        }));
+        self
+    }
+}
+
+impl fmt::Debug for BehaviourSuite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BehaviourSuite").field("cases", &self.trials.len()).finish()
+    }
+}
+
+/// Runs the cases with these ids, one after the other, and tells how each went.
+///
+/// # Panics
+///
+/// If there is no case with one of these ids.
+pub async fn run_behaviours<F: BehaviourFixture<Store: Transactional>>(
+    fixture: &F,
+    ids: &[&str],
+) -> Vec<(&'static str, Verdict)> {
+    let known = all();
+    for id in ids {
+        assert!(known.iter().any(|case| case.id == *id), "there is no case {id:?}");
+    }
+    let mut verdicts = Vec::new();
+    for case in known.iter().filter(|case| ids.contains(&case.id)) {
+        verdicts.push((case.id, verdict(fixture, case).await));
+    }
+    verdicts
+}
+
+fn all<S: Transactional>() -> Vec<Behaviour<S>> {
+    behaviours().into_iter().chain(transactional_behaviours()).collect()
+}
+
+async fn verdict<F: BehaviourFixture>(fixture: &F, case: &Behaviour<F::Store>) -> Verdict {
+    if let Some(missing) = missing(fixture, case.needs) {
+        return Verdict::Skipped(missing);
+    }
+    let scene = fixture.open().await;
+    judge(case.id, (case.run)(scene)).await
+}
+
+fn missing(fixture: &impl BehaviourFixture, needs: &[Need]) -> Option<String> {
+    needs.iter().find_map(|need| need.missing(fixture))
+}
