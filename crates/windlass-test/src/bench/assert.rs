@@ -1,0 +1,131 @@
+//! What a test expects of a bench.
+
+use windlass_core::command::JobFilter;
+use windlass_core::{Chain, ChainRecord, Entry, ErrorKind, Job, JobRecord, TypeName};
+
+use super::TestBench;
+use crate::look::{describe, immediately, jobs, text};
+
+impl TestBench {
+    /// The jobs of this type that were started so far, as chains or as continuations, oldest first. Those
+    /// that have ended are among them.
+    ///
+    /// # Panics
+    ///
+    /// If one cannot be read as this type.
+    #[track_caller]
+    #[must_use]
+    pub fn started<J: Job>(&self) -> Vec<J> {
+        let decode = |job: &JobRecord| match job.input.decode() {
+            Ok(input) => input,
+            Err(error) => panic!("{} is not a `{}`: {error}", describe(job), J::NAME),
+        };
+        self.records::<J>().iter().map(decode).collect()
+    }
+
+    /// Checks that a job of this type was started that is as `expected` says.
+    ///
+    /// # Panics
+    ///
+    /// If there is none; it says what was started instead.
+    #[track_caller]
+    pub fn assert_started<J: Job>(&self, expected: impl FnMut(&J) -> bool) {
+        if !self.started::<J>().iter().any(expected) {
+            panic!("expected such a `{}` to be started, but {}", J::NAME, self.instead::<J>());
+        }
+    }
+
+    /// Checks that no job of this type was started that is as `unexpected` says.
+    ///
+    /// # Panics
+    ///
+    /// If there is one.
+    #[track_caller]
+    pub fn assert_not_started<J: Job>(&self, unexpected: impl FnMut(&J) -> bool) {
+        if self.started::<J>().iter().any(unexpected) {
+            panic!("expected no such `{}` to be started, but {}", J::NAME, self.instead::<J>());
+        }
+    }
+
+    /// Checks that nothing was started at all.
+    ///
+    /// # Panics
+    ///
+    /// If something was; it says what.
+    #[track_caller]
+    pub fn assert_nothing_started(&self) {
+        let all = jobs(self.client().store(), &JobFilter::default());
+        assert!(all.is_empty(), "expected nothing to be started, but {}", listed(&all));
+    }
+
+    /// What a chain gave.
+    ///
+    /// # Panics
+    ///
+    /// If it has not completed; it says where the chain stands.
+    #[track_caller]
+    #[must_use]
+    pub fn output<J: Entry>(&self, chain: Chain<J>) -> J::Output {
+        match immediately(self.client().output(chain)) {
+            Ok(Some(output)) => output,
+            Ok(None) => panic!("expected {chain:?} to complete, but {}", self.standing(chain)),
+            Err(error) => panic!("expected {chain:?} to complete, but {error}"),
+        }
+    }
+
+    /// Why a chain failed.
+    ///
+    /// # Panics
+    ///
+    /// If it did not.
+    #[track_caller]
+    #[must_use]
+    pub fn failure<J: Entry>(&self, chain: Chain<J>) -> String {
+        match immediately(self.client().output(chain)) {
+            Err(error) if error.kind() == ErrorKind::ChainFailed => {
+                error.job_error().map(ToString::to_string).unwrap_or_default()
+            }
+            Err(error) => panic!("expected {chain:?} to fail, but {error}"),
+            Ok(_) => panic!("expected {chain:?} to fail, but {}", self.standing(chain)),
+        }
+    }
+
+    fn records<J: Job>(&self) -> Vec<JobRecord> {
+        let names = J::ALIASES.iter().chain([&J::NAME]);
+        let types = names.map(|name| TypeName::new(name).expect("a job type has a valid name")).collect();
+        jobs(self.client().store(), &JobFilter { types, ..JobFilter::default() })
+    }
+
+    /// What was started of this type; or, if that is nothing, what else.
+    fn instead<J: Job>(&self) -> String {
+        let same = self.records::<J>();
+        let all = if same.is_empty() { jobs(self.client().store(), &JobFilter::default()) } else { same };
+        listed(&all)
+    }
+
+    /// Where a chain stands that has not ended as expected.
+    fn standing<J: Entry>(&self, chain: Chain<J>) -> String {
+        let Ok(Some(ChainRecord { latest, .. })) = immediately(self.client().chain(chain)) else {
+            return "it is not stored".to_owned();
+        };
+        let mut standing = format!("its latest job {} is {:?}", describe(&latest), latest.status);
+        if let Some(output) = &latest.output {
+            standing.push_str(&format!(" with {}", text(output)));
+        }
+        if latest.status.is_open() && latest.due_at > self.now() {
+            standing.push_str(&format!(", due in {:?}", latest.due_at.since(self.now())));
+        }
+        if let Some(error) = &latest.error {
+            standing.push_str(&format!(", after: {error}"));
+        }
+        standing
+    }
+}
+
+fn listed(jobs: &[JobRecord]) -> String {
+    if jobs.is_empty() {
+        return "nothing was".to_owned();
+    }
+    let lines: Vec<_> = jobs.iter().map(describe).collect();
+    format!("these were:\n  {}", lines.join("\n  "))
+}

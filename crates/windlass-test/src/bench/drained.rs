@@ -1,0 +1,137 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use windlass_core::{About, ChainId, Error, ErrorKind, ErrorText, Event, Observer, TypeName};
+
+/// What a drain did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// How many attempts it made.
+    pub attempts: u32,
+    /// How many jobs completed, with an output or a continuation.
+    pub completed: u32,
+    /// How many jobs failed for good.
+    pub failed: u32,
+    /// How many attempts failed whose jobs are tried again.
+    pub retried: u32,
+    /// How many attempts asked to be run again at another time.
+    pub rescheduled: u32,
+    /// What went wrong, in order: the job type, the number of the attempt, and its error.
+    pub errors: Vec<String>,
+}
+
+impl Drained {
+    /// Checks that no attempt failed.
+    ///
+    /// # Panics
+    ///
+    /// If one did; it says which, and why.
+    #[track_caller]
+    pub fn assert_no_errors(&self) {
+        assert!(self.errors.is_empty(), "expected no attempt to fail, but\n  {}", self.errors.join("\n  "));
+    }
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { attempts, completed, failed, retried, rescheduled, .. } = self;
+        write!(f, "{attempts} attempts: {completed} completed, {failed} failed, {retried} retried, ")?;
+        write!(f, "{rescheduled} rescheduled")
+    }
+}
+
+/// Counts what the worker does.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    counts: Mutex<Counts>,
+    happened: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    drained: Drained,
+    /// How often each type was run, and the chain in which it was last.
+    types: BTreeMap<TypeName, (u32, Option<ChainId>)>,
+}
+
+impl Tally {
+    pub(super) fn clear(&self) {
+        *self.counts() = Counts::default();
+    }
+
+    /// Waits until something has happened.
+    pub(super) fn happened(&self) -> Notified<'_> {
+        self.happened.notified()
+    }
+
+    pub(super) fn attempts(&self) -> u32 {
+        self.counts().drained.attempts
+    }
+
+    pub(super) fn drained(&self) -> Drained {
+        self.counts().drained.clone()
+    }
+
+    /// The error of a drain without end: it names the type that was run most.
+    pub(super) fn endless(&self, attempts_max: u32) -> Error {
+        let counts = self.counts();
+        let most = counts.types.iter().max_by_key(|(_, (times, _))| *times);
+        let most = most.map_or_else(String::new, |(name, (_, chain))| {
+            let chain = chain.map(|chain| format!(", the last time in chain {chain}")).unwrap_or_default();
+            format!("; most often `{name}` ran{chain}")
+        });
+        let text = format!(
+            "more than {attempts_max} attempts in one drain and no end{most}. Give that job a delay or an end, or raise \
+             `attempts_max`"
+        );
+        Error::new(ErrorKind::Invalid, text)
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    fn count(&mut self, event: &Event) {
+        let drained = &mut self.drained;
+        match event {
+            Event::AttemptStarted(about) => {
+                drained.attempts += 1;
+                let (times, chain) = self.types.entry(about.job_type.clone()).or_default();
+                *times += 1;
+                *chain = Some(about.chain);
+            }
+            Event::JobCompleted(..) => drained.completed += 1,
+            Event::AttemptRescheduled(..) => drained.rescheduled += 1,
+            Event::AttemptFailed(about, error, _) => {
+                drained.retried += 1;
+                drained.errors.push(describe(about, error));
+            }
+            Event::JobFailed(about, error) => {
+                drained.failed += 1;
+                drained.errors.push(describe(about, error));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn describe(about: &About, error: &ErrorText) -> String {
+    format!("`{}`, attempt {}: {error}", about.job_type, about.attempt.unwrap_or_default())
+}
+
+/// The observer of a bench's client.
+#[derive(Debug)]
+pub(super) struct Counting(pub(super) Arc<Tally>);
+
+impl Observer for Counting {
+    fn observe(&self, event: &Event) {
+        self.0.counts().count(event);
+        self.0.happened.notify_one();
+    }
+}

@@ -1,0 +1,61 @@
+//! Blocker chains that have completed with given outputs.
+
+use serde::Serialize;
+use serde_json::Value;
+use windlass_core::command::{CompleteFromOutside, Create, NewChain, NewJob, Step};
+use windlass_core::{
+    Blockers, ChainId, Error, ErrorKind, MemoryStore, Payload, RequestId, Result, Store, TypeName, Version,
+};
+
+/// What each blocker chain gives, with its type, in order.
+pub(crate) fn payloads<B: Blockers>(outputs: &B::Outputs) -> Result<Vec<(TypeName, Payload)>>
+where
+    B::Outputs: Serialize,
+{
+    let unwritable = |error| Error::new(ErrorKind::Invalid, format!("the outputs are no JSON: {error}"));
+    let outputs = serde_json::to_value(outputs).map_err(unwritable)?;
+    let names = B::names();
+    let slots = match names.as_slice() {
+        // A list stands for itself; everything else is a tuple with a place for each name.
+        [only] if is_many(only) => vec![outputs],
+        _ => elements(outputs),
+    };
+    let mut given = Vec::new();
+    for (name, slot) in names.iter().zip(slots) {
+        let each = if is_many(name) { elements(slot) } else { vec![slot] };
+        for output in each {
+            given.push((TypeName::new(name.trim_end_matches('…'))?, Payload::encode(&output)?));
+        }
+    }
+    Ok(given)
+}
+
+/// Whether a name stands for any number of chains.
+fn is_many(name: &str) -> bool {
+    name.ends_with('…')
+}
+
+fn elements(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(elements) => elements,
+        other => vec![other],
+    }
+}
+
+/// Stores completed chains with these outputs.
+pub(crate) async fn completed_chains(
+    store: &MemoryStore,
+    outputs: Vec<(TypeName, Payload)>,
+) -> Result<Vec<ChainId>> {
+    let mut chains = Vec::new();
+    for (job_type, output) in outputs {
+        let (id, request, version) = (ChainId::new(), RequestId::new(), Version::default());
+        let job = NewJob::new(job_type, Payload::encode(&())?);
+        store.create(Create { chains: vec![NewChain::new(id, job)] }).await?;
+        let steps = vec![Step::Complete { output, retention: None, create: Vec::new() }];
+        let complete = CompleteFromOutside { request, job: id.first_job(), version, steps };
+        store.complete_from_outside(complete).await?;
+        chains.push(id);
+    }
+    Ok(chains)
+}

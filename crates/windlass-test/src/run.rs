@@ -1,0 +1,253 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::Notify;
+use windlass_core::command::{
+    Acquire, Create, Created, NewChain, NewJob, NewKey, Outcome, Quota, Schedule, Settle, Settlement,
+};
+use windlass_core::{
+    Blockers, BoxFuture, ChainId, Client, Clock, Error, ErrorKind, ErrorText, Event, Handler, Job, Key,
+    ManualClock, MemoryStore, Millis, NeedsBlockedBy, Observer, Payload, Ready, RequestId, Result, Store,
+    Timestamp, TypeName, Worker, WorkerId,
+};
+
+use crate::blockers::{completed_chains, payloads};
+use crate::ran::Ran;
+
+/// How long a handler may take unless said otherwise.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs one attempt of a job with this handler. Await it; see [`Run`] for what can be set before.
+///
+/// The job is stored in a memory store of its own and taken by a real worker, so that input and output are
+/// written and read as they will be, and the attempt ends by the same rules. Any job type will do, one that
+/// may not start a chain too.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use windlass::{BoxError, Ctx, Job};
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # #[job(output = usize)]
+/// # struct CountLetters { text: String }
+/// # async fn count_letters(job: Ctx<CountLetters>) -> Result<usize, BoxError> {
+/// #     Ok(job.input().text.len())
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let ran = windlass_test::run(count_letters, CountLetters { text: "chain".into() }).await?;
+/// assert_eq!(*ran.output(), 5);
+/// # Ok(())
+/// # }
+/// ```
+pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, (), M, <J::Blockers as Blockers>::Initial> {
+    let clock = Arc::new(ManualClock::default());
+    let ended = Arc::new(Ended { clock: Arc::clone(&clock), chain: ChainId::new(), told: Notify::new() });
+    let store = MemoryStore::with_clock(clock);
+    let client = Client::builder(store).observer(Watch(Arc::clone(&ended))).build();
+    Run {
+        client,
+        ended,
+        handler,
+        input,
+        app: (),
+        blockers: Ok(Vec::new()),
+        attempt: 1,
+        key: None,
+        timeout: TIMEOUT,
+        types: PhantomData,
+    }
+}
+
+/// One attempt to be run; await it. See [`run`].
+#[must_use = "nothing runs until it is awaited"]
+pub struct Run<H, J, A, M, State> {
+    client: Client<MemoryStore>,
+    ended: Arc<Ended>,
+    handler: H,
+    input: J,
+    app: A,
+    blockers: Result<Vec<(TypeName, Payload)>>,
+    attempt: u32,
+    key: Option<String>,
+    timeout: Duration,
+    types: PhantomData<fn() -> (M, State)>,
+}
+
+impl<H, J: Job, A, M> Run<H, J, A, M, NeedsBlockedBy> {
+    /// What the chains gave that the job waits for, as its handler will see it in `blockers()`.
+    pub fn blockers(self, outputs: <J::Blockers as Blockers>::Outputs) -> Run<H, J, A, M, Ready>
+    where
+        <J::Blockers as Blockers>::Outputs: Serialize,
+    {
+        let blockers = payloads::<J::Blockers>(&outputs);
+        let Self { client, ended, handler, input, app, attempt, key, timeout, .. } = self;
+        Run { client, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
+    }
+}
+
+impl<H, J: Job, M, State> Run<H, J, (), M, State> {
+    /// The state that the handler takes.
+    pub fn state<A>(self, app: A) -> Run<H, J, A, M, State> {
+        self.state_with(|_| app)
+    }
+
+    /// The same, for a state that holds the client: this one's store has what the handler starts.
+    pub fn state_with<A>(self, app: impl FnOnce(&Client<MemoryStore>) -> A) -> Run<H, J, A, M, State> {
+        let app = app(&self.client);
+        let Self { client, ended, handler, input, blockers, attempt, key, timeout, .. } = self;
+        Run { client, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
+    }
+}
+
+impl<H, J: Job, A, M, State> Run<H, J, A, M, State> {
+    /// The number of the attempt, from 1. Those before it failed.
+    pub fn attempt(mut self, number: u32) -> Self {
+        self.attempt = number;
+        self
+    }
+
+    /// The key of the job's chain.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// How long the handler may take; 10 s unless said otherwise. Longer is an error.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+}
+
+impl<H, J, A, M> Run<H, J, A, M, Ready>
+where
+    J: Job,
+    H: Handler<J, MemoryStore, A, M>,
+    A: Clone + Send + Sync + 'static,
+{
+    async fn run(self) -> Result<Ran<J>> {
+        let store = self.client.store();
+        let blockers = completed_chains(store, self.blockers?).await?;
+        create(store, self.ended.chain, &self.input, blockers, self.key).await?;
+        for _ in 1..self.attempt {
+            fail_one_attempt(store, J::NAME).await?;
+        }
+        let now = self.ended.clock.now();
+        let worker = Worker::new(&self.client).state(self.app).handle(self.handler).start().await?;
+        let ended = tokio::time::timeout(self.timeout, self.ended.told.notified()).await;
+        worker.stop(Duration::ZERO).await;
+        self.ended.clock.set(now);
+        if ended.is_err() {
+            let text = format!(
+                "the handler of `{}` has not ended after {:?}: give it a longer `timeout`, or look what it waits for",
+                J::NAME,
+                self.timeout
+            );
+            return Err(Error::new(ErrorKind::TimedOut, text));
+        }
+        Ran::read(self.client, self.ended.chain, now)
+    }
+}
+
+impl<H, J, A, M> IntoFuture for Run<H, J, A, M, Ready>
+where
+    J: Job,
+    H: Handler<J, MemoryStore, A, M>,
+    A: Clone + Send + Sync + 'static,
+    M: 'static,
+{
+    type Output = Result<Ran<J>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+/// Stores the job as the first of a chain. An entry type is not asked for: that is a rule for applications.
+async fn create<J: Job>(
+    store: &MemoryStore,
+    id: ChainId,
+    input: &J,
+    blockers: Vec<ChainId>,
+    key: Option<String>,
+) -> Result<()> {
+    let options = J::options();
+    let job = NewJob {
+        priority: options.priority,
+        max_attempts: options.max_attempts,
+        on_blocker_failure: J::Blockers::policy().unwrap_or(options.on_blocker_failure),
+        blockers: blockers.into_iter().map(Into::into).collect(),
+        ..NewJob::new(TypeName::new(J::NAME)?, Payload::encode(input)?)
+    };
+    let key = key.map(Key::new).transpose()?.map(NewKey::new);
+    let chain = NewChain { key, retention: options.retention, ..NewChain::new(id, job) };
+    match store.create(Create { chains: vec![chain] }).await?.chains.pop() {
+        Some(Created::Refused(refusal)) => Err(refusal.into()),
+        _ => Ok(()),
+    }
+}
+
+/// An earlier attempt, which failed.
+async fn fail_one_attempt(store: &MemoryStore, job_type: &str) -> Result<()> {
+    let quota = Quota { job_type: TypeName::new(job_type)?, max: 1, lease: Millis::from_secs(60) };
+    let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
+    let Some(acquired) = store.acquire(acquire).await?.jobs.pop() else {
+        let text = format!("`{job_type}` has fewer attempts than were asked for: see its `max_attempts`");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    };
+    let error = ErrorText::new("an earlier attempt failed");
+    let outcome = Outcome::Retry { schedule: Schedule::Now, error };
+    let settlement = Settlement { job: acquired.job.id, fence: acquired.job.fence, outcome };
+    store.settle(Settle { settlements: vec![settlement] }).await?;
+    Ok(())
+}
+
+/// Notices the end of the attempt.
+///
+/// It turns the clock back at once, while the attempt still has the worker's only slot: so nothing is due any
+/// more, and neither a retry without delay nor a continuation of the same type is run.
+struct Ended {
+    clock: Arc<ManualClock>,
+    chain: ChainId,
+    told: Notify,
+}
+
+struct Watch(Arc<Ended>);
+
+impl Observer for Watch {
+    fn observe(&self, event: &Event) {
+        let (Event::JobCompleted(about, _)
+        | Event::JobFailed(about, _)
+        | Event::JobCancelled(about)
+        | Event::AttemptFailed(about, ..)
+        | Event::AttemptRescheduled(about, _)
+        | Event::AttemptReleased(about)
+        | Event::AttemptLost(about)) = event
+        else {
+            return;
+        };
+        if about.job == self.0.chain.first_job() {
+            self.0.clock.set(Timestamp::default());
+            self.0.told.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("chain", &self.0.chain).finish_non_exhaustive()
+    }
+}
+
+impl<H, J: Job, A, M, State> fmt::Debug for Run<H, J, A, M, State> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("job_type", &J::NAME)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

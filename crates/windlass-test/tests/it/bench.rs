@@ -1,0 +1,205 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use windlass::{BoxError, Client, Ctx, Job, MemoryStore, Next, State, Worker, next};
+use windlass_test::TestBench;
+
+use crate::failing;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, then(Ship), output = String)]
+struct Order {
+    user_id: u32,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(blocked_by(Pay), output = String)]
+struct Ship {
+    user_id: u32,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, output = u32)]
+struct Pay {
+    user_id: u32,
+}
+
+/// A type that nobody here handles.
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry)]
+struct Elsewhere;
+
+#[derive(Clone)]
+struct App {
+    client: Client<MemoryStore>,
+}
+
+async fn order(job: Ctx<Order>, State(app): State<App>) -> Result<Next<Order>, BoxError> {
+    let user_id = job.input().user_id;
+    let pay = app.client.start(Pay { user_id }).after(MINUTE).await?;
+    Ok(Next::then(next(Ship { user_id }).blocked_by((pay,))))
+}
+
+async fn ship(job: Ctx<Ship>) -> Result<String, BoxError> {
+    let (paid,) = job.blockers();
+    Ok(format!("{} shipped for {paid}", job.input().user_id))
+}
+
+async fn pay(job: Ctx<Pay>) -> Result<u32, BoxError> {
+    match (job.input().user_id, job.attempt()) {
+        (0, _) => Err("no such user".into()),
+        (_, 1) => Err("the bank sleeps".into()),
+        _ => Ok(9),
+    }
+}
+
+fn bench() -> TestBench {
+    TestBench::new(|client| {
+        let app = App { client: client.clone() };
+        Worker::new(client).state(app).handle(order).handle(ship).handle(pay)
+    })
+}
+
+#[tokio::test]
+async fn nothing_runs_before_a_drain_and_everything_due_runs_in_it() {
+    let bench = bench();
+    let chain = bench.client().start(Order { user_id: 7 }).await.unwrap();
+    bench.client().start(Elsewhere).await.unwrap();
+    bench.assert_not_started::<Pay>(|_| true);
+
+    let drained = bench.drain_until_idle().await.unwrap();
+    assert_eq!((drained.attempts, drained.completed), (1, 1), "{drained}");
+    bench.assert_started::<Ship>(|job| job.user_id == 7);
+
+    bench.advance(MINUTE);
+    let drained = bench.drain_until_idle().await.unwrap();
+    assert_eq!(drained.errors, ["`pay`, attempt 1: the bank sleeps"]);
+    assert_eq!((drained.attempts, drained.retried), (1, 1), "{drained}");
+
+    assert_eq!(bench.advance_to_next_due(), Some(Duration::from_secs(10)), "the backoff");
+    let drained = bench.drain_until_idle().await.unwrap();
+    drained.assert_no_errors();
+    assert_eq!(drained.to_string(), "2 attempts: 2 completed, 0 failed, 0 retried, 0 rescheduled");
+    assert_eq!(bench.output(chain), "7 shipped for 9");
+    assert_eq!(bench.advance_to_next_due(), None);
+}
+
+#[tokio::test]
+async fn it_goes_the_same_way_each_time() {
+    async fn history() -> Vec<String> {
+        let bench = bench();
+        for user_id in [3, 0, 2] {
+            bench.client().start(Order { user_id }).await.unwrap();
+        }
+        let mut history = Vec::new();
+        for _ in 0..4 {
+            history.extend(bench.drain_until_idle().await.unwrap().errors);
+            bench.advance_to_next_due();
+        }
+        history
+    }
+    let first = history().await;
+    let (sleeps, none) = ("`pay`, attempt 1: the bank sleeps", "`pay`, attempt 1: no such user");
+    assert_eq!(first[..3], [sleeps, none, sleeps]);
+    for _ in 0..10 {
+        assert_eq!(history().await, first);
+    }
+}
+
+#[tokio::test]
+async fn assertions_fail_and_say_what_was_started_instead() {
+    let bench = bench();
+    bench.assert_nothing_started();
+    let nothing = failing(|| bench.assert_started::<Pay>(|_| true));
+    assert_eq!(nothing, "expected such a `pay` to be started, but nothing was");
+
+    bench.client().start(Order { user_id: 7 }).await.unwrap();
+    let others = failing(|| bench.assert_started::<Pay>(|_| true));
+    assert_eq!(others, "expected such a `pay` to be started, but these were:\n  `order` {\"user_id\":7}");
+    bench.client().start(Pay { user_id: 8 }).await.unwrap();
+    let same = failing(|| bench.assert_started::<Pay>(|job| job.user_id == 7));
+    assert_eq!(same, "expected such a `pay` to be started, but these were:\n  `pay` {\"user_id\":8}");
+    let not = failing(|| bench.assert_not_started::<Pay>(|job| job.user_id == 8));
+    assert_eq!(not, "expected no such `pay` to be started, but these were:\n  `pay` {\"user_id\":8}");
+    let any = failing(|| bench.assert_nothing_started());
+    assert_eq!(
+        any,
+        "expected nothing to be started, but these were:\n  `order` {\"user_id\":7}\n  `pay` {\"user_id\":8}"
+    );
+}
+
+#[tokio::test]
+async fn where_a_chain_stands_is_told() {
+    let bench = bench();
+    let late = bench.client().start(Pay { user_id: 1 }).after(MINUTE).await.unwrap();
+    let failing_pay = bench.client().start(Pay { user_id: 0 }).max_attempts(1).await.unwrap();
+    let open = failing(|| bench.output(late));
+    assert!(open.ends_with("but its latest job `pay` {\"user_id\":1} is Pending, due in 60s"), "{open}");
+
+    let drained = bench.drain_until_idle().await.unwrap();
+    assert_eq!((drained.failed, bench.failure(failing_pay).as_str()), (1, "no such user"));
+    assert!(failing(|| bench.output(failing_pay)).ends_with("failed: no such user"));
+    assert!(failing(|| drained.assert_no_errors()).contains("`pay`, attempt 1: no such user"));
+
+    bench.advance(MINUTE);
+    bench.drain_until_idle().await.unwrap();
+    let retried = failing(|| bench.failure(late));
+    assert!(retried.ends_with("is Pending, due in 10s, after: the bank sleeps"), "{retried}");
+    bench.advance(MINUTE);
+    bench.drain_until_idle().await.unwrap();
+    let completed = failing(|| bench.failure(late));
+    assert!(completed.ends_with("is Completed with 9"), "{completed}");
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, then(Spin))]
+struct Spin;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_without_end_names_the_job_that_loops() {
+    async fn spin(_: Ctx<Spin>) -> Result<Next<Spin>, BoxError> {
+        Ok(Next::then(Spin))
+    }
+    let bench = TestBench::new(|client| Worker::new(client).handle(spin)).attempts_max(20);
+    let chain = bench.client().start(Spin).await.unwrap();
+    let error = bench.drain_until_idle().await.unwrap_err().to_string();
+    let expected = format!(
+        "more than 20 attempts in one drain and no end; most often `spin` ran, the last time in chain {}. Give that job a \
+         delay or an end, or raise `attempts_max`",
+        chain.id()
+    );
+    assert_eq!(error, expected);
+}
+
+#[tokio::test]
+async fn a_handler_that_hangs_is_named_and_given_back() {
+    async fn hang(_: Ctx<Spin>) -> Result<(), BoxError> {
+        std::future::pending().await
+    }
+    let bench = TestBench::new(|client| Worker::new(client).handle(hang)).timeout(Duration::from_millis(50));
+    let chain = bench.client().start(Spin).await.unwrap();
+    let error = bench.drain_until_idle().await.unwrap_err().to_string();
+    assert!(error.starts_with("nothing has happened for 50ms; running: `spin` null."), "{error}");
+    assert_eq!(bench.client().chain(chain).await.unwrap().unwrap().latest.attempt, 0, "uncounted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_may_take_their_time_on_paused_time() {
+    async fn nap(_: Ctx<Pay>) -> Result<u32, BoxError> {
+        tokio::time::sleep(60 * MINUTE).await; // tidy: the time is paused, and the handler's own
+        Ok(1)
+    }
+    let bench = TestBench::new(|client| Worker::new(client).handle(nap)).concurrency(2);
+    let chains = bench.client().start_many([Pay { user_id: 1 }, Pay { user_id: 2 }]).await.unwrap();
+    bench.drain_until_idle().await.unwrap().assert_no_errors();
+    assert_eq!(chains.into_iter().map(|chain| bench.output(chain)).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_start_is_an_error() {
+    let bench = TestBench::new(|client| Worker::new(client).handle(ship).handle(ship));
+    let error = bench.drain_until_idle().await.unwrap_err();
+    assert!(error.to_string().contains("two handlers"), "{error}");
+}
