@@ -1,0 +1,84 @@
+//! Stopping with a deadline: handlers are told, what is not done by then goes back uncounted, and nothing is lost.
+//!
+//! Run with `cargo run --release -p windlass --example graceful_shutdown`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use windlass::{BoxError, Client, Ctx, Job, MemoryStore, State, Status, Worker};
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, output = u32)]
+struct Listens;
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry, output = u32)]
+struct DoesNotListen;
+
+/// The work that both wait for. It has no permits before the first worker has stopped.
+#[derive(Clone)]
+struct App {
+    work: Arc<Semaphore>,
+    running: Arc<Semaphore>,
+}
+
+impl App {
+    async fn work(&self) -> Result<(), BoxError> {
+        self.running.add_permits(1);
+        self.work.acquire().await?.forget();
+        Ok(())
+    }
+}
+
+/// Looks at the signal, and ends at once.
+async fn listens(job: Ctx<Listens>, State(app): State<App>) -> Result<u32, BoxError> {
+    tokio::select! {
+        done = app.work() => done.map(|()| job.attempt()),
+        reason = job.aborted().wait() => {
+            println!("told to stop: {reason:?}");
+            // Here it would save how far it came. An error now is no failure: the job is given back.
+            Err("stopped half-way".into())
+        }
+    }
+}
+
+/// Knows nothing of signals. At the deadline it is cut off.
+async fn does_not_listen(job: Ctx<DoesNotListen>, State(app): State<App>) -> Result<u32, BoxError> {
+    app.work().await?;
+    Ok(job.attempt())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let client = Client::new(MemoryStore::new());
+    let app = App { work: Arc::new(Semaphore::new(0)), running: Arc::new(Semaphore::new(0)) };
+    let worker =
+        || Worker::new(&client).state(app.clone()).concurrency(2).handle(listens).handle(does_not_listen);
+
+    let first_worker = worker().start().await?;
+    let polite = client.start(Listens).await?;
+    let stubborn = client.start(DoesNotListen).await?;
+    app.running.acquire_many(2).await?.forget();
+
+    // In a service this follows `tokio::signal::ctrl_c()`.
+    let begun = Instant::now();
+    first_worker.stop(Duration::from_millis(200)).await;
+    println!("stopped after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "a stop keeps its deadline");
+
+    // Both jobs are there, and free for another worker at once: nobody waits for a lease to expire.
+    for chain in [polite.id(), stubborn.id()] {
+        let stored = client.chain(chain).await?.ok_or("nothing is lost")?;
+        assert_eq!((stored.status(), stored.latest.attempt), (Status::Pending, 0));
+    }
+
+    let second_worker = worker().start().await?;
+    app.work.add_permits(2);
+    let attempts = (client.wait(polite).await?, client.wait(stubborn).await?);
+    assert_eq!(attempts, (1, 1), "what was given back does not count");
+    println!("both done, each in attempt 1");
+    second_worker.stop(Duration::from_secs(10)).await;
+    Ok(())
+}

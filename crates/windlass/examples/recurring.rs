@@ -1,0 +1,71 @@
+//! A job that recurs: each run starts its successor, under the same key, in the transaction that ends it. So there is
+//! always exactly one, whatever crashes, and however many processes try to start it.
+//!
+//! Run with `cargo run --release -p windlass --example recurring`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use windlass::{
+    Attempt, BoxError, CancelMode, Cancelled, Client, Done, Job, Key, MemoryStore, State, Target, TypeName,
+    Worker,
+};
+
+/// In earnest this would be a day.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+const KEY: &str = "the only one";
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry)]
+struct CleanUp {
+    run: u32,
+}
+
+#[derive(Clone)]
+struct App {
+    client: Client<MemoryStore>,
+    cleaned: mpsc::UnboundedSender<u32>,
+}
+
+async fn clean_up(
+    a: Attempt<CleanUp, MemoryStore>,
+    State(app): State<App>,
+) -> Result<Done<CleanUp, MemoryStore>, BoxError> {
+    let run = a.input().run;
+    println!("cleaning up, run {run}");
+
+    // This chain holds the key until it ends; its successor takes the key over, and commits with this job's end.
+    let mut step = a.finish().await?;
+    let successor = CleanUp { run: run + 1 };
+    let this = a.chain::<CleanUp>();
+    app.client.in_tx(step.tx()).start(successor).key(KEY).replaces(this).after(INTERVAL).await?;
+    app.cleaned.send(run)?;
+    Ok(step.done(())?)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let client = Client::new(MemoryStore::new());
+    let (cleaned, mut runs) = mpsc::unbounded_channel();
+    let app = App { client: client.clone(), cleaned };
+    let worker = Worker::new(&client).state(app).handle(clean_up).start().await?;
+
+    // Every process does this when it starts. The key makes sure that only the first creates anything.
+    let first = client.start(CleanUp { run: 1 }).key(KEY).await?;
+    let second = client.start(CleanUp { run: 1 }).key(KEY).await?;
+    assert!(first.is_new() && !second.is_new());
+
+    for expected in 1..=3 {
+        assert_eq!(runs.recv().await, Some(expected));
+    }
+
+    // The key leads to the run to come. Cancelled, it has no successor. The worker stops first, so that none runs.
+    worker.stop(Duration::from_secs(10)).await;
+    let key = Target::Key(TypeName::new(CleanUp::NAME)?, Key::new(KEY)?);
+    let cancelled = client.cancel(key, CancelMode::UnlessRunning).await?;
+    assert!(matches!(cancelled, Cancelled::Cancelled { .. }));
+    println!("no more");
+    Ok(())
+}
