@@ -18,3 +18,13 @@ pub mod sqlite {
     #[doc(inline)]
     pub use windlass_sqlite::*;
 }
+
+/// The pages that have code, which the tests compile and run.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/guide.md")]
+    struct Guide;
+
+    #[doc = include_str!("../../../docs/changing-types.md")]
+    struct ChangingTypes;
+}
