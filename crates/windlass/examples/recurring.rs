@@ -23,15 +23,12 @@ struct CleanUp {
     run: u32,
 }
 
-#[derive(Clone)]
-struct App {
-    client: Client<MemoryStore>,
-    cleaned: mpsc::UnboundedSender<u32>,
-}
+/// Told of each run.
+type Cleaned = mpsc::UnboundedSender<u32>;
 
 async fn clean_up(
     a: Attempt<CleanUp, MemoryStore>,
-    State(app): State<App>,
+    State(cleaned): State<Cleaned>,
 ) -> Result<Done<CleanUp, MemoryStore>, BoxError> {
     let run = a.input().run;
     println!("cleaning up, run {run}");
@@ -40,8 +37,8 @@ async fn clean_up(
     let mut step = a.finish().await?;
     let successor = CleanUp { run: run + 1 };
     let this = a.chain::<CleanUp>();
-    app.client.in_tx(step.tx()).start(successor).key(KEY).replaces(this).after(INTERVAL).await?;
-    app.cleaned.send(run)?;
+    step.client().start(successor).key(KEY).replaces(this).after(INTERVAL).await?;
+    cleaned.send(run)?;
     Ok(step.done(())?)
 }
 
@@ -49,8 +46,7 @@ async fn clean_up(
 async fn main() -> Result<(), BoxError> {
     let client = Client::new(MemoryStore::new());
     let (cleaned, mut runs) = mpsc::unbounded_channel();
-    let app = App { client: client.clone(), cleaned };
-    let worker = Worker::new(&client).state(app).handle(clean_up).start().await?;
+    let worker = Worker::new(&client).state(cleaned).handle(clean_up).start().await?;
 
     // Every process does this when it starts. The key makes sure that only the first creates anything.
     let first = client.start(CleanUp { run: 1 }).key(KEY).await?;
