@@ -4,6 +4,7 @@
 
 use std::{env, process::ExitCode};
 
+mod bench;
 mod test;
 
 mod examples;
@@ -21,6 +22,12 @@ usage: cargo xtask <command>
         Everything a change must pass: formatting, lints, tidy, tests, docs and examples.
         --full        run the long tests too (sets WINDLASS_FULL=1)
         --no-install  do not install what the tests need; say what is missing instead
+  bench memory [--json] [--instructions]
+        The workloads on the memory store, optimized: three rounds, median and spread. Then the instructions
+        per job beside the same work on a bare tokio channel with serde, counted by valgrind, which is installed
+        where it is missing; fails above 10 times.
+        --json          the figures as JSON
+        --instructions  only the instructions
   tidy  Only the checks of the source text.
   help  This page.
 ";
@@ -43,6 +50,7 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> Result {
     match words {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
+        ["bench", "memory", flags @ ..] => bench::memory(bench::Options::parse(flags)?),
         ["tidy"] => tidy::run(&Workspace::locate()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

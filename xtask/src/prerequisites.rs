@@ -1,8 +1,10 @@
 //! What the tests need besides Rust, and how it is installed where it is missing: a Redis or
-//! Valkey server, and a C compiler for the bundled SQLite.
+//! Valkey server, and a C compiler for the bundled SQLite. What the benchmarks need: valgrind.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -60,6 +62,14 @@ pub(crate) fn provide(may_install: bool) -> Result<String> {
     Ok(program)
 }
 
+/// Makes sure that valgrind is there, which counts instructions.
+pub(crate) fn provide_valgrind() -> Result {
+    if answers("valgrind".as_ref()) {
+        return Ok(());
+    }
+    install(&["valgrind"]).map_err(|why| format!("the counting of instructions needs valgrind. {why}"))
+}
+
 struct Need {
     what: &'static str,
     packages: &'static [&'static str],
@@ -78,8 +88,12 @@ fn missing() -> Vec<Need> {
 }
 
 fn has_c_compiler() -> bool {
-    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let mut command = Command::new(compiler);
+    answers(&env::var_os("CC").unwrap_or_else(|| "cc".into()))
+}
+
+/// Whether a program is there and tells its version.
+fn answers(program: &OsStr) -> bool {
+    let mut command = Command::new(program);
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }

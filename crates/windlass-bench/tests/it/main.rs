@@ -1,0 +1,35 @@
+//! The workloads end, and say what they should.
+
+use windlass::{Client, MemoryStore};
+use windlass_bench::suite::{self, Plan};
+use windlass_bench::{Unit, bare};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_workload_gives_a_figure_for_each_round() {
+    let plan = Plan { rounds: 2, starts: (100, 16), batched: (1_500, 1_000), drained: 1_100, single: 5 };
+    let figures = suite::run(plan, async || Ok(Client::new(MemoryStore::new()))).await.unwrap();
+    let names: Vec<&str> = figures.iter().map(|figure| figure.workload.as_str()).collect();
+    let expected = [
+        "start, 16 producers",
+        "start, batches of 1000",
+        "drain, 10 slots",
+        "drain, 64 slots",
+        "drain, 100 slots",
+        "latency to the handler, p50",
+        "latency to the handler, p99",
+        "round trip, p50",
+        "round trip, p99",
+    ];
+    assert_eq!(names, expected);
+    for figure in figures {
+        assert_eq!(figure.rounds.len(), 2, "{}", figure.workload);
+        assert!(figure.rounds.iter().all(|value| *value > 0.0), "{figure:?}");
+        let is_time = figure.workload.ends_with("p50") || figure.workload.ends_with("p99");
+        assert_eq!(figure.unit == Unit::Microseconds, is_time, "{}", figure.workload);
+    }
+}
+
+#[tokio::test]
+async fn the_bare_version_works_off_everything() {
+    bare::start_and_drain(1_000, 64).await.unwrap();
+}
