@@ -105,7 +105,7 @@ impl MemoryStore {
             }
             (command, _) => command,
         };
-        state.model.apply(now, &command).map(|(reply, _)| reply)
+        state.model.reply(now, &command)
     }
 }
 
@@ -126,9 +126,9 @@ impl State {
     /// What a query finds without the open transaction's writes.
     fn committed(&mut self, now: Timestamp, query: &Command) -> Result<Reply> {
         self.model.undo(&self.uncommitted);
-        let reply = self.model.apply(now, query);
+        let reply = self.model.reply(now, query);
         self.model.replay(&self.uncommitted);
-        reply.map(|(reply, _)| reply)
+        reply
     }
 }
 

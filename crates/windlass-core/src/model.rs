@@ -51,9 +51,16 @@ impl Model {
     /// Carries a command out at a time. An error means that the command as a whole breaks a limit; nothing
     /// has changed then.
     pub fn apply(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
-        let reply = Turn { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX }.run(command);
+        let reply = self.turn(now).run(command);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
+    }
+
+    /// The same for somebody who has no use for the effects.
+    pub(crate) fn reply(&mut self, now: Timestamp, command: &Command) -> Result<Reply> {
+        let reply = self.turn(now).run(command);
+        self.tables.clear_log();
+        reply
     }
 
     /// Puts and deletes rows as an earlier [`apply`](Self::apply) did.
@@ -68,6 +75,10 @@ impl Model {
         for effect in effects.iter().rev() {
             self.tables.install(&effect.key, effect.before.clone());
         }
+    }
+
+    const fn turn(&mut self, now: Timestamp) -> Turn<'_> {
+        Turn { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX }
     }
 
     /// How many jobs are stored.

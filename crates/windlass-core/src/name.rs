@@ -3,7 +3,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::limit::{CODEC_MAX_BYTES, ERROR_MAX_BYTES, KEY_MAX_BYTES, NAME_MAX_BYTES, TRACE_MAX_BYTES};
 use crate::refusal::Refusal;
@@ -120,7 +120,15 @@ impl Codec {
     /// JSON, the default.
     #[must_use]
     pub fn json() -> Self {
-        Self("json".into())
+        // Nearly every payload has it: all share one.
+        static JSON: LazyLock<Codec> = LazyLock::new(|| Codec("json".into()));
+        JSON.clone()
+    }
+
+    /// Whether it is JSON.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.as_str() == "json"
     }
 }
 

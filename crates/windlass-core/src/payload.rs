@@ -45,7 +45,7 @@ impl Payload {
 
     /// The value that was encoded.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T> {
-        if self.codec != Codec::json() {
+        if !self.codec.is_json() {
             let text = format!("the payload is encoded as `{}`, and JSON was expected", self.codec);
             return Err(Error::new(ErrorKind::Invalid, text));
         }

@@ -30,7 +30,8 @@ impl Turn<'_> {
     /// The jobs that this very request took and that are still held under it, in the order of an acquire.
     fn taken_before<'q>(&self, request: &'q Acquire) -> Vec<(JobId, Option<&'q Quota>)> {
         let Some(jobs) = self.tables.requests.get(&request.request) else { return Vec::new() };
-        let mut rows: Vec<_> = jobs.iter().filter_map(|job| self.tables.job(*job)).collect();
+        let mut rows: Vec<_> =
+            jobs.iter().filter_map(|seq| self.tables.job(*self.tables.jobs_by_seq.get(seq)?)).collect();
         rows.sort_by_key(|row| (Reverse(row.job.priority), row.job.due_at, row.seq));
         rows.into_iter().map(|row| (row.job.id, None)).collect()
     }

@@ -161,7 +161,7 @@ impl Turn<'_> {
             version: Version::default(),
             lease: None,
             cancel_requested: false,
-            blockers: blockers.into(),
+            blockers: shared(blockers),
             on_blocker_failure: new.on_blocker_failure,
             created_at: self.now,
             started_at: None,
@@ -175,7 +175,7 @@ impl Turn<'_> {
             seq,
             end: None,
             worker: None,
-            history: Arc::new([]),
+            history: Arc::default(),
             outside: None,
         })
     }
@@ -198,6 +198,11 @@ impl Turn<'_> {
         };
         (blockers.into_iter().map(attach).collect(), failed)
     }
+}
+
+/// The blockers as jobs hold them. Most jobs have none, and need no memory for that.
+fn shared(blockers: Vec<Blocker>) -> Arc<[Blocker]> {
+    if blockers.is_empty() { Arc::default() } else { blockers.into() }
 }
 
 /// The error of a job that fails with a blocker.

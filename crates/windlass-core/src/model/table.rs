@@ -1,11 +1,13 @@
 //! Rows with their indexes, and the log of what changed.
 //!
-//! Every index is derived from rows: setting a row takes its former self out and puts its new self in.
-//! Undoing and replaying are therefore nothing but setting rows.
+//! Every index is derived from rows: setting a row takes its former self out and puts its new self in, except
+//! where both stand alike. Undoing and replaying are therefore nothing but setting rows.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use crate::command::WorkerInfo;
 use crate::id::{ChainId, JobId, RequestId, WorkerId};
@@ -32,8 +34,8 @@ pub(super) struct Tables {
     pub(super) pending: BTreeMap<TypeName, BTreeMap<Reverse<i8>, BTreeSet<ByTime>>>,
     /// Running jobs by type and end of lease.
     pub(super) running: BTreeMap<TypeName, BTreeSet<ByTime>>,
-    /// Running jobs by the acquire that took them.
-    pub(super) requests: HashMap<RequestId, BTreeSet<JobId>>,
+    /// Running jobs, as places in the order of creation, by the acquire that took them.
+    pub(super) requests: HashMap<RequestId, BTreeSet<u64>>,
     /// The chain that a key points at.
     pub(super) keys: HashMap<(TypeName, Key), ChainId>,
     /// The jobs of a chain in order.
@@ -144,6 +146,11 @@ impl Tables {
         std::mem::take(&mut self.log)
     }
 
+    /// Forgets the log, which starts anew.
+    pub(super) fn clear_log(&mut self) {
+        self.log.clear();
+    }
+
     /// Sets or deletes a row, and logs it.
     pub(super) fn set(&mut self, key: RowKey, after: Option<Row>) {
         let before = self.install(&key, after.clone());
@@ -154,25 +161,34 @@ impl Tables {
     pub(super) fn install(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
         match (key, after) {
             (RowKey::Job(id), Some(Row::Job(row))) => {
-                // Most changes leave the edges alone, and a job may have many.
-                let edges = self.jobs.get(id).is_none_or(|before| !same_edges(before, &row));
-                let before = self.remove_job(*id, edges);
-                self.jobs.insert(*id, Arc::clone(&row));
-                self.index_job(&row, edges);
+                let before = self.jobs.insert(*id, Arc::clone(&row));
+                let alike = before.as_ref().map_or(Alike::NOTHING, |before| Alike::of(before, &row));
+                if let Some(before) = &before {
+                    self.unindex_job(before, alike);
+                }
+                self.index_job(&row, alike);
                 before.map(Row::Job)
             }
-            (RowKey::Job(id), _) => self.remove_job(*id, true).map(Row::Job),
+            (RowKey::Job(id), _) => {
+                let before = self.jobs.remove(id)?;
+                self.unindex_job(&before, Alike::NOTHING);
+                Some(Row::Job(before))
+            }
             (RowKey::Chain(id), Some(Row::Chain(row))) => {
-                let before = self.remove_chain(*id);
-                self.index_chain(&row);
-                self.chains.insert(*id, row);
+                let before = self.chains.insert(*id, Arc::clone(&row));
+                let moved = before.as_ref().is_none_or(|before| before.seq != row.seq);
+                if let Some(before) = &before {
+                    self.unindex_chain(before, moved);
+                }
+                self.index_chain(&row, moved);
                 self.reindex_trim(*id);
                 before.map(Row::Chain)
             }
             (RowKey::Chain(id), _) => {
-                let before = self.remove_chain(*id);
+                let before = self.chains.remove(id)?;
+                self.unindex_chain(&before, true);
                 self.reindex_trim(*id);
-                before.map(Row::Chain)
+                Some(Row::Chain(before))
             }
             (RowKey::Worker(id), after) => {
                 let before = self.workers.remove(id);
@@ -201,11 +217,13 @@ impl Tables {
         }
     }
 
-    fn index_job(&mut self, row: &JobRow, edges: bool) {
+    fn index_job(&mut self, row: &JobRow, alike: Alike) {
         let job = &row.job;
-        self.next_seq = self.next_seq.max(row.seq);
-        self.jobs_by_seq.insert(row.seq, job.id);
-        self.chain_jobs.insert((job.chain, job.index), job.id);
+        if !alike.place {
+            self.next_seq = self.next_seq.max(row.seq);
+            self.jobs_by_seq.insert(row.seq, job.id);
+            self.chain_jobs.insert((job.chain, job.index), job.id);
+        }
         if let Some(count) = self.counts.entry(job.job_type.clone()).or_default().get_mut(job.status as usize)
         {
             *count += 1;
@@ -217,11 +235,11 @@ impl Tables {
             }
             (Status::Running, Some(lease)) => {
                 self.running.entry(job.job_type.clone()).or_default().insert((lease.until, row.seq, job.id));
-                self.requests.entry(lease.request).or_default().insert(job.id);
+                self.requests.entry(lease.request).or_default().insert(row.seq);
             }
             _ => {}
         }
-        if edges {
+        if !alike.edges {
             self.index_edges(row);
         }
         if job.index > 0 {
@@ -248,11 +266,12 @@ impl Tables {
         }
     }
 
-    fn remove_job(&mut self, id: JobId, edges: bool) -> Option<Arc<JobRow>> {
-        let row = self.jobs.remove(&id)?;
+    fn unindex_job(&mut self, row: &JobRow, alike: Alike) {
         let job = &row.job;
-        self.jobs_by_seq.remove(&row.seq);
-        self.chain_jobs.remove(&(job.chain, job.index));
+        if !alike.place {
+            self.jobs_by_seq.remove(&row.seq);
+            self.chain_jobs.remove(&(job.chain, job.index));
+        }
         if let Some(counts) = self.counts.get_mut(&job.job_type) {
             if let Some(count) = counts.get_mut(job.status as usize) {
                 *count -= 1;
@@ -262,11 +281,11 @@ impl Tables {
             }
         }
         match (job.status, job.lease) {
-            (Status::Pending, _) => self.remove_pending(&row),
+            (Status::Pending, _) => self.remove_pending(row),
             (Status::Running, Some(lease)) => {
                 remove_member(&mut self.running, &job.job_type, &(lease.until, row.seq, job.id));
                 if let Some(jobs) = self.requests.get_mut(&lease.request) {
-                    jobs.remove(&job.id);
+                    jobs.remove(&row.seq);
                     if jobs.is_empty() {
                         self.requests.remove(&lease.request);
                     }
@@ -274,13 +293,12 @@ impl Tables {
             }
             _ => {}
         }
-        if edges {
-            self.remove_edges(&row);
+        if !alike.edges {
+            self.remove_edges(row);
         }
         if job.index > 0 {
             self.reindex_trim(job.chain);
         }
-        Some(row)
     }
 
     fn remove_edges(&mut self, row: &JobRow) {
@@ -310,8 +328,10 @@ impl Tables {
         }
     }
 
-    fn index_chain(&mut self, row: &ChainRow) {
-        self.chains_by_seq.insert(row.seq, row.id);
+    fn index_chain(&mut self, row: &ChainRow, moved: bool) {
+        if moved {
+            self.chains_by_seq.insert(row.seq, row.id);
+        }
         if let Some(key) = row.key.as_ref().filter(|key| key.held) {
             self.keys.insert((row.chain_type.clone(), key.key.clone()), row.id);
         }
@@ -325,22 +345,22 @@ impl Tables {
         }
     }
 
-    fn remove_chain(&mut self, id: ChainId) -> Option<Arc<ChainRow>> {
-        let row = self.chains.remove(&id)?;
-        self.chains_by_seq.remove(&row.seq);
+    fn unindex_chain(&mut self, row: &ChainRow, moved: bool) {
+        if moved {
+            self.chains_by_seq.remove(&row.seq);
+        }
         if let Some(key) = row.key.as_ref().filter(|key| key.held) {
             let entry = (row.chain_type.clone(), key.key.clone());
-            if self.keys.get(&entry) == Some(&id) {
+            if self.keys.get(&entry) == Some(&row.id) {
                 self.keys.remove(&entry);
             }
         }
         if let Some(closed) = row.closed {
-            self.rippling.remove(&(closed.at, row.seq, id));
+            self.rippling.remove(&(closed.at, row.seq, row.id));
         }
         if let Some(at) = row.leaves_at() {
-            self.leaving.remove(&(at, row.seq, id));
+            self.leaving.remove(&(at, row.seq, row.id));
         }
-        Some(row)
     }
 
     /// One more or one less job needs the chain; it leaves only when nobody does.
@@ -397,9 +417,23 @@ fn remove_entry(lists: &mut HashMap<ChainId, BTreeSet<(u64, JobId)>>, chain: Cha
     }
 }
 
-/// Whether the indexes of a job's blockers are the same for both.
-fn same_edges(before: &JobRow, after: &JobRow) -> bool {
-    let kind =
-        |row: &JobRow| (row.job.status.is_open(), row.job.status == Status::Blocked, row.needs_blockers());
-    Arc::ptr_eq(&before.job.blockers, &after.job.blockers) && kind(before) == kind(after)
+/// Which indexes stand alike for a job before and after a change. Most changes leave its place alone, and its
+/// edges, of which there may be many.
+#[derive(Clone, Copy)]
+struct Alike {
+    place: bool,
+    edges: bool,
+}
+
+impl Alike {
+    const NOTHING: Self = Self { place: false, edges: false };
+
+    fn of(before: &JobRow, after: &JobRow) -> Self {
+        let place = |row: &JobRow| (row.seq, row.job.chain, row.job.index);
+        let kind = |row: &JobRow| {
+            (row.job.status.is_open(), row.job.status == Status::Blocked, row.needs_blockers())
+        };
+        let same_blockers = Arc::ptr_eq(&before.job.blockers, &after.job.blockers);
+        Self { place: place(before) == place(after), edges: same_blockers && kind(before) == kind(after) }
+    }
 }
