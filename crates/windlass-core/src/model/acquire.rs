@@ -1,5 +1,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use super::Turn;
 use super::row::JobRow;
@@ -42,8 +43,8 @@ impl Turn<'_> {
         let mut lanes = Vec::new();
         let mut heads = BinaryHeap::new();
         for quota in request.types.iter().filter(|quota| !self.tables.is_paused(&quota.job_type)) {
-            let Some(levels) = self.tables.pending.get(&quota.job_type) else { continue };
-            for (priority, jobs) in levels {
+            let Some(of_type) = self.tables.types.get(&quota.job_type) else { continue };
+            for (priority, jobs) in &of_type.pending {
                 let mut lane = jobs.iter().take_while(move |(due_at, ..)| *due_at <= now);
                 if let Some(head) = lane.next() {
                     heads.push(Reverse((*priority, *head, lanes.len())));
@@ -69,16 +70,17 @@ impl Turn<'_> {
 
     fn lease(&mut self, job: JobId, request: &Acquire, quota: &Option<&Quota>) {
         let (Some(row), Some(quota)) = (self.tables.job(job), quota) else { return };
-        let mut row = JobRow::clone(row);
-        row.job.status = Status::Running;
-        row.job.attempt += 1;
-        row.job.fence = row.job.fence.next();
-        row.job.version = row.job.version.next();
-        row.job.started_at = Some(self.now);
-        row.job.lease =
+        let mut row = Arc::clone(row);
+        let JobRow { job, worker, end, .. } = Arc::make_mut(&mut row);
+        job.status = Status::Running;
+        job.attempt += 1;
+        job.fence = job.fence.next();
+        job.version = job.version.next();
+        job.started_at = Some(self.now);
+        job.lease =
             Some(Lease { worker: request.worker, request: request.request, until: self.now + quota.lease });
-        row.worker = Some(request.worker);
-        row.end = None;
+        *worker = Some(request.worker);
+        *end = None;
         self.tables.put_job(row);
     }
 
@@ -115,9 +117,9 @@ impl Turn<'_> {
                 Err(lost) => Renewed::Lost(lost),
                 Ok(row) => {
                     let until = self.now + renew.lease;
-                    let mut row = JobRow::clone(row);
+                    let mut row = Arc::clone(row);
                     let cancel_requested = row.job.cancel_requested;
-                    if let Some(lease) = &mut row.job.lease {
+                    if let Some(lease) = &mut Arc::make_mut(&mut row).job.lease {
                         lease.until = until;
                     }
                     self.tables.put_job(row);
@@ -129,7 +131,7 @@ impl Turn<'_> {
     }
 
     /// The job, if it runs under this fence; else why the attempt no longer holds it.
-    pub(super) fn held(&self, job: JobId, fence: Fence) -> Result<&JobRow, Lost> {
+    pub(super) fn held(&self, job: JobId, fence: Fence) -> Result<&Arc<JobRow>, Lost> {
         let Some(row) = self.tables.job(job) else { return Err(Lost::NotFound) };
         match row.job.status {
             Status::Running if row.job.fence == fence => Ok(row),

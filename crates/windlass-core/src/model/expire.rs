@@ -43,7 +43,7 @@ impl Turn<'_> {
 
     /// The first jobs of a chain.
     pub(super) fn jobs_of(&self, chain: ChainId, max: usize) -> Vec<JobId> {
-        self.tables.chain_jobs.range((chain, 0)..=(chain, u32::MAX)).take(max).map(|(_, job)| *job).collect()
+        self.tables.chain_jobs(chain, 0..=u32::MAX).take(max).map(|(_, job)| job).collect()
     }
 
     /// Removes a chain with all its jobs.
@@ -57,13 +57,13 @@ impl Turn<'_> {
     /// Removes inner jobs of a chain that may leave, oldest first. Gives their number.
     fn trim(&mut self, chain: ChainId, max: usize) -> usize {
         let Some(row) = self.tables.chain(chain).cloned() else { return 0 };
-        let inner = self.tables.chain_jobs.range((chain, 1)..(chain, row.latest_index.max(1)));
-        let may_leave = |job: &&JobId| {
+        let inner = self.tables.chain_jobs(chain, 1..=row.latest_index.saturating_sub(1));
+        let may_leave = |job: &JobId| {
             let stays = row.retention.completed.max(super::row::repeat_window());
-            let closed_at = self.tables.job(**job).and_then(|job| job.job.closed_at);
+            let closed_at = self.tables.job(*job).and_then(|job| job.job.closed_at);
             row.closed.is_some() || closed_at.is_some_and(|at| at + stays <= self.now)
         };
-        let jobs: Vec<_> = inner.map(|(_, job)| job).take(max).take_while(may_leave).copied().collect();
+        let jobs: Vec<_> = inner.map(|(_, job)| job).take(max).take_while(may_leave).collect();
         for job in &jobs {
             self.tables.set(RowKey::Job(*job), None);
         }

@@ -33,7 +33,7 @@ impl Turn<'_> {
         if let Some(closed) = row.closed {
             return Cancelled::Closed { chain, closed_as: closed.closed_as };
         }
-        let mut latest = JobRow::clone(self.tables.latest(row));
+        let mut latest = Arc::clone(self.tables.latest(row));
         let job = latest.job.id;
         match (latest.job.lease, mode) {
             (None, _) => {
@@ -47,8 +47,9 @@ impl Turn<'_> {
             (Some(_), CancelMode::UnlessRunning) => Cancelled::Running { chain },
             (Some(lease), CancelMode::Ask) => {
                 if !latest.job.cancel_requested {
-                    latest.job.cancel_requested = true;
-                    latest.job.version = latest.job.version.next();
+                    let job = &mut Arc::make_mut(&mut latest).job;
+                    job.cancel_requested = true;
+                    job.version = job.version.next();
                     self.tables.put_job(latest);
                 }
                 Cancelled::Asked { chain, job, worker: lease.worker }
@@ -66,12 +67,12 @@ impl Turn<'_> {
         let mut triggered = Vec::with_capacity(found.len());
         for job in found.into_iter().flatten() {
             let Some(row) = self.tables.job(job) else { continue };
-            let mut row = row.clone();
+            let mut row = Arc::clone(row);
             if seen.insert(job) {
-                let mut changed = JobRow::clone(&row);
-                changed.job.due_at = self.now;
-                changed.job.version = changed.job.version.next();
-                row = self.tables.put_job(changed);
+                let job = &mut Arc::make_mut(&mut row).job;
+                job.due_at = self.now;
+                job.version = job.version.next();
+                self.tables.put_job(Arc::clone(&row));
             }
             triggered.push(Triggered {
                 job: row.placed(),

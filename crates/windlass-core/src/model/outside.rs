@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::Turn;
 use super::create::Aliases;
 use super::row::JobRow;
@@ -49,8 +51,8 @@ impl Turn<'_> {
         let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.placed());
         for step in &request.steps {
             let Some(row) = self.tables.job(latest.job) else { break };
-            let mut row = JobRow::clone(row);
-            row.outside = Some(request.request);
+            let mut row = Arc::clone(row);
+            Arc::make_mut(&mut row).outside = Some(request.request);
             let end = (row.job.status == Status::Running).then_some(AttemptEnd::Displaced);
             let stopping = row.job.cancel_requested.then_some(row.job.chain);
             let (closed_as, output, error, retention) = match step {

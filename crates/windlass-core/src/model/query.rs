@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use uuid::Uuid;
 
 use super::Turn;
+use super::table::OfType;
 use crate::command::{
     ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFilter,
     ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
@@ -19,23 +20,17 @@ use crate::time::Timestamp;
 impl Turn<'_> {
     pub(super) fn next_due(&self, request: &NextDue) -> Result<NextDueReply> {
         request.types.check()?;
-        let pending = |name: &TypeName| {
-            let levels = self.tables.pending.get(name).filter(|_| !self.tables.is_paused(name));
-            let heads = levels.into_iter().flat_map(|levels| levels.values().filter_map(BTreeSet::first));
-            heads.map(|(due_at, ..)| *due_at).min()
-        };
-        let lease = |name: &TypeName| {
-            self.tables.running.get(name).and_then(BTreeSet::first).map(|(until, ..)| *until)
-        };
-        let (due_at, lease_until) = match &request.types {
-            Types::All => (
-                self.tables.pending.keys().filter_map(pending).min(),
-                self.tables.running.keys().filter_map(lease).min(),
-            ),
-            Types::Only(types) => {
-                (types.iter().filter_map(pending).min(), types.iter().filter_map(lease).min())
+        let types: Vec<(&TypeName, &OfType)> = match &request.types {
+            Types::All => self.tables.types.iter().collect(),
+            Types::Only(names) => {
+                names.iter().filter_map(|name| self.tables.types.get_key_value(name)).collect()
             }
         };
+        let open = types.iter().filter(|(name, _)| !self.tables.is_paused(name));
+        let levels = open.flat_map(|(_, of_type)| of_type.pending.values());
+        let due_at = levels.filter_map(BTreeSet::first).map(|(due_at, ..)| *due_at).min();
+        let leases = types.iter().filter_map(|(_, of_type)| of_type.running.first());
+        let lease_until = leases.map(|(until, ..)| *until).min();
         Ok(NextDueReply { now: self.now, due_at, lease_until })
     }
 
@@ -73,9 +68,8 @@ impl Turn<'_> {
                 // A chain's jobs are in the order of their creation, so that their place in it numbers them too.
                 let index = |number: &u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
                 let (from, to) = (index(place.range().start()), index(place.range().end()));
-                let jobs = (!place.range().is_empty())
-                    .then(|| self.tables.chain_jobs.range((chain, from)..=(chain, to.max(from))));
-                place.walk(jobs.into_iter().flatten().map(|((_, index), job)| (u64::from(*index) + 1, *job)))
+                let jobs = (!place.range().is_empty()).then(|| self.tables.chain_jobs(chain, from..=to));
+                place.walk(jobs.into_iter().flatten().map(|(index, job)| (u64::from(index) + 1, job)))
             }
         };
         let (jobs, next) = place.page(rows, |job| {
@@ -107,20 +101,20 @@ impl Turn<'_> {
     pub(super) fn count(&self, request: &Count) -> Result<CountReply> {
         request.types.check()?;
         let names: BTreeSet<&TypeName> = match &request.types {
-            Types::All => self.tables.counts.keys().chain(self.tables.paused()).collect(),
+            Types::All => self.tables.types.keys().chain(self.tables.paused()).collect(),
             Types::Only(types) => types.iter().collect(),
         };
-        let known = |name: &&TypeName| self.tables.counts.contains_key(*name) || self.tables.is_paused(name);
+        let known = |name: &&TypeName| self.tables.types.contains_key(*name) || self.tables.is_paused(name);
         let types = names.into_iter().filter(known).map(|name| self.count_type(name)).collect();
         Ok(CountReply { types, closed_estimated: false })
     }
 
     fn count_type(&self, name: &TypeName) -> TypeCount {
-        let counts = self.tables.counts.get(name).copied().unwrap_or_default();
-        let of = |status: Status| counts.get(status as usize).copied().unwrap_or(0);
-        let levels = self.tables.pending.get(name).into_iter().flatten();
+        let of_type = self.tables.types.get(name);
+        let of = |status: Status| of_type.map_or(0, |of_type| of_type.count(status));
+        let levels = of_type.into_iter().flat_map(|of_type| &of_type.pending);
         let heads = levels.filter_map(|(_, jobs)| jobs.first()).map(|(due_at, ..)| *due_at);
-        let leases = self.tables.running.get(name).into_iter().flatten();
+        let leases = of_type.into_iter().flat_map(|of_type| &of_type.running);
         TypeCount {
             job_type: name.clone(),
             blocked: of(Status::Blocked),

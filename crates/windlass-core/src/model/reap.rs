@@ -1,9 +1,9 @@
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use super::Turn;
-use super::row::JobRow;
 use super::settle::Closing;
-use super::table::ByTime;
+use super::table::{ByTime, OfType};
 use crate::LEASE_EXPIRED;
 use crate::command::{Reap, ReapReply, Reaped, Ripple, Types};
 use crate::error::Result;
@@ -27,15 +27,15 @@ impl Turn<'_> {
         let except: HashSet<_> = request.except.iter().collect();
         let now = self.now;
         let max = request.max as usize;
-        let of_type = |jobs: &std::collections::BTreeSet<ByTime>| -> Vec<ByTime> {
-            let expired = jobs.iter().take_while(|(until, ..)| *until <= now);
+        let expired = |of_type: &OfType| -> Vec<ByTime> {
+            let expired = of_type.running.iter().take_while(|(until, ..)| *until <= now);
             expired.filter(|(.., job)| !except.contains(job)).take(max).copied().collect()
         };
         let mut jobs: Vec<ByTime> = match &request.types {
-            Types::All => self.tables.running.values().flat_map(of_type).collect(),
-            Types::Only(types) => {
-                let types: std::collections::BTreeSet<_> = types.iter().collect();
-                types.into_iter().filter_map(|name| self.tables.running.get(name)).flat_map(of_type).collect()
+            Types::All => self.tables.types.values().flat_map(expired).collect(),
+            Types::Only(names) => {
+                let names: BTreeSet<_> = names.iter().collect();
+                names.into_iter().filter_map(|name| self.tables.types.get(name)).flat_map(expired).collect()
             }
         };
         jobs.sort_unstable();
@@ -44,7 +44,7 @@ impl Turn<'_> {
     }
 
     fn reap_one(&mut self, job: JobId, ripple: &mut Ripple) -> Option<Reaped> {
-        let row = JobRow::clone(self.tables.job(job)?);
+        let row = Arc::clone(self.tables.job(job)?);
         let lease = row.job.lease?;
         let (attempt, job_type, chain_type) =
             (row.job.attempt, row.job.job_type.clone(), row.job.chain_type.clone());

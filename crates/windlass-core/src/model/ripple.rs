@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Turn;
 use super::create::blocker_failed;
-use super::row::{ChainRow, JobRow};
+use super::row::JobRow;
 use crate::command::{ClosedChain, Ripple, Unblocked};
 use crate::id::{ChainId, JobId};
 use crate::record::{Blocker, Closed, ClosedAs, OnBlockerFailure, Status};
@@ -19,10 +19,11 @@ impl Turn<'_> {
         closed_as: ClosedAs,
         retention: Option<Millis>,
     ) -> Option<ClosedChain> {
-        let mut row = ChainRow::clone(self.tables.chain(chain)?);
+        let mut row = Arc::clone(self.tables.chain(chain)?);
         let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
-        row.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
-        row.rippling = self.tables.waiting.get(&chain).is_some_and(|waiting| {
+        let changed = Arc::make_mut(&mut row);
+        changed.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
+        changed.rippling = self.tables.waiting.get(&chain).is_some_and(|waiting| {
             !waiting.eager.is_empty() || closed_as == ClosedAs::Completed && !waiting.patient.is_empty()
         });
         let latest = &self.tables.latest(&row).job;
@@ -53,7 +54,8 @@ impl Turn<'_> {
                 self.resolve(job, chain, closed.closed_as, ripple);
             }
             let Some(row) = self.tables.chain(chain) else { return };
-            let row = ChainRow { rippling: false, ..ChainRow::clone(row) };
+            let mut row = Arc::clone(row);
+            Arc::make_mut(&mut row).rippling = false;
             self.tables.put_chain(row);
         }
     }

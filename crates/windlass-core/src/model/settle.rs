@@ -36,7 +36,7 @@ impl Turn<'_> {
 
     fn settle_one(&mut self, item: &Settlement, ripple: &mut Ripple) -> Settled {
         let row = match self.held(item.job, item.fence) {
-            Ok(row) => row.clone(),
+            Ok(row) => Arc::clone(row),
             Err(lost) => {
                 let end = self.tables.job(item.job).and_then(|row| row.end_of(item.fence));
                 let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
@@ -59,7 +59,7 @@ impl Turn<'_> {
 
     fn apply_outcome(
         &mut self,
-        row: JobRow,
+        row: Arc<JobRow>,
         outcome: &Outcome,
         ripple: &mut Ripple,
     ) -> Result<Applied, Refusal> {
@@ -103,13 +103,13 @@ impl Turn<'_> {
         }
     }
 
-    fn reschedule(&mut self, row: JobRow, schedule: Schedule, error: Option<ErrorText>) -> Applied {
+    fn reschedule(&mut self, row: Arc<JobRow>, schedule: Schedule, error: Option<ErrorText>) -> Applied {
         self.put_back(row, schedule.due(self.now), error, AttemptEnd::Rescheduled)
     }
 
     fn fail(
         &mut self,
-        row: JobRow,
+        row: Arc<JobRow>,
         error: ErrorText,
         end: AttemptEnd,
         retention: Option<Millis>,
@@ -122,7 +122,7 @@ impl Turn<'_> {
     /// Closes the job and its chain.
     fn end(
         &mut self,
-        row: JobRow,
+        row: Arc<JobRow>,
         closing: Closing,
         retention: Option<Millis>,
         ripple: &mut Ripple,
@@ -134,42 +134,45 @@ impl Turn<'_> {
     }
 
     /// Closes the job.
-    pub(super) fn close_job(&mut self, mut row: JobRow, closing: Closing) -> Arc<JobRow> {
-        row.job.status = closing.closed_as.into();
-        row.job.output = closing.output;
-        row.job.error = closing.error;
-        row.job.closed_at = Some(self.now);
-        row.job.closed_by = closing.by;
-        row.job.version = row.job.version.next();
-        row.job.lease = None;
-        row.end = closing.end;
+    pub(super) fn close_job(&mut self, mut row: Arc<JobRow>, closing: Closing) -> Arc<JobRow> {
+        let JobRow { job, end, .. } = Arc::make_mut(&mut row);
+        job.status = closing.closed_as.into();
+        job.output = closing.output;
+        job.error = closing.error;
+        job.closed_at = Some(self.now);
+        job.closed_by = closing.by;
+        job.version = job.version.next();
+        job.lease = None;
+        *end = closing.end;
         self.tables.put_job(row)
     }
 
     /// Puts the job back to be run again. Only retries and reaped leases count as attempts.
     pub(super) fn put_back(
         &mut self,
-        mut row: JobRow,
+        mut row: Arc<JobRow>,
         due_at: Timestamp,
         error: Option<ErrorText>,
         end: AttemptEnd,
     ) -> Applied {
-        remember(&mut row, end, self.now, error.clone());
+        let changed = Arc::make_mut(&mut row);
+        remember(changed, end, self.now, error.clone());
+        let job = &mut changed.job;
         if matches!(end, AttemptEnd::Rescheduled | AttemptEnd::Released) {
-            row.job.attempt = row.job.attempt.saturating_sub(1);
+            job.attempt = job.attempt.saturating_sub(1);
         }
-        row.job.status = Status::Pending;
-        row.job.due_at = due_at;
-        row.job.error = error.or(row.job.error);
-        row.job.version = row.job.version.next();
-        row.job.lease = None;
+        job.status = Status::Pending;
+        job.due_at = due_at;
+        job.error = error.or(job.error.take());
+        job.version = job.version.next();
+        job.lease = None;
         Applied { job: self.tables.put_job(row).placed(), next: None, created: Vec::new() }
     }
 
     /// Completes the job without an output and adds the next one to its chain.
     pub(super) fn continue_chain(
         &mut self,
-        row: JobRow,
+        row: Arc<JobRow>,
         next: &NextJob,
         create: &[NewChain],
         (by, end): (Option<WorkerId>, Option<AttemptEnd>),

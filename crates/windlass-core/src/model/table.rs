@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -30,16 +31,14 @@ pub(super) struct Tables {
     log: Vec<Effect>,
     next_seq: u64,
 
-    /// Pending jobs by type, priority (highest first) and due time.
-    pub(super) pending: BTreeMap<TypeName, BTreeMap<Reverse<i8>, BTreeSet<ByTime>>>,
-    /// Running jobs by type and end of lease.
-    pub(super) running: BTreeMap<TypeName, BTreeSet<ByTime>>,
+    /// The types that there are jobs of.
+    pub(super) types: BTreeMap<TypeName, OfType>,
     /// Running jobs, as places in the order of creation, by the acquire that took them.
     pub(super) requests: HashMap<RequestId, BTreeSet<u64>>,
     /// The chain that a key points at.
     pub(super) keys: HashMap<(TypeName, Key), ChainId>,
-    /// The jobs of a chain in order.
-    pub(super) chain_jobs: BTreeMap<(ChainId, u32), JobId>,
+    /// The jobs of a chain behind its first, which has the chain's id, by their place in it.
+    later_jobs: BTreeMap<(ChainId, u32), JobId>,
     /// The jobs that wait or waited for a chain.
     pub(super) dependents: HashMap<ChainId, BTreeSet<(u64, JobId)>>,
     /// The open jobs among them.
@@ -59,12 +58,28 @@ pub(super) struct Tables {
     pub(super) jobs_by_seq: BTreeMap<u64, JobId>,
     /// Chains in their order of creation.
     pub(super) chains_by_seq: BTreeMap<u64, ChainId>,
-    /// Jobs of each type and status.
-    pub(super) counts: BTreeMap<TypeName, [u64; Status::ALL.len()]>,
     /// Workers by the time they count as gone.
     pub(super) worker_ends: BTreeSet<(Timestamp, WorkerId)>,
     /// Leader locks by the time they end.
     pub(super) lock_ends: BTreeSet<(Timestamp, LockName)>,
+}
+
+/// The jobs of one type.
+#[derive(Debug, Default)]
+pub(super) struct OfType {
+    /// Pending jobs by priority (highest first) and due time.
+    pub(super) pending: BTreeMap<Reverse<i8>, BTreeSet<ByTime>>,
+    /// Running jobs by end of lease.
+    pub(super) running: BTreeSet<ByTime>,
+    /// How many there are of each status.
+    pub(super) counts: [u64; Status::ALL.len()],
+}
+
+impl OfType {
+    /// How many of its jobs have this status.
+    pub(super) fn count(&self, status: Status) -> u64 {
+        self.counts.get(status as usize).copied().unwrap_or_default()
+    }
 }
 
 /// Blocked jobs that wait for a chain: those that a failure leaves waiting, and those that it does not.
@@ -93,6 +108,19 @@ impl Tables {
         self.chains.get(&job.job.chain).expect("a job's chain is stored as long as the job is")
     }
 
+    /// The jobs of a chain with these places in it, in order.
+    pub(super) fn chain_jobs(
+        &self,
+        chain: ChainId,
+        places: RangeInclusive<u32>,
+    ) -> impl DoubleEndedIterator<Item = (u32, JobId)> {
+        let (from, to) = (*places.start(), *places.end());
+        let first = (from == 0).then(|| chain.first_job()).filter(|first| self.jobs.contains_key(first));
+        let later = (from <= to).then(|| self.later_jobs.range((chain, from)..=(chain, to)));
+        let later = later.into_iter().flatten().map(|((_, index), job)| (*index, *job));
+        first.map(|first| (0, first)).into_iter().chain(later)
+    }
+
     pub(super) fn workers(&self) -> impl Iterator<Item = &Arc<WorkerInfo>> {
         self.workers.values()
     }
@@ -119,14 +147,15 @@ impl Tables {
         self.next_seq
     }
 
-    pub(super) fn put_job(&mut self, row: JobRow) -> Arc<JobRow> {
-        let row = Arc::new(row);
+    pub(super) fn put_job(&mut self, row: impl Into<Arc<JobRow>>) -> Arc<JobRow> {
+        let row = row.into();
         self.set(RowKey::Job(row.job.id), Some(Row::Job(Arc::clone(&row))));
         row
     }
 
-    pub(super) fn put_chain(&mut self, row: ChainRow) {
-        self.set(RowKey::Chain(row.id), Some(Row::Chain(Arc::new(row))));
+    pub(super) fn put_chain(&mut self, row: impl Into<Arc<ChainRow>>) {
+        let row = row.into();
+        self.set(RowKey::Chain(row.id), Some(Row::Chain(row)));
     }
 
     /// How far the log has come.
@@ -222,19 +251,21 @@ impl Tables {
         if !alike.place {
             self.next_seq = self.next_seq.max(row.seq);
             self.jobs_by_seq.insert(row.seq, job.id);
-            self.chain_jobs.insert((job.chain, job.index), job.id);
+            if job.index > 0 {
+                self.later_jobs.insert((job.chain, job.index), job.id);
+            }
         }
-        if let Some(count) = self.counts.entry(job.job_type.clone()).or_default().get_mut(job.status as usize)
-        {
+        let of_type = self.types.entry(job.job_type.clone()).or_default();
+        if let Some(count) = of_type.counts.get_mut(job.status as usize) {
             *count += 1;
         }
         match (job.status, job.lease) {
             (Status::Pending, _) => {
-                let levels = self.pending.entry(job.job_type.clone()).or_default();
-                levels.entry(Reverse(job.priority)).or_default().insert((job.due_at, row.seq, job.id));
+                let level = of_type.pending.entry(Reverse(job.priority)).or_default();
+                level.insert((job.due_at, row.seq, job.id));
             }
             (Status::Running, Some(lease)) => {
-                self.running.entry(job.job_type.clone()).or_default().insert((lease.until, row.seq, job.id));
+                of_type.running.insert((lease.until, row.seq, job.id));
                 self.requests.entry(lease.request).or_default().insert(row.seq);
             }
             _ => {}
@@ -270,28 +301,16 @@ impl Tables {
         let job = &row.job;
         if !alike.place {
             self.jobs_by_seq.remove(&row.seq);
-            self.chain_jobs.remove(&(job.chain, job.index));
+            self.later_jobs.remove(&(job.chain, job.index));
         }
-        if let Some(counts) = self.counts.get_mut(&job.job_type) {
-            if let Some(count) = counts.get_mut(job.status as usize) {
-                *count -= 1;
+        self.remove_from_type(row);
+        if let (Status::Running, Some(lease)) = (job.status, job.lease)
+            && let Some(jobs) = self.requests.get_mut(&lease.request)
+        {
+            jobs.remove(&row.seq);
+            if jobs.is_empty() {
+                self.requests.remove(&lease.request);
             }
-            if counts.iter().all(|count| *count == 0) {
-                self.counts.remove(&job.job_type);
-            }
-        }
-        match (job.status, job.lease) {
-            (Status::Pending, _) => self.remove_pending(row),
-            (Status::Running, Some(lease)) => {
-                remove_member(&mut self.running, &job.job_type, &(lease.until, row.seq, job.id));
-                if let Some(jobs) = self.requests.get_mut(&lease.request) {
-                    jobs.remove(&row.seq);
-                    if jobs.is_empty() {
-                        self.requests.remove(&lease.request);
-                    }
-                }
-            }
-            _ => {}
         }
         if !alike.edges {
             self.remove_edges(row);
@@ -319,12 +338,24 @@ impl Tables {
         }
     }
 
-    fn remove_pending(&mut self, row: &JobRow) {
+    fn remove_from_type(&mut self, row: &JobRow) {
         let job = &row.job;
-        let Some(levels) = self.pending.get_mut(&job.job_type) else { return };
-        remove_member(levels, &Reverse(job.priority), &(job.due_at, row.seq, job.id));
-        if levels.is_empty() {
-            self.pending.remove(&job.job_type);
+        let Some(of_type) = self.types.get_mut(&job.job_type) else { return };
+        match (job.status, job.lease) {
+            (Status::Pending, _) => {
+                let level = Reverse(job.priority);
+                remove_member(&mut of_type.pending, &level, &(job.due_at, row.seq, job.id));
+            }
+            (Status::Running, Some(lease)) => {
+                of_type.running.remove(&(lease.until, row.seq, job.id));
+            }
+            _ => {}
+        }
+        if let Some(count) = of_type.counts.get_mut(job.status as usize) {
+            *count -= 1;
+        }
+        if of_type.counts.iter().all(|count| *count == 0) {
+            self.types.remove(&job.job_type);
         }
     }
 
@@ -389,10 +420,8 @@ impl Tables {
         else {
             return;
         };
-        let Some((_, inner)) = self.chain_jobs.range((chain, 1)..(chain, row.latest_index)).next() else {
-            return;
-        };
-        let Some(closed_at) = self.jobs.get(inner).and_then(|inner| inner.job.closed_at) else { return };
+        let Some((_, inner)) = self.chain_jobs(chain, 1..=row.latest_index - 1).next() else { return };
+        let Some(closed_at) = self.jobs.get(&inner).and_then(|inner| inner.job.closed_at) else { return };
         let at = closed_at + row.retention.completed.max(repeat_window());
         self.trim_at.insert(chain, at);
         self.trimming.insert((at, chain));
