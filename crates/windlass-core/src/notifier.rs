@@ -40,6 +40,12 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
     /// without a budget, or one that is a minute old, gives `true` to all.
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>>;
 
+    /// Whether somebody may be waiting for the end of this chain; when in doubt, yes. Most chains end unwatched,
+    /// so that whoever has many ends to tell asks first. It answers at once, from what it knows.
+    fn is_awaited(&self, _chain: ChainId) -> bool {
+        true
+    }
+
     /// Closes the notifier. Later calls give an error of kind `Closed`; subscriptions end. Closing again does
     /// nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;

@@ -14,9 +14,6 @@ pub(crate) struct Batcher<I, R> {
     shared: Arc<Shared<I, R>>,
 }
 
-/// Items, and those who wait for their answers.
-type Batch<I, R> = (Vec<I>, Vec<oneshot::Sender<Result<R>>>);
-
 type Flush<I, R> = dyn Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send + Sync;
 
 struct Shared<I, R> {
@@ -26,8 +23,28 @@ struct Shared<I, R> {
 }
 
 struct Queue<I, R> {
-    waiting: Vec<(I, oneshot::Sender<Result<R>>)>,
+    waiting: Batch<I, R>,
     flushing: bool,
+}
+
+/// Items, and those who wait for their answers. Two lists, so that the items go into a command as they are.
+struct Batch<I, R> {
+    items: Vec<I>,
+    senders: Vec<oneshot::Sender<Result<R>>>,
+}
+
+impl<I, R> Batch<I, R> {
+    fn with_capacity(count: usize) -> Self {
+        Self { items: Vec::with_capacity(count), senders: Vec::with_capacity(count) }
+    }
+
+    /// Takes the first of them out.
+    fn take(&mut self, count: usize) -> Self {
+        if count == self.items.len() {
+            return std::mem::replace(self, Self::with_capacity(count));
+        }
+        Self { items: self.items.drain(..count).collect(), senders: self.senders.drain(..count).collect() }
+    }
 }
 
 impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
@@ -36,7 +53,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         size: fn(&I) -> Size,
         flush: impl Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send + Sync + 'static,
     ) -> Self {
-        let queue = Mutex::new(Queue { waiting: Vec::new(), flushing: false });
+        let queue = Mutex::new(Queue { waiting: Batch::with_capacity(0), flushing: false });
         Self { shared: Arc::new(Shared { queue, flush: Box::new(flush), size }) }
     }
 
@@ -45,7 +62,8 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         let (sender, answer) = oneshot::channel();
         let is_first = {
             let mut queue = self.shared.queue();
-            queue.waiting.push((item, sender));
+            queue.waiting.items.push(item);
+            queue.waiting.senders.push(sender);
             !std::mem::replace(&mut queue.flushing, true)
         };
         if is_first {
@@ -70,7 +88,7 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
     /// Flushes until nothing waits.
     async fn run(self: Arc<Self>) {
         let guard = Guard(&self);
-        while let Some((items, senders)) = self.take() {
+        while let Some(Batch { items, senders }) = self.take() {
             match (self.flush)(items).await {
                 Ok(answers) => {
                     senders
@@ -87,9 +105,9 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
     /// The first items that fit into one command; one that fits into none goes alone, to be refused.
     fn take(&self) -> Option<Batch<I, R>> {
         let mut queue = self.queue();
-        let count = fitting(queue.waiting.iter().map(|(item, _)| (self.size)(item)));
+        let count = fitting(queue.waiting.items.iter().map(self.size));
         queue.flushing = count > 0;
-        (count > 0).then(|| queue.waiting.drain(..count).unzip())
+        (count > 0).then(|| queue.waiting.take(count))
     }
 }
 
@@ -114,7 +132,7 @@ impl<I: Send + 'static, R: Send + 'static> Drop for Guard<'_, I, R> {
     fn drop(&mut self) {
         let mut queue = self.0.queue();
         queue.flushing = false;
-        queue.waiting.clear();
+        queue.waiting = Batch::with_capacity(0);
     }
 }
 

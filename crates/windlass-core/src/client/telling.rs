@@ -56,9 +56,15 @@ impl Teller {
         each(&self.observers, |observer| observer.rolled_back(traced, about));
     }
 
-    /// Publishes hints in the background, in order.
+    /// Publishes hints in the background, in order. The end of a chain that nobody waits for is no news: whoever
+    /// begins to wait after this finds it in the store.
     pub(crate) fn publish(&self, hints: impl IntoIterator<Item = Hint>) {
-        let mut hints = hints.into_iter().peekable();
+        let is_awaited = |chain| catch_unwind(AssertUnwindSafe(|| self.notifier.is_awaited(chain)));
+        let is_news = |hint: &Hint| match hint {
+            Hint::ChainClosed(chain) => is_awaited(*chain).unwrap_or(true),
+            _ => true,
+        };
+        let mut hints = hints.into_iter().filter(is_news).peekable();
         if hints.peek().is_none() {
             return;
         }

@@ -1,10 +1,11 @@
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::ChainId;
 use crate::name::TypeName;
 use crate::notifier::{Hint, Notifier, Publisher, Subscription, Topic};
 use crate::store::BoxFuture;
@@ -107,6 +108,10 @@ impl Notifier for InProcessNotifier {
         })
     }
 
+    fn is_awaited(&self, chain: ChainId) -> bool {
+        self.shared().topics.contains_key(&Topic::ChainClosed(chain))
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         let topics = {
             let mut shared = self.shared();
@@ -148,4 +153,19 @@ impl Shared {
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     // Nothing under this lock can panic half-way through a change.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_chain_is_awaited_while_somebody_is_subscribed_to_its_end() {
+        let (notifier, chain) = (InProcessNotifier::new(), ChainId::new());
+        assert!(!notifier.is_awaited(chain));
+        let subscription = notifier.subscribe(vec![Topic::ChainClosed(chain)]).await.unwrap();
+        assert!(notifier.is_awaited(chain) && !notifier.is_awaited(ChainId::new()));
+        subscription.close();
+        assert!(!notifier.is_awaited(chain));
+    }
 }
