@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::Turn;
@@ -17,50 +17,50 @@ impl Turn<'_> {
         request.check()?;
         let mut ripple = Ripple::default();
         self.ripple(&mut ripple);
-        let mut jobs = self.taken_before(request);
-        if jobs.is_empty() {
-            jobs = self.due_jobs(request);
-            for (job, quota) in &jobs {
-                self.lease(*job, request, quota);
-            }
+        let mut rows = self.taken_before(request);
+        if rows.is_empty() {
+            let due = self.due_jobs(request);
+            rows = due.into_iter().map(|(row, quota)| self.lease(row, request, quota)).collect();
         }
-        let jobs = jobs.into_iter().filter_map(|(job, _)| self.acquired(job)).collect();
+        let jobs = rows.iter().map(|row| self.acquired(row)).collect();
         Ok(AcquireReply { jobs, ripple, now: self.now })
     }
 
     /// The jobs that this very request took and that are still held under it, in the order of an acquire.
-    fn taken_before<'q>(&self, request: &'q Acquire) -> Vec<(JobId, Option<&'q Quota>)> {
+    fn taken_before(&self, request: &Acquire) -> Vec<Arc<JobRow>> {
         let Some(jobs) = self.tables.requests.get(&request.request) else { return Vec::new() };
         let mut rows: Vec<_> =
             jobs.iter().filter_map(|seq| self.tables.job(*self.tables.jobs_by_seq.get(seq)?)).collect();
         rows.sort_by_key(|row| (Reverse(row.job.priority), row.job.due_at, row.seq));
-        rows.into_iter().map(|row| (row.job.id, None)).collect()
+        rows.into_iter().cloned().collect()
     }
 
     /// The first due jobs across all types: a merge of the heads of each type's priority levels.
-    fn due_jobs<'q>(&self, request: &'q Acquire) -> Vec<(JobId, Option<&'q Quota>)> {
+    fn due_jobs<'q>(&self, request: &'q Acquire) -> Vec<(Arc<JobRow>, &'q Quota)> {
         let now = self.now;
         let mut lanes = Vec::new();
         let mut heads = BinaryHeap::new();
-        for quota in request.types.iter().filter(|quota| !self.tables.is_paused(&quota.job_type)) {
+        for (number, quota) in request.types.iter().enumerate() {
+            if self.tables.is_paused(&quota.job_type) {
+                continue;
+            }
             let Some(of_type) = self.tables.types.get(&quota.job_type) else { continue };
             for (priority, jobs) in &of_type.pending {
                 let mut lane = jobs.iter().take_while(move |(due_at, ..)| *due_at <= now);
                 if let Some(head) = lane.next() {
                     heads.push(Reverse((*priority, *head, lanes.len())));
                 }
-                lanes.push((lane, quota));
+                lanes.push((lane, number, quota));
             }
         }
-        let mut left: HashMap<_, _> =
-            request.types.iter().map(|quota| (&quota.job_type, quota.max)).collect();
+        let mut left: Vec<u32> = request.types.iter().map(|quota| quota.max).collect();
         let mut taken = Vec::new();
         while taken.len() < request.max as usize {
             let Some(Reverse((priority, (.., job), index))) = heads.pop() else { break };
-            let Some((lane, quota)) = lanes.get_mut(index) else { break };
-            let Some(left) = left.get_mut(&quota.job_type).filter(|left| **left > 0) else { continue };
+            let Some((lane, number, quota)) = lanes.get_mut(index) else { break };
+            let Some(left) = left.get_mut(*number).filter(|left| **left > 0) else { continue };
             *left -= 1;
-            taken.push((job, Some(*quota)));
+            taken.extend(self.tables.job(job).map(|row| (Arc::clone(row), *quota)));
             if let Some(head) = lane.next() {
                 heads.push(Reverse::<(Reverse<i8>, ByTime, usize)>((priority, *head, index)));
             }
@@ -68,9 +68,7 @@ impl Turn<'_> {
         taken
     }
 
-    fn lease(&mut self, job: JobId, request: &Acquire, quota: &Option<&Quota>) {
-        let (Some(row), Some(quota)) = (self.tables.job(job), quota) else { return };
-        let mut row = Arc::clone(row);
+    fn lease(&mut self, mut row: Arc<JobRow>, request: &Acquire, quota: &Quota) -> Arc<JobRow> {
         let JobRow { job, worker, end, .. } = Arc::make_mut(&mut row);
         job.status = Status::Running;
         job.attempt += 1;
@@ -81,11 +79,10 @@ impl Turn<'_> {
             Some(Lease { worker: request.worker, request: request.request, until: self.now + quota.lease });
         *worker = Some(request.worker);
         *end = None;
-        self.tables.put_job(row);
+        self.tables.put_job(row)
     }
 
-    fn acquired(&self, job: JobId) -> Option<Acquired> {
-        let row = self.tables.job(job)?;
+    fn acquired(&self, row: &JobRow) -> Acquired {
         let chain = self.tables.chain_of(row);
         let blockers = row.job.blockers.iter().filter_map(|blocker| {
             let chain = self.tables.chain(blocker.chain)?;
@@ -99,14 +96,14 @@ impl Turn<'_> {
                 error: latest.error.clone(),
             })
         });
-        Some(Acquired {
+        Acquired {
             job: row.job.clone(),
             key: chain.key.as_ref().map(|key| key.key.clone()),
             chain_trace: chain.trace.clone(),
             chain_created_at: chain.created_at,
             retention: chain.retention,
             blockers: blockers.collect(),
-        })
+        }
     }
 
     pub(super) fn renew(&mut self, request: &Renew) -> Result<RenewReply> {
