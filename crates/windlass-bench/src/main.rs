@@ -1,20 +1,23 @@
-//! Runs the workloads on the memory store. `cargo xtask bench` builds it, runs it, and counts instructions
-//! with it.
+//! Runs the workloads on the memory store, and counts instructions. `cargo xtask bench` builds and runs it.
 
 use std::env;
 use std::process::{self, ExitCode};
 
+use serde_json::json;
 use tokio::runtime::Builder;
 use windlass::{BoxError, Client, MemoryStore};
+use windlass_bench::instructions::{BUDGET, Cost};
 use windlass_bench::suite::{self, Plan};
-use windlass_bench::{bare, table, workload};
+use windlass_bench::{Figure, bare, table, workload};
 
 const HELP: &str = "\
-usage: windlass-bench memory [--json]
+usage: windlass-bench memory [--json] [--instructions]
        windlass-bench drain windlass|bare JOBS SLOTS
 
-  memory  All workloads on the memory store.
-  drain   Starts jobs and works them off, once, on one thread: for the counting of instructions.
+  memory  All workloads on the memory store; then the instructions per job, which valgrind counts.
+          --json          the figures as JSON
+          --instructions  only the instructions
+  drain   Starts jobs and works them off, once, on one thread: what is counted.
 ";
 
 fn main() -> ExitCode {
@@ -31,21 +34,46 @@ fn main() -> ExitCode {
 
 fn run(words: &[&str]) -> Result<(), BoxError> {
     match words {
-        ["memory"] => print!("{}", table(&measure()?)),
-        ["memory", "--json"] => println!("{}", serde_json::to_string_pretty(&measure()?)?),
+        ["memory", flags @ ..] => {
+            if let Some(unknown) = flags.iter().find(|flag| !["--json", "--instructions"].contains(flag)) {
+                return Err(format!("unknown option `{unknown}`\n\n{HELP}").into());
+            }
+            measure(flags.contains(&"--json"), flags.contains(&"--instructions"))
+        }
         ["drain", what @ ("windlass" | "bare"), jobs, slots] => {
-            // One thread: then every run takes the same steps, and their number is worth comparing.
             let runtime = Builder::new_current_thread().enable_time().build()?;
             runtime.block_on(start_and_drain(what, jobs.parse()?, slots.parse()?))?;
             // The work is done; freeing what is stored is no part of it.
             process::exit(0);
         }
-        _ => return Err(HELP.into()),
+        _ => Err(HELP.into()),
     }
-    Ok(())
 }
 
-fn measure() -> Result<Vec<windlass_bench::Figure>, BoxError> {
+fn measure(as_json: bool, only_instructions: bool) -> Result<(), BoxError> {
+    let figures = if only_instructions { Vec::new() } else { run_workloads()? };
+    if !as_json && !only_instructions {
+        println!("{}", table(&figures));
+    }
+    let cost = Cost::count(&env::current_exe()?, &(2_000..12_000))?;
+    if as_json {
+        let instructions = json!({ "per_job": cost, "ratio": cost.ratio(), "budget": BUDGET });
+        println!("{:#}", json!({ "workloads": figures, "instructions": instructions }));
+    } else {
+        print!("{}", cost.table());
+    }
+    if cost.ratio() <= BUDGET {
+        return Ok(());
+    }
+    let ratio = cost.ratio();
+    Err(format!(
+        "a job costs {ratio:.1} times the instructions of the bare version, and may cost {BUDGET}: look with \
+         `valgrind --tool=callgrind` where `windlass-bench drain windlass 12000 64` spends them"
+    )
+    .into())
+}
+
+fn run_workloads() -> Result<Vec<Figure>, BoxError> {
     let runtime = Builder::new_multi_thread().enable_time().build()?;
     runtime.block_on(suite::run(Plan::default(), async || Ok(Client::new(MemoryStore::new()))))
 }

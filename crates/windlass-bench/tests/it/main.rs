@@ -1,8 +1,15 @@
-//! The workloads end, and say what they should.
+//! The workloads end, and say what they should; a job costs no more instructions than it may.
+
+use std::path::Path;
 
 use windlass::{Client, MemoryStore};
+use windlass_bench::instructions::{Cost, is_countable};
 use windlass_bench::suite::{self, Plan};
 use windlass_bench::{Unit, bare};
+
+/// What a job may cost in these tests, which are built with fewer optimizations than `cargo xtask bench`: that
+/// holds the promise, this notices what creeps in.
+const CEILING: f64 = 11.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_workload_gives_a_figure_for_each_round() {
@@ -32,4 +39,16 @@ async fn every_workload_gives_a_figure_for_each_round() {
 #[tokio::test]
 async fn the_bare_version_works_off_everything() {
     bare::start_and_drain(1_000, 64).await.unwrap();
+}
+
+#[test]
+fn a_job_costs_few_instructions() {
+    if !is_countable() {
+        println!("not counted: there is no valgrind");
+        return;
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_windlass-bench"));
+    let cost = Cost::count(program, &(500..2_500)).unwrap();
+    print!("{}", cost.table());
+    assert!(cost.ratio() <= CEILING, "{cost:?} is {:.1} times the bare version", cost.ratio());
 }
