@@ -24,7 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the worker looks by itself. It is told of all jobs; this is for those that start them behind the
 /// client's back.
 const POLL: Duration = Duration::from_millis(50);
-/// How long to wait before looking again for the worker in the store's registry.
+/// How long a worker may take to appear in the store's registry, and how often to look for it there.
+const REGISTERED_WITHIN: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A place to test job types together: a memory store, its client, a clock to turn, and your worker, which
@@ -175,7 +176,7 @@ impl TestBench {
     /// The types that the worker has handlers for, as it says itself.
     async fn types(&self, worker: &Running<MemoryStore>) -> Result<Types> {
         let begun = Instant::now();
-        while begun.elapsed() < self.timeout {
+        while begun.elapsed() < REGISTERED_WITHIN {
             let workers = self.client.store().list_workers(ListWorkers).await?.workers;
             if let Some(found) = workers.into_iter().find(|found| found.worker == worker.id()) {
                 return Ok(Types::Only(found.types));
