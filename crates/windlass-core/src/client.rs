@@ -182,7 +182,7 @@ async fn create<S: Store + ?Sized>(
 ) -> Result<Vec<Created>> {
     let request = Create { chains };
     let created = send(store, &request).await?.chains;
-    let mut announcements = Announcements::default();
+    let mut announcements = Announcements::by(teller);
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);
     }

@@ -21,6 +21,8 @@ use crate::time::Timestamp;
 #[derive(Default)]
 #[must_use = "forgetting these costs latency, never a job: send them after the commit"]
 pub(crate) struct Announcements {
+    /// Whether nobody wants events, so that none are made.
+    unobserved: bool,
     notes: Vec<Note>,
     savepoints: Vec<usize>,
 }
@@ -40,6 +42,11 @@ enum Note {
 pub(super) type Hook = Box<dyn FnOnce() + Send>;
 
 impl Announcements {
+    /// What is to be told by this one.
+    pub(crate) fn by(teller: &Teller) -> Self {
+        Self { unobserved: !teller.is_observed(), ..Self::default() }
+    }
+
     /// It is committed. Tells all of it, without waiting for anybody; then runs the hooks.
     pub(crate) fn send(self, teller: &Teller) {
         let mut scheduled = BTreeMap::<TypeName, (u32, Timestamp)>::new();
@@ -117,7 +124,7 @@ impl Announcements {
 
     pub(super) fn created(&mut self, new: &NewChain, created: &Created) {
         let Created::New { job, repeated } = created else { return };
-        if !repeated {
+        if !repeated && !self.unobserved {
             let about = about(*job, &new.job.job_type, &new.job.job_type);
             self.event(Event::ChainCreated(about.clone()));
             self.job_created(about, *job);
@@ -133,7 +140,9 @@ impl Announcements {
             self.placed(unblocked.job, &unblocked.job_type);
         }
         for closed in &ripple.closed {
-            self.event(Event::ChainClosed(about_closed(closed), closed.closed_as));
+            if !self.unobserved {
+                self.event(Event::ChainClosed(about_closed(closed), closed.closed_as));
+            }
             self.notes.push(Note::Closed(closed.chain));
         }
     }
@@ -158,7 +167,9 @@ impl Announcements {
             }
             return;
         };
-        self.event(ended(settlement, about, applied));
+        if !self.unobserved {
+            self.event(ended(settlement, about, applied));
+        }
         self.placed(applied.job, &about.job_type);
         if let (Some(next), Outcome::Continue { next: job, .. }) = (applied.next, &settlement.outcome) {
             self.job_created(self::about(next, &job.job.job_type, &about.chain_type), next);
@@ -251,11 +262,15 @@ impl Announcements {
     fn job_created(&mut self, about: About, job: Placed) {
         let blocked = (job.status == Status::Blocked).then(|| about.clone());
         self.event(Event::JobCreated(about));
-        self.notes.extend(blocked.map(|about| Note::Event(Event::JobBlocked(about))));
+        if let Some(about) = blocked {
+            self.event(Event::JobBlocked(about));
+        }
     }
 
     fn event(&mut self, event: Event) {
-        self.notes.push(Note::Event(event));
+        if !self.unobserved {
+            self.notes.push(Note::Event(event));
+        }
     }
 }
 

@@ -112,7 +112,7 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
 }
 
 /// How many of these fit into one command; one at least, if there is one.
-pub(super) fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
+fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
     let mut total = Size::default();
     let mut count = 0;
     for size in sizes {

@@ -207,10 +207,10 @@ pub(super) async fn start_many<J: Entry>(
     mut on: impl Executor,
     plans: impl Iterator<Item = Plan<J>>,
 ) -> Result<Vec<Chain<J>>> {
-    let chains: Vec<_> = plans.map(Plan::build).collect::<Result<_>>()?;
-    let count = chains.len();
-    let mut created = Vec::with_capacity(count);
-    for batch in batches(chains) {
+    let batches = batches(plans.map(Plan::build))?;
+    let count = batches.iter().map(Vec::len).sum();
+    let mut created: Vec<Created> = Vec::with_capacity(count);
+    for batch in batches {
         created.extend(create(&mut on, batch).await?);
     }
     let started = created.into_iter().enumerate().map(|(index, created)| {

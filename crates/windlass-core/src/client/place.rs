@@ -47,7 +47,7 @@ impl<S: Store + ?Sized> Executor for &Client<S> {
     }
 
     fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
-        let mut announcements = Announcements::default();
+        let mut announcements = Announcements::by(&self.shared.teller);
         note(&mut announcements);
         announcements.send(&self.shared.teller);
     }

@@ -2,13 +2,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::batch::fitting;
 use super::place::Place;
 use crate::chain::Chain;
-use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
+use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::job::{Blockers, Entry, Job, NeedsBlockedBy, Ready};
+use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::{Key, TypeName};
 use crate::payload::Payload;
 use crate::record::{KeyHold, Retention};
@@ -235,13 +235,22 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
 }
 
 /// The chains in commands that keep their limits.
-pub(super) fn batches(mut left: Vec<NewChain>) -> Vec<Vec<NewChain>> {
-    let mut batches = Vec::new();
-    while !left.is_empty() {
-        let rest = left.split_off(fitting(left.iter().map(|new| new.job.size())));
-        batches.push(std::mem::replace(&mut left, rest));
+pub(super) fn batches(chains: impl Iterator<Item = Result<NewChain>>) -> Result<Vec<Vec<NewChain>>> {
+    let (mut batches, mut size) =
+        (vec![Vec::with_capacity(chains.size_hint().0.min(BATCH_MAX_ITEMS))], Size::default());
+    for new in chains {
+        let new = new?;
+        size = size.and(new.job.size());
+        match batches.last_mut() {
+            Some(batch) if batch.is_empty() || size.check("chains").is_ok() => batch.push(new),
+            _ => {
+                size = new.job.size();
+                batches.push(vec![new]);
+            }
+        }
     }
-    batches
+    batches.retain(|batch| !batch.is_empty());
+    Ok(batches)
 }
 
 /// The chain that is stored, new or not; or why there is none.

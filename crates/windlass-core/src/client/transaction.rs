@@ -39,7 +39,7 @@ pub struct Tx<S: Transactional> {
 impl<S: Transactional> Tx<S> {
     pub(super) async fn begin(client: &Client<S>) -> Result<Self> {
         let tx = Held::Own(client.store().begin().await?);
-        let announcements = Held::Own(Announcements::default());
+        let announcements = Held::Own(Announcements::by(&client.shared.teller));
         Ok(Self { inside: Some(InTx { client: client.clone(), tx, announcements }) })
     }
 
@@ -138,7 +138,7 @@ impl<T> Held<'_, T> {
 
 impl<'a, S: Transactional> InTx<'a, S> {
     pub(super) fn new(client: &Client<S>, tx: &'a mut S::Tx) -> Self {
-        let announcements = Held::Own(Announcements::default());
+        let announcements = Held::Own(Announcements::by(&client.shared.teller));
         Self { client: client.clone(), tx: Held::Lent(tx), announcements }
     }
 

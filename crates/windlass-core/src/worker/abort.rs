@@ -1,5 +1,6 @@
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::command::Lost;
@@ -47,36 +48,81 @@ impl From<Lost> for AbortReason {
 /// Tells an attempt to stop, and why. Clones tell the same.
 #[derive(Clone, Debug, Default)]
 pub struct Abort {
-    token: CancellationToken,
-    reason: Arc<Mutex<Option<AbortReason>>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Made when somebody first asks for it: most handlers never do.
+    token: OnceLock<CancellationToken>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    reason: Option<AbortReason>,
+    /// What runs the attempt.
+    task: Option<AbortHandle>,
+    /// Whether the attempt was ended by force.
+    is_ended: bool,
 }
 
 impl Abort {
     /// Why to stop; none while the attempt may go on. The first reason stays, unless the job is lost later.
     #[must_use]
     pub fn reason(&self) -> Option<AbortReason> {
-        *self.reason.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().reason
     }
 
     /// Waits until the attempt is to stop.
     pub async fn wait(&self) -> AbortReason {
-        self.token.cancelled().await;
+        self.token().cancelled().await;
         self.reason().unwrap_or(AbortReason::WorkerStopping)
     }
 
     /// A token that is cancelled when the attempt is to stop, for calls that take one.
     #[must_use]
-    pub const fn token(&self) -> &CancellationToken {
-        &self.token
+    pub fn token(&self) -> &CancellationToken {
+        let token = self.shared.token.get_or_init(CancellationToken::new);
+        // The reason may have come before the token, and then nobody else cancels it.
+        if self.reason().is_some() {
+            token.cancel();
+        }
+        token
     }
 
     /// Tells the attempt to stop.
-    pub(crate) fn abort(&self, reason: AbortReason) {
-        let mut current = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.is_none() || reason.is_lost() {
-            *current = Some(reason);
+    pub(super) fn abort(&self, reason: AbortReason) {
+        let mut state = self.state();
+        if state.reason.is_none() || reason.is_lost() {
+            state.reason = Some(reason);
         }
-        drop(current);
-        self.token.cancel();
+        drop(state);
+        if let Some(token) = self.shared.token.get() {
+            token.cancel();
+        }
+    }
+
+    /// This task runs the attempt.
+    pub(super) fn runs(&self, task: AbortHandle) {
+        let mut state = self.state();
+        if state.is_ended {
+            task.abort();
+        }
+        state.task = Some(task);
+    }
+
+    /// Ends the attempt's task at its next await.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.is_ended = true;
+        if let Some(task) = &state.task {
+            task.abort();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock can panic half-way through a change.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,26 +11,27 @@ use crate::record::JobRecord;
 
 /// An attempt of a job of any type, as middleware and hooks see it.
 pub struct AnyAttempt {
-    pub(super) acquired: Acquired,
+    /// Apart, so that an attempt is cheap to hand on.
+    pub(super) acquired: Box<Acquired>,
     pub(super) abort: Abort,
     worker: WorkerId,
     extensions: BTreeMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
 impl AnyAttempt {
-    pub(super) const fn new(acquired: Acquired, abort: Abort, worker: WorkerId) -> Self {
+    pub(super) const fn new(acquired: Box<Acquired>, abort: Abort, worker: WorkerId) -> Self {
         Self { acquired, abort, worker, extensions: BTreeMap::new() }
     }
 
     /// The job as it was acquired.
     #[must_use]
-    pub const fn job(&self) -> &JobRecord {
+    pub fn job(&self) -> &JobRecord {
         &self.acquired.job
     }
 
     /// The number of this attempt, from 1.
     #[must_use]
-    pub const fn attempt(&self) -> u32 {
+    pub fn attempt(&self) -> u32 {
         self.acquired.job.attempt
     }
 

@@ -146,7 +146,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         }
         let tx = self.begin(Stage::Prepare, &self.prepared).await?;
         let (client, ctx, hooks) = (self.client.clone(), self.ctx.clone(), self.hooks.clone());
-        Ok(Prepare { client, ctx, hooks, tx, lease: self.lease, announcements: Announcements::default() })
+        Ok(Prepare { client, ctx, hooks, tx, lease: self.lease, announcements: self.announcements() })
     }
 
     /// Begins the transaction that ends the job. At most once.
@@ -156,7 +156,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         }
         let tx = self.begin(Stage::Finish, &self.finished).await?;
         let (client, parked) = (self.client.clone(), Arc::clone(&self.parked));
-        let announcements = Announcements::default();
+        let announcements = self.announcements();
         let begun_at = Instant::now();
         Ok(Step { client, tx: Some(tx), begun_at, announcements, parked, job: PhantomData })
     }
@@ -169,6 +169,10 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         self.finish().await
+    }
+
+    fn announcements(&self) -> Announcements {
+        Announcements::by(&self.client.shared.teller)
     }
 
     /// Begins a transaction. If that fails it may be tried again.

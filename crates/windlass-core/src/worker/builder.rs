@@ -12,6 +12,7 @@ use super::hooks::Hooks;
 use super::keeper::{beat, keep};
 use super::middleware::Middleware;
 use super::run::Loop;
+use super::settle::Settling;
 use super::slot::Engine;
 use crate::client::Client;
 use crate::clock::far;
@@ -214,14 +215,13 @@ impl<S: Store + ?Sized> Engine<S> {
         let until = last_call();
         let mut releases = JoinSet::new();
         for ((job, fence), slot) in self.slots().running.iter().filter(|(_, slot)| !slot.settling) {
-            if let Some(task) = &slot.task {
-                task.abort();
-            }
-            let (engine, about) = (Arc::clone(self), slot.about.clone());
+            slot.abort.end();
+            let (engine, about) = (Arc::clone(self), Arc::clone(&slot.about));
             let settlement = Settlement { job: *job, fence: *fence, outcome: Outcome::Release };
+            let settling = Arc::new(Settling { settlement, about });
             releases.spawn(async move {
                 // Busy while the handler's transaction is still being rolled back.
-                while let Ok(Settled::Busy) = engine.settles.add((settlement.clone(), about.clone())).await {
+                while let Ok(Settled::Busy) = engine.settles.add(Arc::clone(&settling)).await {
                     tokio::time::sleep(MOMENT).await;
                 }
             });

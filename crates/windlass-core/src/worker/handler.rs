@@ -67,7 +67,7 @@ impl<S: ?Sized> fmt::Debug for Run<S> {
 #[doc(hidden)]
 pub enum Ending {
     /// With an outcome that the worker settles.
-    Plain(Outcome),
+    Plain(Box<Outcome>),
     /// With a transaction that this settles in and commits.
     InTx(BoxFuture<'static, Result<Committed>>),
     /// The job cannot be run by this code: it fails, with the reason.
@@ -101,7 +101,7 @@ impl fmt::Debug for Ending {
 impl Ending {
     fn of(outcome: Result<Outcome>) -> Self {
         match outcome {
-            Ok(outcome) => Self::Plain(outcome),
+            Ok(outcome) => Self::Plain(Box::new(outcome)),
             Err(error) => Self::Failed(error_text(&error.into()), None),
         }
     }

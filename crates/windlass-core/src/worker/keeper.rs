@@ -11,7 +11,7 @@ use crate::command::{Beat, Renew, RenewLease, Renewed};
 use crate::id::{Fence, JobId};
 use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::ErrorText;
-use crate::observer::Event;
+use crate::observer::{About, Event};
 use crate::store::{Capability, Store};
 use crate::time::Millis;
 
@@ -90,14 +90,12 @@ impl<S: Store + ?Sized> Engine<S> {
                 slot.abort.abort(AbortReason::TimedOut);
             }
             if slot.renew_at.is_none() && !slot.settling && slot.lease_ends <= now {
-                if let Some(task) = &slot.task {
-                    task.abort();
-                }
-                ended.push((*attempt, slot.about.clone()));
+                slot.abort.end();
+                ended.push((*attempt, Arc::clone(&slot.about)));
             }
         }
         for (attempt, about) in ended {
-            self.teller().observe(&Event::AttemptLost(about));
+            self.teller().observe(&Event::AttemptLost(About::clone(&about)));
             self.vacate(attempt);
         }
     }
@@ -150,7 +148,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 if cancel_requested {
                     slot.abort.abort(AbortReason::Cancelled);
                 }
-                let event = Event::LeaseRenewed(slot.about.clone());
+                let event = Event::LeaseRenewed(About::clone(&slot.about));
                 drop(slots);
                 self.teller().observe(&event);
             }

@@ -282,7 +282,7 @@ impl<S: Store + ?Sized> Engine<S> {
             renewal_interval: Millis::try_from(renewal).map_err(Error::from)?,
         };
         let reply = self.client.store().reap(reap).await?;
-        let mut announcements = Announcements::default();
+        let mut announcements = Announcements::by(self.teller());
         reply.reaped.iter().for_each(|reaped| announcements.reaped(reaped));
         announcements.ripple(&reply.ripple);
         announcements.send(self.teller());

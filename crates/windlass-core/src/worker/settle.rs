@@ -16,12 +16,15 @@ use crate::observer::{About, Event};
 use crate::store::{BoxFuture, Capability, Store};
 
 /// An end to be written, and what it is the end of.
-pub(super) type Settling = (Settlement, About);
+pub(super) struct Settling {
+    pub(super) settlement: Settlement,
+    pub(super) about: Arc<About>,
+}
 
 /// Ends that come while others are being written are written together.
-pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Settling, Settled> {
-    let size = |(settlement, _): &Settling| settlement.outcome.size();
-    Batcher::new(size, move |items: Vec<Settling>| -> BoxFuture<'static, _> {
+pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Arc<Settling>, Settled> {
+    let size = |settling: &Arc<Settling>| settling.settlement.outcome.size();
+    Batcher::new(size, move |items: Vec<Arc<Settling>>| -> BoxFuture<'static, _> {
         let engine = engine.upgrade();
         Box::pin(async move {
             let gone = || Error::new(ErrorKind::Closed, "the worker is gone");
@@ -33,18 +36,21 @@ pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Set
 impl<S: Store + ?Sized> Engine<S> {
     /// Settles an attempt, and repeats that until the store has answered: a lease that has expired may still
     /// be settled as long as nobody has reaped it, and afterwards the store says so.
-    pub(super) async fn settle(&self, mut settlement: Settlement, about: &About) -> Ended {
+    pub(super) async fn settle(&self, mut settlement: Settlement, about: &Arc<About>) -> Ended {
         let asked = self.teller().ask_outcome(&mut settlement.outcome, about);
+        let mut settling = Arc::new(Settling { settlement, about: Arc::clone(about) });
         let mut tries = 0;
         loop {
-            match self.settles.add((settlement.clone(), about.clone())).await {
+            match self.settles.add(Arc::clone(&settling)).await {
                 Ok(Settled::Refused(refusal)) => {
                     let error = ErrorText::new(refusal.to_string());
-                    settlement.outcome = Outcome::Fail { error, retention: None };
+                    let outcome = Outcome::Fail { error, retention: None };
+                    let settlement = Settlement { outcome, ..settling.settlement };
+                    settling = Arc::new(Settling { settlement, about: Arc::clone(about) });
                     continue;
                 }
                 Ok(settled) => {
-                    if let Some(ended) = Ended::of(&settlement.outcome, &settled) {
+                    if let Some(ended) = Ended::of(&settling.settlement.outcome, &settled) {
                         if !ended.is_done() {
                             self.teller().rolled_back(&asked);
                         }
@@ -61,8 +67,8 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// Writes ends with one command. Unless an acquire is under way, it asks for the next jobs too.
-    async fn write(self: &Arc<Self>, items: &[Settling]) -> Result<Vec<Settled>> {
-        let settlements = items.iter().map(|(settlement, _)| settlement.clone()).collect();
+    async fn write(self: &Arc<Self>, items: &[Arc<Settling>]) -> Result<Vec<Settled>> {
+        let settlements = items.iter().map(|settling| settling.settlement.clone()).collect();
         let settle = Settle { settlements };
         let may_exchange = self.client.store().capabilities().has(Capability::Exchange);
         let acquiring = self.acquiring.try_lock().ok().filter(|_| may_exchange);
@@ -109,25 +115,25 @@ impl<S: Store + ?Sized> Engine<S> {
     pub(super) fn take(self: &Arc<Self>, reply: AcquireReply, asked_at: Instant) -> u32 {
         let taken = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
         reply.jobs.into_iter().for_each(|acquired| task::start(self, acquired, asked_at));
-        let mut announcements = Announcements::default();
+        let mut announcements = Announcements::by(self.teller());
         announcements.ripple(&reply.ripple);
         announcements.send(self.teller());
         taken
     }
 
-    fn announce(&self, items: &[Settling], reply: SettleReply) -> Vec<Settled> {
-        let mut announcements = Announcements::default();
-        for ((settlement, about), settled) in items.iter().zip(&reply.settled) {
-            announcements.settled(settlement, about, settled);
+    fn announce(&self, items: &[Arc<Settling>], reply: SettleReply) -> Vec<Settled> {
+        let mut announcements = Announcements::by(self.teller());
+        for (settling, settled) in items.iter().zip(&reply.settled) {
+            announcements.settled(&settling.settlement, &settling.about, settled);
         }
         announcements.ripple(&reply.ripple);
         announcements.send(self.teller());
         reply.settled
     }
 
-    fn mark_leaving(&self, items: &[Settling], leaving: bool) {
+    fn mark_leaving(&self, items: &[Arc<Settling>], leaving: bool) {
         let mut slots = self.slots();
-        for (settlement, _) in items {
+        for Settling { settlement, .. } in items.iter().map(|settling| &**settling) {
             if let Some(slot) = slots.running.get_mut(&(settlement.job, settlement.fence)) {
                 slot.leaving = leaving;
             }

@@ -1,10 +1,10 @@
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -13,9 +13,10 @@ use super::handler::AnyHandler;
 use super::settle::{Settling, settles};
 use crate::client::{Batcher, Client, Teller};
 use crate::clock::far;
-use crate::command::{Acquire, Acquired, Settled};
+use crate::command::{Acquire, Settled};
 use crate::error::Result;
 use crate::id::{Fence, JobId, WorkerId};
+use crate::job::JobOptions;
 use crate::name::WorkerName;
 use crate::observer::About;
 use crate::store::Store;
@@ -29,7 +30,7 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) poll: Duration,
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
     /// Attempts that end share writes.
-    pub(super) settles: Batcher<Settling, Settled>,
+    pub(super) settles: Batcher<Arc<Settling>, Settled>,
     /// Held by the one acquire that is under way. Keeps one whose reply was lost: asked again, the store gives
     /// the same jobs.
     pub(super) acquiring: AsyncMutex<Option<Acquire>>,
@@ -47,14 +48,14 @@ pub(super) struct Engine<S: ?Sized> {
 /// The running attempts.
 pub(super) struct Slots {
     /// A job may be here twice, when it was taken again before a former attempt has ended.
-    pub(super) running: BTreeMap<(JobId, Fence), Slot>,
+    pub(super) running: HashMap<(JobId, Fence), Slot, FixedState>,
     /// Until when the keeper sleeps.
     pub(super) keeper_sleeps: Instant,
 }
 
 /// A place for a running attempt.
 pub(super) struct Slot {
-    pub(super) about: About,
+    pub(super) about: Arc<About>,
     /// Which handler runs it.
     pub(super) handler: usize,
     pub(super) abort: Abort,
@@ -66,7 +67,6 @@ pub(super) struct Slot {
     /// Whether it is renewed apart from the others, because its row was busy.
     pub(super) alone: bool,
     pub(super) timeout_at: Option<Instant>,
-    pub(super) task: Option<AbortHandle>,
     /// Whether its handler has ended, and its end is being written.
     pub(super) settling: bool,
     /// Whether the write that ends it has asked for a job to take its place.
@@ -82,7 +82,7 @@ impl<S: Store + ?Sized> Engine<S> {
         handlers: Vec<Arc<AnyHandler<S>>>,
     ) -> Result<Arc<Self>> {
         let name = name.map(WorkerName::new).transpose()?;
-        let slots = Slots { running: BTreeMap::new(), keeper_sleeps: Instant::now() };
+        let slots = Slots { running: HashMap::default(), keeper_sleeps: Instant::now() };
         Ok(Arc::new_cyclic(|engine| Self {
             id: WorkerId::new(),
             name,
@@ -122,46 +122,35 @@ impl<S: Store + ?Sized> Engine<S> {
         (free, quotas.collect())
     }
 
-    /// Takes a slot for what was acquired. The lease counts from the asking.
+    /// Takes a slot for an attempt. The lease counts from the asking.
     pub(super) fn occupy(
         &self,
-        acquired: &Acquired,
+        attempt: (JobId, Fence),
         handler: usize,
         lease: Millis,
         asked_at: Instant,
-    ) -> Option<(About, Abort)> {
-        let options = self.handlers.get(handler)?.options;
-        let abort = Abort::default();
-        let job = &acquired.job;
-        let about = About {
-            job: job.id,
-            job_type: job.job_type.clone(),
-            chain: job.chain,
-            chain_type: job.chain_type.clone(),
-            attempt: Some(job.attempt),
-            worker: Some(self.id),
-        };
+        (about, abort): (Arc<About>, Abort),
+    ) {
+        let options = self.handlers.get(handler).map_or_else(JobOptions::default, |handler| handler.options);
         let slot = Slot {
-            about: about.clone(),
+            about,
             handler,
-            abort: abort.clone(),
+            abort,
             lease,
             lease_ends: asked_at + lease.into(),
             renew_at: Some(asked_at + options.renewal()),
             alone: false,
             timeout_at: options.timeout.map(far),
-            task: None,
             settling: false,
             leaving: false,
         };
         let mut slots = self.slots();
         let is_early = slot.next_look().is_some_and(|look| look < slots.keeper_sleeps);
-        slots.running.insert((job.id, job.fence), slot);
+        slots.running.insert(attempt, slot);
         drop(slots);
         if is_early {
             self.taken.notify_one();
         }
-        Some((about, abort))
     }
 
     /// Frees a slot.

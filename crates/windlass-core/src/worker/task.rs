@@ -31,39 +31,41 @@ pub(super) fn start<S: Store + ?Sized>(engine: &Arc<Engine<S>>, acquired: Acquir
         return;
     };
     let lease = Millis::try_from(handler.options.lease).unwrap_or_default();
-    let Some((about, abort)) = engine.occupy(&acquired, index, lease, asked_at) else { return };
-    let attempt = (acquired.job.id, acquired.job.fence);
+    let id = (acquired.job.id, acquired.job.fence);
+    let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), engine.id);
+    let about = Arc::new(attempt.about());
+    let told = (Arc::clone(&about), attempt.abort.clone());
     let course = Arc::new(AttemptCourse {
-        occupied: Occupied { engine: Arc::clone(engine), attempt },
+        occupied: Occupied { engine: Arc::clone(engine), attempt: id },
         handler: Arc::clone(handler),
         about,
-        number: acquired.job.attempt,
+        number: attempt.attempt(),
         lease,
-        abort,
+        abort: attempt.abort.clone(),
         ended: OnceLock::new(),
     });
+    engine.occupy(id, index, lease, asked_at, told);
+    let abort = course.abort.clone();
     let task = if engine.stopping.is_cancelled() {
-        tokio::spawn(async move { drop(course.settle(Outcome::Release).await) })
+        tokio::spawn(async move { drop(course.end(Outcome::Release).await) })
     } else {
-        let span = tracing::info_span!(
-            "attempt",
-            job = %course.about.job,
-            chain = %course.about.chain,
-            job_type = %course.about.job_type,
-            attempt = course.number,
-        );
-        tokio::spawn(run(course, acquired).instrument(span))
+        let About { job, job_type, chain, .. } = &*course.about;
+        let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = course.number);
+        tokio::spawn(run(course, attempt).instrument(span))
     };
-    if let Some(slot) = engine.slots().running.get_mut(&attempt) {
-        slot.task = Some(task.abort_handle());
-    }
+    abort.runs(task.abort_handle());
 }
 
-async fn run<S: Store + ?Sized>(course: Arc<AttemptCourse<S>>, acquired: Acquired) {
-    let engine = &course.occupied.engine;
-    engine.teller().observe(&Event::AttemptStarted(course.about.clone()));
-    let attempt = AnyAttempt::new(acquired, course.abort.clone(), engine.id);
-    Arc::clone(&course).pass(0, attempt).await;
+async fn run<S: Store + ?Sized>(course: Arc<AttemptCourse<S>>, attempt: AnyAttempt) {
+    let teller = course.occupied.engine.teller();
+    if teller.is_observed() {
+        teller.observe(&Event::AttemptStarted(About::clone(&course.about)));
+    }
+    if course.handler.layers.is_empty() {
+        course.handle(attempt).await;
+    } else {
+        Arc::clone(&course).pass(0, attempt).await;
+    }
 }
 
 /// Frees the slot of an attempt, however its task ends.
@@ -82,7 +84,7 @@ impl<S: Store + ?Sized> Drop for Occupied<S> {
 struct AttemptCourse<S: Store + ?Sized> {
     occupied: Occupied<S>,
     handler: Arc<AnyHandler<S>>,
-    about: About,
+    about: Arc<About>,
     number: u32,
     lease: Millis,
     abort: Abort,
@@ -107,30 +109,17 @@ impl<S: Store + ?Sized> Course for AttemptCourse<S> {
             };
             match self.ended.get() {
                 Some(ended) => {
-                    let event = Event::MiddlewareFailed(self.about.clone(), error);
+                    let event = Event::MiddlewareFailed(About::clone(&self.about), error);
                     self.occupied.engine.teller().observe(&event);
                     ended.clone()
                 }
-                None => self.settle(self.failure(error)).await,
+                None => self.end(self.failure(error)).await,
             }
         })
     }
 
     fn settle<'a>(&'a self, outcome: Outcome) -> BoxFuture<'a, Ended> {
-        Box::pin(async move {
-            self.mark_settling();
-            let ended = match self.abort.reason() {
-                Some(reason) if reason.is_lost() => {
-                    self.occupied.engine.teller().observe(&Event::AttemptLost(self.about.clone()));
-                    Ended::Lost(reason)
-                }
-                _ => {
-                    let settlement = self.settlement(outcome);
-                    self.occupied.engine.settle(settlement, &self.about).await
-                }
-            };
-            self.ended.get_or_init(|| ended).clone()
-        })
+        Box::pin(self.end(outcome))
     }
 }
 
@@ -146,7 +135,7 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         let ending = catch_panic("handler", async { (self.handler.call)(run).await }).await;
         self.mark_settling();
         let outcome = match ending {
-            Ok(Ending::Plain(outcome)) => outcome,
+            Ok(Ending::Plain(outcome)) => *outcome,
             Ok(Ending::InTx(finish)) => match self.finish(finish).await {
                 Ok(ended) => return self.ended.get_or_init(|| ended).clone(),
                 Err(outcome) => outcome,
@@ -163,7 +152,24 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
             }
             Err(panic) => self.failure(panic),
         };
-        self.settle(outcome).await
+        self.end(outcome).await
+    }
+
+    /// Writes how it ended, unless it is known that it has lost its job.
+    async fn end(&self, outcome: Outcome) -> Ended {
+        self.mark_settling();
+        let engine = &self.occupied.engine;
+        let ended = match self.abort.reason() {
+            Some(reason) if reason.is_lost() => {
+                engine.teller().observe(&Event::AttemptLost(About::clone(&self.about)));
+                Ended::Lost(reason)
+            }
+            _ => {
+                let (job, fence) = self.occupied.attempt;
+                engine.settle(Settlement { job, fence, outcome }, &self.about).await
+            }
+        };
+        self.ended.get_or_init(|| ended).clone()
     }
 
     /// Settles and commits a handler's transaction. If that did not happen, gives what to settle instead.
@@ -194,11 +200,6 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         }
         let delay = self.handler.options.backoff.delay(self.number, fastrand::f64());
         Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
-    }
-
-    fn settlement(&self, outcome: Outcome) -> Settlement {
-        let (job, fence) = self.occupied.attempt;
-        Settlement { job, fence, outcome }
     }
 
     /// The handler has ended: from here on neither its timeout nor the end of its lease stops the writing of
