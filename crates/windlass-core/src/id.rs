@@ -1,9 +1,10 @@
 //! Ids and the numbers that guard writes.
 
+use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 use crate::time::Timestamp;
 
@@ -18,7 +19,7 @@ macro_rules! id {
             #[must_use]
             #[allow(clippy::new_without_default, reason = "each call gives another value")]
             pub fn new() -> Self {
-                Self(Uuid::now_v7())
+                Self(fresh())
             }
 
             /// The id with this value.
@@ -71,6 +72,26 @@ id! {
 id! {
     /// One call of a command, so that a repeated call is recognized.
     RequestId
+}
+
+thread_local! {
+    /// The seed and the number of ids so far, in a thread whose ids follow from a seed.
+    static SEEDED: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
+}
+
+/// From now on this thread's fresh ids follow from the seed: the first 48 bits count them, from 1. For
+/// simulations, which must be able to repeat a run exactly; such ids are unique within one run only.
+#[doc(hidden)]
+pub fn seed_ids(seed: u64) {
+    SEEDED.set(Some((seed, 0)));
+}
+
+fn fresh() -> Uuid {
+    let Some((seed, count)) = SEEDED.get() else { return Uuid::now_v7() };
+    SEEDED.set(Some((seed, count + 1)));
+    let mut tail = [0; 10];
+    tail.iter_mut().zip(seed.to_be_bytes()).for_each(|(byte, seed)| *byte = seed);
+    Builder::from_unix_timestamp_millis(count + 1, &tail).into_uuid()
 }
 
 impl ChainId {

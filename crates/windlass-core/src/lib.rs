@@ -38,6 +38,8 @@ pub use client::{
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{CancelMode, Cancelled, Target};
 pub use error::{Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use id::seed_ids;
 pub use id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
 pub use job::{
     Backoff, Blockers, Continuations, Entry, Failure, Fallible, Job, JobGraph, JobInfo, JobOptions,

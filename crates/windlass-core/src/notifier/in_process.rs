@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub struct InProcessNotifier {
 
 #[derive(Debug, Default)]
 struct Shared {
-    topics: HashMap<Topic, HashMap<u64, Publisher>>,
+    topics: HashMap<Topic, BTreeMap<u64, Publisher>>,
     budgets: HashMap<TypeName, Budget>,
     next_subscriber: u64,
     closed: bool,
@@ -64,7 +65,7 @@ impl Notifier for InProcessNotifier {
             if let Hint::Scheduled { job_type, count, .. } = &hint {
                 shared.add_budget(job_type, *count);
             }
-            for subscriber in shared.topics.get(&hint.topic()).into_iter().flat_map(HashMap::values) {
+            for subscriber in shared.topics.get(&hint.topic()).into_iter().flat_map(BTreeMap::values) {
                 subscriber.send(hint.clone());
             }
             Ok(())

@@ -78,6 +78,7 @@ impl Subscription {
                 return Some(gap);
             }
             tokio::select! {
+                biased;
                 hint = self.hints.recv() => return hint.map(Signal::Hint),
                 () = changed => {}
             }
