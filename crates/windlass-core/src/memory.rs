@@ -40,10 +40,15 @@ struct State {
     model: Model,
     /// What the open transaction has written so far.
     uncommitted: Vec<Effect>,
-    /// The latest transaction that kept all other writers waiting for long.
-    stall: Option<Stall>,
+    /// Transactions that kept all other writers waiting.
+    stalls: Stalls,
     closed: bool,
 }
+
+/// The stalls that still count, each later and shorter than the one before it. The longest alone is not
+/// enough: it protects those who renew rarely, and a short one after it those who have had their time since.
+#[derive(Default)]
+struct Stalls(Vec<Stall>);
 
 /// A time in which nobody could renew a lease.
 #[derive(Clone, Copy)]
@@ -99,24 +104,38 @@ impl MemoryStore {
         let _writer = self.shared.writer().await?;
         let mut state = self.shared.open_state()?;
         let now = self.shared.clock.now();
-        let command = match (command, state.stall) {
-            (Command::Reap(reap), Some(stall)) if stall.forbids_reaping(now, reap.renewal_interval) => {
+        let command = match command {
+            Command::Reap(reap) if state.stalls.forbid_reaping(now, reap.renewal_interval) => {
                 Command::Reap(Reap { max: 0, ..reap })
             }
-            (command, _) => command,
+            command => command,
         };
         state.model.reply(now, &command)
+    }
+}
+
+impl Stalls {
+    /// Notes the latest.
+    fn note(&mut self, stall: Stall) {
+        self.0.retain(|earlier| !earlier.gives_way_to(stall));
+        if !stall.lasted.is_zero() {
+            self.0.push(stall);
+        }
+    }
+
+    /// Whether owners have not yet had the time to renew what they could not renew in between.
+    fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
+        self.0.iter().any(|stall| stall.forbids_reaping(now, renewal_interval))
     }
 }
 
 impl Stall {
     /// Whether a later stall counts in its place: a longer one, or one so late that every owner has had its
     /// time.
-    fn gives_way_to(self, lasted: Duration, ended_at: Timestamp) -> bool {
-        lasted >= self.lasted || ended_at.since(self.ended_at) >= 2 * self.lasted
+    fn gives_way_to(self, later: Self) -> bool {
+        later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
     }
 
-    /// Whether owners have not yet had the time to renew what they could not renew in between.
     fn forbids_reaping(self, now: Timestamp, renewal_interval: Millis) -> bool {
         self.lasted * 2 >= Duration::from(renewal_interval) && now < self.ended_at + renewal_interval
     }
@@ -258,10 +277,7 @@ impl MemoryTx {
         }
         let ended_at = self.shared.clock.now();
         let lasted = ended_at.since(self.began_at);
-        let mut state = self.shared.state();
-        if state.stall.is_none_or(|stall| stall.gives_way_to(lasted, ended_at)) {
-            state.stall = Some(Stall { lasted, ended_at });
-        }
+        self.shared.state().stalls.note(Stall { lasted, ended_at });
         self.ended = true;
         Ok(())
     }
@@ -346,5 +362,26 @@ impl Transactional for MemoryStore {
             self.check_own(tx)?;
             tx.execute(&command)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_stall_counts_beside_a_long_one_before_it() {
+        let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
+        let stall = |seconds, ended_at| Stall { lasted: Duration::from_secs(seconds), ended_at };
+        let mut stalls = Stalls::default();
+        stalls.note(stall(8, at(20)));
+        stalls.note(stall(2, at(30)));
+        let (short, long) = (Millis::from_secs(1), Millis::from_secs(15));
+        assert!(stalls.forbid_reaping(at(30), short), "nobody could renew for two seconds");
+        assert!(stalls.forbid_reaping(at(30), long), "whoever renews rarely had no time since the long one");
+        assert!(!stalls.forbid_reaping(at(31), short));
+        assert!(!stalls.forbid_reaping(at(35), long));
+        stalls.note(stall(8, at(60)));
+        assert_eq!(stalls.0.len(), 1, "what counts no longer is forgotten");
     }
 }
