@@ -1,0 +1,145 @@
+//! Known-bad variants: systems with a defect that the invariants must find.
+
+use std::time::Duration;
+
+use windlass_core::command::*;
+use windlass_core::{MemoryStore, Result, Status, Store, Transactional};
+
+use super::invariant::Invariant;
+use super::store::{SimStore, SimTx};
+use super::world::pass;
+
+/// A defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bad {
+    /// Settlements are carried out for whoever holds the job.
+    FenceDropped,
+    /// A commit is reported before it has been tried, and may fail.
+    AnnouncedBeforeCommit,
+    /// A batch of settlements is acknowledged and forgotten.
+    SettleBatchDropped,
+    /// A renewal is answered and writes nothing.
+    LeaseNotRenewed,
+    /// A stop returns and gives nothing back.
+    StopForgets,
+    /// A key keeps nobody from starting another chain.
+    KeyIgnored,
+    /// A stored chain is gone one day.
+    ChainMislaid,
+    /// Expired leases stay.
+    NothingReaped,
+    /// A handler's rows stay when its transaction is rolled back.
+    RowsOutsideTransaction,
+}
+
+impl Bad {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::FenceDropped,
+        Self::AnnouncedBeforeCommit,
+        Self::SettleBatchDropped,
+        Self::LeaseNotRenewed,
+        Self::StopForgets,
+        Self::KeyIgnored,
+        Self::ChainMislaid,
+        Self::NothingReaped,
+        Self::RowsOutsideTransaction,
+    ];
+
+    /// The invariant that must find it.
+    pub(crate) const fn found_by(self) -> Invariant {
+        match self {
+            Self::FenceDropped => Invariant::StaleAttemptsWriteNothing,
+            Self::AnnouncedBeforeCommit | Self::SettleBatchDropped => Invariant::OnlyCommitsAreAnnounced,
+            Self::LeaseNotRenewed => Invariant::LeasesAreKept,
+            Self::StopForgets => Invariant::StopsGiveBack,
+            Self::KeyIgnored => Invariant::KeysPointAtOneChain,
+            Self::ChainMislaid => Invariant::StartsAreKept,
+            Self::NothingReaped => Invariant::NothingIsStuck,
+            Self::RowsOutsideTransaction => Invariant::EffectsCommitWithTheEnd,
+        }
+    }
+}
+
+/// What a defect makes of a command.
+pub(super) enum Distorted {
+    /// This is carried out.
+    Command(Command),
+    /// Nothing is carried out, and this is the answer.
+    Reply(Reply),
+}
+
+impl SimStore {
+    /// What the defect makes of a command outside transactions.
+    pub(super) async fn distort(&self, command: Command) -> Result<Distorted> {
+        let answer = match (self.world.bad, &command) {
+            (Some(Bad::SettleBatchDropped), Command::Settle(_)) if self.world.percent(25) => {
+                Some(pretend(&self.inner, command.clone()).await?)
+            }
+            (Some(Bad::LeaseNotRenewed), Command::Renew(_)) => {
+                Some(pretend(&self.inner, command.clone()).await?)
+            }
+            (Some(Bad::NothingReaped), Command::Reap(_)) => {
+                Some(Reply::Reap(ReapReply { reaped: Vec::new(), ripple: Ripple::default() }))
+            }
+            (Some(Bad::ChainMislaid), Command::Beat(_)) => {
+                self.mislay().await?;
+                None
+            }
+            _ => None,
+        };
+        match answer {
+            Some(reply) => Ok(Distorted::Reply(reply)),
+            None => self.distort_in_tx(command).await,
+        }
+    }
+
+    /// What the defect makes of any command.
+    pub(super) async fn distort_in_tx(&self, mut command: Command) -> Result<Distorted> {
+        match (self.world.bad, &mut command) {
+            (Some(Bad::FenceDropped), Command::Settle(settle)) => {
+                let jobs = settle.settlements.iter().map(|settlement| settlement.job).collect();
+                let stored = self.inner.get_jobs(GetJobs { jobs }).await?.jobs;
+                for (settlement, job) in settle.settlements.iter_mut().zip(stored) {
+                    settlement.fence = job.map_or(settlement.fence, |job| job.fence);
+                }
+            }
+            (Some(Bad::KeyIgnored), Command::Create(create)) => {
+                create.chains.iter_mut().for_each(|new| new.key = None);
+            }
+            _ => {}
+        }
+        Ok(Distorted::Command(command))
+    }
+
+    pub(super) async fn commit_or_pretend(&self, tx: SimTx) -> Result<()> {
+        if self.world.bad != Some(Bad::AnnouncedBeforeCommit) {
+            return tx.commit_now().await;
+        }
+        let fails = self.world.percent(50);
+        tokio::spawn(async move {
+            pass(Duration::from_millis(5)).await;
+            if fails { drop(tx) } else { drop(tx.commit_now().await) }
+        });
+        Ok(())
+    }
+
+    pub(super) fn leaks_rows(&self) -> bool {
+        self.world.bad == Some(Bad::RowsOutsideTransaction)
+    }
+
+    /// Loses a stored chain.
+    async fn mislay(&self) -> Result<()> {
+        let filter = ChainFilter { statuses: vec![Status::Pending], ..ChainFilter::default() };
+        let found = self.inner.list_chains(ListChains { filter, page: Page::default() }).await?;
+        let chains = found.chains.iter().take(1).map(|chain| chain.id.into()).collect();
+        self.inner.delete(Delete { chains, cascade: false }).await.map(drop)
+    }
+}
+
+/// The reply that a command would get.
+async fn pretend(store: &MemoryStore, command: Command) -> Result<Reply> {
+    let mut tx = store.begin().await?;
+    let reply = store.execute_in(&mut tx, command).await?;
+    store.rollback(tx).await?;
+    Ok(reply)
+}

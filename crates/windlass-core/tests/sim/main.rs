@@ -1,0 +1,166 @@
+//! The seeded simulation: real clients and workers, with handlers that fail, panic, overrun and do not
+//! listen, on a store and a notifier that delay, fail, and fail after the commit; with crashes, outages and
+//! stops; on virtual time. What was committed is written down below the faults, and what the parts were told,
+//! and told others, is compared with that.
+//!
+//! `cargo xtask sim --seeds N` runs more seeds, `cargo xtask sim --seed X` replays one.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod bad;
+mod caller;
+mod check;
+mod fact;
+mod fate;
+mod invariant;
+mod jobs;
+mod journal;
+mod scenario;
+mod settings;
+mod store;
+mod telling;
+mod world;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::time::Instant;
+
+use bad::Bad;
+use scenario::run;
+use world::Report;
+
+/// How many seeds the normal tests run.
+const SEEDS: u64 = 500;
+
+/// How much of the trace of a seed that breaks something is shown.
+const LINES_SHOWN: usize = 150;
+
+/// Within so many seeds a known-bad variant must be found.
+const SEEDS_TO_FIND: u64 = 2_000;
+
+/// What a simulation of many seeds must have exercised: without it, it would prove little.
+const EXERCISED: [&str; 65] = [
+    "abort AlreadyClosed",
+    "abort Cancelled",
+    "abort NotFound",
+    "abort StoreError",
+    "abort TimedOut",
+    "abort WorkerStopping",
+    "act Deaf",
+    "act Fail",
+    "act GiveUp",
+    "act Leases",
+    "act Panic",
+    "act Regret",
+    "act Reschedule",
+    "act Work",
+    "chain Blocked",
+    "chain Cancelled",
+    "chain Completed",
+    "chain Failed",
+    "client cancel",
+    "client commit",
+    "client completion from outside",
+    "client delete",
+    "client dropped transaction",
+    "client retry",
+    "client rollback",
+    "client start",
+    "client start blocked",
+    "client start many",
+    "client trigger",
+    "disturbance another worker",
+    "disturbance crash",
+    "disturbance cut off",
+    "disturbance dropped worker",
+    "disturbance outage",
+    "disturbance stop",
+    "disturbance store restart",
+    "event AttemptFailed",
+    "event AttemptLost",
+    "event AttemptReaped",
+    "event AttemptReleased",
+    "event AttemptRescheduled",
+    "event ChainClosed",
+    "event ChainDeleted",
+    "event ChainRetried",
+    "event JobBlocked",
+    "event JobCancelled",
+    "event JobFailed",
+    "event JobTriggered",
+    "event JobUnblocked",
+    "event LeaseRenewed",
+    "fault answers late",
+    "fault fails",
+    "fault hangs",
+    "fault is busy",
+    "fault is late",
+    "fault loses the reply",
+    "hint doubled",
+    "hint gap",
+    "hint heard",
+    "hint late",
+    "hint lost",
+    "wait ChainCancelled",
+    "wait ChainFailed",
+    "wait NotFound",
+    "wait completed",
+];
+
+#[test]
+fn every_seed_holds_every_invariant() {
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let one = number("WINDLASS_SEED");
+    let start = one.or_else(|| number("WINDLASS_SEED_START")).unwrap_or(0);
+    let seeds = one.map(|_| 1).or_else(|| number("WINDLASS_SEEDS")).unwrap_or(SEEDS);
+    let began = Instant::now();
+    let mut tally = BTreeMap::<String, u64>::new();
+    for (done, seed) in (1..).zip(start..start + seeds) {
+        let report = run(seed, None, if one.is_some() { usize::MAX } else { LINES_SHOWN });
+        if one.is_some() && report.violation.is_none() {
+            report.trace_end.iter().for_each(|line| println!("{line}"));
+        }
+        assert!(report.violation.is_none(), "{}", explain(seed, &report));
+        report.tally.into_iter().for_each(|(what, count)| *tally.entry(what).or_default() += count);
+        if done % 1_000 == 0 {
+            println!("{done} seeds, {:.1} s", began.elapsed().as_secs_f64());
+        }
+    }
+    println!("{seeds} seeds in {:.1} s exercised:", began.elapsed().as_secs_f64());
+    tally.iter().for_each(|(what, count)| println!("{count:>9}  {what}"));
+    if seeds >= SEEDS {
+        let idle: Vec<_> = EXERCISED.iter().filter(|what| !tally.contains_key(**what)).collect();
+        assert!(idle.is_empty(), "the simulation no longer exercises {idle:?}");
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_world_again() {
+    for seed in 0..30 {
+        let (first, again) = (run(seed, None, LINES_SHOWN), run(seed, None, LINES_SHOWN));
+        assert_eq!(first.trace_end, again.trace_end, "seed {seed}");
+        assert_eq!(first.trace_hash, again.trace_hash, "seed {seed}");
+    }
+}
+
+#[test]
+fn known_bad_variants_are_found() {
+    for bad in Bad::ALL {
+        let found =
+            (0..SEEDS_TO_FIND).find_map(|seed| Some((seed, run(seed, Some(bad), LINES_SHOWN).violation?)));
+        let Some((seed, violation)) = found else { panic!("{bad:?} is not found in {SEEDS_TO_FIND} seeds") };
+        println!("{bad:?}: seed {seed}, {:?}: {}", violation.invariant, violation.what);
+        assert_eq!(violation.invariant, bad.found_by(), "{bad:?}, seed {seed}: {}", violation.what);
+    }
+}
+
+/// What broke, how it came to that, and how to see it again.
+fn explain(seed: u64, report: &Report) -> String {
+    let Some(violation) = &report.violation else { return String::new() };
+    format!(
+        "seed {seed} breaks {:?}: {}\n\nthe end of its trace (milliseconds, node, what):\n{}\n\n\
+         replay it: cargo xtask sim --seed {seed}",
+        violation.invariant,
+        violation.what,
+        report.trace_end.join("\n"),
+    )
+}
