@@ -5,6 +5,7 @@
 use std::{env, process::ExitCode};
 
 mod bench;
+mod sim;
 mod test;
 
 mod examples;
@@ -28,6 +29,9 @@ usage: cargo xtask <command>
         where it is missing; fails where their ratio is above the budget that it prints.
         --json          the figures as JSON
         --instructions  only the instructions
+  sim [--seeds N] [--start X] [--seed X]
+        The seeded simulation, on 500 seeds from 0 on unless said otherwise.
+        --seed X      replay one seed, with its whole trace
   tidy  Only the checks of the source text.
   help  This page.
 ";
@@ -51,6 +55,7 @@ fn run(words: &[&str]) -> Result {
     match words {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
+        ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
         ["tidy"] => tidy::run(&Workspace::locate()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
