@@ -174,6 +174,7 @@ impl<S: Store + ?Sized> Running<S> {
             main.abort();
             let _ = main.await;
         }
+        let _ = timeout_at(until.max(Instant::now() + MOMENT), engine.take_back()).await;
         engine.abort_all();
         engine.emptied(until).await;
         engine.release().await;
@@ -186,7 +187,7 @@ impl<S: Store + ?Sized> Running<S> {
 }
 
 /// The least time for what is nearly done.
-const MOMENT: Duration = Duration::from_millis(100);
+pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 /// With the store unreachable, leases end by themselves: stopping does not wait for it.
 fn last_call() -> Instant {

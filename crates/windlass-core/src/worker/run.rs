@@ -10,7 +10,7 @@ use super::slot::Engine;
 use crate::client::Announcements;
 use crate::clock::far;
 use crate::command::{Acquire, Expire, NextDue, Quota, Reap, Types};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::job::Backoff;
 use crate::limit::BATCH_MAX_ITEMS;
@@ -135,9 +135,7 @@ impl<S: Store + ?Sized> Loop<S> {
         let reply = match self.engine.client.store().acquire(acquire.clone()).await {
             Ok(reply) => reply,
             Err(error) => {
-                if error.kind() == ErrorKind::Unavailable {
-                    *unanswered = Some(acquire);
-                }
+                *unanswered = Some(acquire);
                 return Err(error);
             }
         };

@@ -1,9 +1,11 @@
 //! Writes the ends of attempts, many at once, and takes the next jobs with the same call where the store can.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::builder::MOMENT;
 use super::ended::Ended;
 use super::run::RECOVERY;
 use super::slot::Engine;
@@ -62,8 +64,17 @@ impl<S: Store + ?Sized> Engine<S> {
                 }
             }
             tries += 1;
-            sleep(RECOVERY.delay(tries, fastrand::f64())).await;
+            self.before_another_try(RECOVERY.delay(tries, fastrand::f64())).await;
         }
+    }
+
+    /// Waits before what failed is tried again; not long, once the worker is stopping.
+    async fn before_another_try(&self, delay: Duration) {
+        let stopping = async {
+            self.stopping.cancelled().await;
+            sleep(MOMENT).await;
+        };
+        let _ = timeout(delay, stopping).await;
     }
 
     /// Writes ends with one command. Unless an acquire is under way, it asks for the next jobs too.
@@ -95,9 +106,7 @@ impl<S: Store + ?Sized> Engine<S> {
             }
             Err(error) => {
                 self.mark_leaving(items, false);
-                if error.kind() == ErrorKind::Unavailable {
-                    *unanswered = Some(acquire);
-                }
+                *unanswered = Some(acquire);
                 Err(error)
             }
         }
@@ -111,10 +120,25 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
+    /// Takes back what an acquire took whose reply was lost, when the worker stops.
+    pub(super) async fn take_back(self: &Arc<Self>) -> Result<()> {
+        let mut unanswered = self.acquiring.lock().await;
+        if let Some(acquire) = unanswered.clone() {
+            let asked_at = Instant::now();
+            self.take(self.client.store().acquire(acquire).await?, asked_at);
+            *unanswered = None;
+        }
+        Ok(())
+    }
+
     /// Starts attempts of what was acquired. Gives their number.
     pub(super) fn take(self: &Arc<Self>, reply: AcquireReply, asked_at: Instant) -> u32 {
         let taken = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
-        reply.jobs.into_iter().for_each(|acquired| task::start(self, acquired, asked_at));
+        for acquired in reply.jobs {
+            // A repeated acquire gives the leases that the first one wrote, which have not their full length left.
+            let left = acquired.job.lease.map(|lease| lease.until.since(reply.now)).unwrap_or_default();
+            task::start(self, acquired, asked_at, left);
+        }
         let mut announcements = Announcements::by(self.teller());
         announcements.ripple(&reply.ripple);
         announcements.send(self.teller());

@@ -122,13 +122,14 @@ impl<S: Store + ?Sized> Engine<S> {
         (free, quotas.collect())
     }
 
-    /// Takes a slot for an attempt. The lease counts from the asking.
+    /// Takes a slot for an attempt. So much of its lease is left, counted from the asking.
     pub(super) fn occupy(
         &self,
         attempt: (JobId, Fence),
         handler: usize,
         lease: Millis,
         asked_at: Instant,
+        left: Duration,
         (about, abort): (Arc<About>, Abort),
     ) {
         let options = self.handlers.get(handler).map_or_else(JobOptions::default, |handler| handler.options);
@@ -137,8 +138,8 @@ impl<S: Store + ?Sized> Engine<S> {
             handler,
             abort,
             lease,
-            lease_ends: asked_at + lease.into(),
-            renew_at: Some(asked_at + options.renewal()),
+            lease_ends: asked_at + left,
+            renew_at: Some(asked_at + left.saturating_sub(options.lease - options.renewal())),
             alone: false,
             timeout_at: options.timeout.map(far),
             settling: false,

@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -25,7 +26,12 @@ use crate::store::{BoxFuture, Store};
 use crate::time::Millis;
 
 /// Starts an attempt in a task of its own; or gives the job back, if the worker is stopping.
-pub(super) fn start<S: Store + ?Sized>(engine: &Arc<Engine<S>>, acquired: Acquired, asked_at: Instant) {
+pub(super) fn start<S: Store + ?Sized>(
+    engine: &Arc<Engine<S>>,
+    acquired: Acquired,
+    asked_at: Instant,
+    left: Duration,
+) {
     let found = engine.handlers.iter().position(|handler| handler.runs(&acquired.job.job_type));
     let Some((index, handler)) = found.and_then(|index| Some((index, engine.handlers.get(index)?))) else {
         return;
@@ -44,7 +50,7 @@ pub(super) fn start<S: Store + ?Sized>(engine: &Arc<Engine<S>>, acquired: Acquir
         abort: attempt.abort.clone(),
         ended: OnceLock::new(),
     });
-    engine.occupy(id, index, lease, asked_at, told);
+    engine.occupy(id, index, lease, asked_at, left, told);
     let abort = course.abort.clone();
     let task = if engine.stopping.is_cancelled() {
         tokio::spawn(async move { drop(course.end(Outcome::Release).await) })
