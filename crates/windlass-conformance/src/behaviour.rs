@@ -7,6 +7,7 @@
 //! deadline that is there to say what did not happen.
 
 mod covered;
+mod faulty;
 mod fixture;
 mod groups;
 mod job;

@@ -18,7 +18,8 @@ mod tests {
 
     /// The numbers of the sources' behaviours, `BS-001` and so on, by group. The groups that are left out are those of
     /// the client, whose cases are to come.
-    const GROUPS: &[(&str, RangeInclusive<u32>)] = &[("chains", 24..=30), ("blocker-chains", 33..=41)];
+    const GROUPS: &[(&str, RangeInclusive<u32>)] =
+        &[("chains", 24..=30), ("blocker-chains", 33..=41), ("process to state-resilience", 160..=211)];
 
     fn all() -> Vec<Behaviour<MemoryStore>> {
         behaviours().into_iter().chain(transactional_behaviours()).collect()

@@ -3,41 +3,97 @@
 
 mod blockers;
 mod chains;
+mod failures;
+mod leases;
+mod notify;
+mod process;
+mod reaper;
+mod repeats;
+mod resilience;
+mod stopping;
+mod worker;
 
-use windlass_core::{Store, Transactional};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Semaphore;
+use windlass_core::{BoxError, Store, Transactional};
 
 use super::Behaviour;
 
 /// The behaviours that any store has with a client and a worker.
 #[must_use]
 pub fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
-    [chains::cases(), blockers::cases()].into_iter().flatten().collect()
+    let groups = [
+        chains::cases(),
+        blockers::cases(),
+        process::cases(),
+        failures::cases(),
+        worker::cases(),
+        leases::cases(),
+        reaper::cases(),
+        stopping::cases(),
+        repeats::cases(),
+        notify::cases(),
+        resilience::cases(),
+    ];
+    groups.into_iter().flatten().collect()
 }
 
 /// Those that a store with transactions has besides.
 #[must_use]
 pub fn transactional_behaviours<S: Transactional>() -> Vec<Behaviour<S>> {
-    Vec::new()
+    let groups = [
+        process::transactional_cases(),
+        failures::transactional_cases(),
+        worker::transactional_cases(),
+        leases::transactional_cases(),
+        stopping::transactional_cases(),
+        repeats::transactional_cases(),
+        resilience::transactional_cases(),
+    ];
+    groups.into_iter().flatten().collect()
 }
 
 /// What most of the groups use.
 mod prelude {
     pub(super) use std::sync::{Arc, Mutex};
+    pub(super) use std::time::Duration;
 
-    pub(super) use windlass_core::{BoxError, Ctx, Event, Next, Status, Store, next};
+    pub(super) use windlass_core::{
+        BoxError, Chain, Ctx, Event, JobOptions, Next, Status, Store, Transactional, Worker, next,
+    };
 
-    pub(super) use super::super::behaviour;
-    pub(super) use super::super::job::job;
-    pub(super) use super::super::{Behaviour, Scene};
-    pub(super) use super::{Lines, Result};
+    pub(super) use super::super::faulty::{Fault, Faulty};
+    pub(super) use super::super::job::{job, quick};
+    pub(super) use super::super::scene::POLL;
+    pub(super) use super::super::{Behaviour, Need, Scene, behaviour};
+    pub(super) use super::{Gate, Lines, Result};
 }
 
 /// What handlers of the cases return.
-type Result<T, E = windlass_core::BoxError> = std::result::Result<T, E>;
+type Result<T, E = BoxError> = std::result::Result<T, E>;
+
+/// Lets somebody pass for each time it was opened.
+#[derive(Clone)]
+struct Gate(Arc<Semaphore>);
+
+impl Gate {
+    fn new() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+
+    fn open(&self, times: usize) {
+        self.0.add_permits(times);
+    }
+
+    async fn pass(&self) {
+        self.0.acquire().await.expect("the gate is never closed").forget();
+    }
+}
 
 /// What happened, in order.
 #[derive(Clone, Default)]
-struct Lines(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl Lines {
     fn add(&self, line: impl Into<String>) {

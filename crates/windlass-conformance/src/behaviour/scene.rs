@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use windlass_core::{
-    BoxFuture, Chain, Client, Entry, Event, Hint, JobRecord, Key, Notifier, Result, Running, Store,
+    BoxFuture, Chain, Client, Entry, Event, Hint, Job, JobRecord, Key, Notifier, Result, Running, Store,
     Subscription, Target, Timestamp, Topic, Transactional, TypeName, Worker,
 };
 
 use super::job::Mark;
 use super::seen::Seen;
-use windlass_core::Job;
 
 /// How often workers and waits look by themselves, so that no case depends on a hint unless it says so.
 pub(super) const POLL: Duration = Duration::from_millis(20);
@@ -155,6 +154,16 @@ impl<S: Store> Scene<S> {
         .await
     }
 
+    /// Waits until it is so.
+    pub async fn until(&self, what: &str, is_so: impl Fn() -> bool + Send + Sync) {
+        self.soon(what, async {
+            while !is_so() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+
     /// Waits until the observer was told so many events like this.
     pub async fn sees(&self, what: &str, count: usize, is: impl Fn(&Event) -> bool + Send + Sync) {
         self.soon(what, self.seen.until(count, is)).await;
@@ -179,12 +188,6 @@ impl<S: Store> Scene<S> {
         let (mark, key) = (TypeName::new(Mark::NAME), Key::new(name));
         let target = Target::Key(mark.expect("the name is good"), key.expect("the key is good"));
         self.other.chain(target).await.expect("the store answers").is_some()
-    }
-
-    /// Subscribes to hints of this type's jobs.
-    pub async fn hints_for<J: Job>(&self) -> Subscription {
-        let topic = Topic::Scheduled(TypeName::new(J::NAME).expect("the name is good"));
-        self.notifier.subscribe(vec![topic]).await.expect("the notifier subscribes")
     }
 
     /// Breaks all connections to the store.
@@ -214,8 +217,14 @@ impl<S: Transactional> Scene<S> {
     }
 
     /// Writes what stands for a row of the application: it is there if the transaction commits.
+    ///
+    /// # Panics
+    ///
+    /// If it is there already.
     pub async fn mark(&self, tx: &mut S::Tx, name: &str) -> Result<()> {
-        self.client.in_tx(tx).start(Mark).key(name).await.map(drop)
+        let chain = self.client.in_tx(tx).start(Mark).key(name).await?;
+        assert!(chain.is_new(), "{name:?} was marked before");
+        Ok(())
     }
 
     /// Lets a statement of the transaction fail.

@@ -1,0 +1,180 @@
+//! A store that fails as it is told, around any other.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use windlass_core::command::*;
+use windlass_core::{
+    BoxFuture, Capabilities, Counters, Error, ErrorKind, Millis, Result, Store, Transactional,
+};
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Nothing is carried out, and the caller hears of an error.
+    Fails,
+    /// It is carried out, and the caller hears of an error.
+    LosesReply,
+}
+
+/// Calls are named by the store's methods; those of a transaction, its begin and commit apart, by `in_tx`.
+/// Clones share everything.
+#[derive(Debug)]
+pub(super) struct Faulty<S> {
+    inner: Arc<S>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    scripted: HashMap<&'static str, (Fault, usize)>,
+    /// How many calls of a hundred fail, and where the dice come from.
+    random: Option<(u32, fastrand::Rng)>,
+    lease: Option<Millis>,
+    calls: HashMap<&'static str, usize>,
+}
+
+impl<S> Faulty<S> {
+    /// A store without faults so far.
+    pub(super) fn new(inner: &Arc<S>) -> Self {
+        Self { inner: Arc::clone(inner), state: Arc::default() }
+    }
+
+    /// The next calls of these commands meet this fault.
+    pub(super) fn fault(&self, commands: &[&'static str], fault: Fault, times: usize) {
+        let mut state = self.state();
+        state.scripted.extend(commands.iter().map(|command| (*command, (fault, times))));
+    }
+
+    /// Of a hundred calls so many fail, half of them after they were carried out.
+    pub(super) fn fail_at_random(&self, percent: u32, seed: u64) {
+        self.state().random = Some((percent, fastrand::Rng::with_seed(seed)));
+    }
+
+    /// Jobs are leased for so long only, whatever is asked for: the worker thinks otherwise.
+    pub(super) fn shorten_leases(&self, lease: Millis) {
+        self.state().lease = Some(lease);
+    }
+
+    /// No more faults.
+    pub(super) fn mend(&self) {
+        let mut state = self.state();
+        let calls = std::mem::take(&mut state.calls);
+        *state = State { calls, ..State::default() };
+    }
+
+    /// How often a command was called.
+    pub(super) fn calls(&self, command: &str) -> usize {
+        self.state().calls.get(command).copied().unwrap_or(0)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, command: &'static str) -> Option<Fault> {
+        let mut state = self.state();
+        *state.calls.entry(command).or_default() += 1;
+        if let Some((percent, dice)) = &mut state.random {
+            let fails = dice.u32(..100) < *percent;
+            return fails.then(|| if dice.bool() { Fault::Fails } else { Fault::LosesReply });
+        }
+        let (fault, left) = state.scripted.get_mut(command)?;
+        *left = left.checked_sub(1)?;
+        Some(*fault)
+    }
+
+    async fn call<T>(
+        &self,
+        command: &'static str,
+        carry_out: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        match self.enter(command) {
+            None => carry_out.await,
+            Some(Fault::Fails) => Err(down()),
+            Some(Fault::LosesReply) => carry_out.await.and(Err(down())),
+        }
+    }
+
+    fn shorten(&self, mut command: Command) -> Command {
+        if let (Some(lease), Command::Acquire(acquire) | Command::Exchange(Exchange { acquire, .. })) =
+            (self.state().lease, &mut command)
+        {
+            acquire.types.iter_mut().for_each(|quota| quota.lease = lease);
+        }
+        command
+    }
+}
+
+impl<S> Clone for Faulty<S> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), state: Arc::clone(&self.state) }
+    }
+}
+
+fn down() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store is down")
+}
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl<S: Store> Store for Faulty<S> {
+            fn capabilities(&self) -> Capabilities {
+                self.inner.capabilities()
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                let Command::$request(request) = self.shorten(request.into()) else {
+                    unreachable!("a command stays what it is")
+                };
+                Box::pin(self.call(stringify!($method), self.inner.$method(request)))
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.erase()
+            }
+
+            fn counters(&self) -> Counters {
+                self.inner.counters()
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.close()
+            }
+        }
+    };
+}
+windlass_core::for_each_command!(store);
+
+impl<S: Transactional> Transactional for Faulty<S> {
+    type Tx = S::Tx;
+
+    fn begin(&self) -> BoxFuture<'_, Result<S::Tx>> {
+        Box::pin(self.call("begin", self.inner.begin()))
+    }
+
+    fn commit(&self, tx: S::Tx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.call("commit", self.inner.commit(tx)))
+    }
+
+    fn rollback(&self, tx: S::Tx) -> BoxFuture<'_, Result<()>> {
+        self.inner.rollback(tx)
+    }
+
+    fn savepoint<'a>(&'a self, tx: &'a mut S::Tx) -> BoxFuture<'a, Result<()>> {
+        self.inner.savepoint(tx)
+    }
+
+    fn release<'a>(&'a self, tx: &'a mut S::Tx) -> BoxFuture<'a, Result<()>> {
+        self.inner.release(tx)
+    }
+
+    fn rollback_to<'a>(&'a self, tx: &'a mut S::Tx) -> BoxFuture<'a, Result<()>> {
+        self.inner.rollback_to(tx)
+    }
+
+    fn execute_in<'a>(&'a self, tx: &'a mut S::Tx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+        Box::pin(self.call("in_tx", self.inner.execute_in(tx, command)))
+    }
+}

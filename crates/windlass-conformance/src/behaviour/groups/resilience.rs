@@ -1,0 +1,156 @@
+//! Stores that fail: nothing is lost, and nothing is done twice.
+
+use std::collections::HashMap;
+
+use windlass_core::{Attempt, Client, Done, JobId};
+
+use super::prelude::*;
+
+pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
+    vec![
+        behaviour!(
+            "resilience.one_slot",
+            "A store that fails now and then, before or after it wrote, stops no worker, and each job runs once.",
+            ["BS-206", "never 1", "never 12"],
+            |scene| faults(scene, 1, 1)
+        ),
+        behaviour!(
+            "resilience.several_slots",
+            "So it is with several slots.",
+            ["BS-207", "never 1", "never 12"],
+            |scene| faults(scene, 1, 5)
+        ),
+        behaviour!(
+            "resilience.several_workers",
+            "So it is with several workers.",
+            ["BS-208", "never 1", "never 12"],
+            |scene| faults(scene, 3, 2)
+        ),
+        behaviour!(
+            "resilience.outage.one_slot",
+            "Broken connections stop no worker.",
+            ["BS-209"],
+            [Need::Outage],
+            |scene| outages(scene, 1, 1)
+        ),
+        behaviour!(
+            "resilience.outage.several_slots",
+            "Broken connections stop no worker with several slots.",
+            ["BS-210"],
+            [Need::Outage],
+            |scene| outages(scene, 1, 5)
+        ),
+        behaviour!(
+            "resilience.outage.several_workers",
+            "Broken connections stop none of several workers.",
+            ["BS-211"],
+            [Need::Outage],
+            |scene| outages(scene, 3, 2)
+        ),
+    ]
+}
+
+pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
+    vec![behaviour!(
+        "resilience.transactions",
+        "What handlers write in their transactions is there once, though begins and commits fail.",
+        ["BS-208", "never 3", "never 12"],
+        transactions
+    )]
+}
+
+job!(First { number: u32 } -> u32, then(Second));
+job!(Second { number: u32 } -> u32);
+
+const CHAINS: u32 = 8;
+/// So many calls of a hundred fail.
+const FAILING: u32 = 10;
+
+/// How often each job was run.
+#[derive(Clone, Default)]
+struct Runs(Arc<Mutex<HashMap<JobId, u32>>>);
+
+impl Runs {
+    fn count(&self, job: JobId) {
+        *self.0.lock().unwrap().entry(job).or_default() += 1;
+    }
+
+    fn check_once(&self) {
+        let runs = self.0.lock().unwrap();
+        assert_eq!(runs.len(), 2 * CHAINS as usize);
+        assert!(runs.values().all(|runs| *runs == 1), "each job is run once: {:?}", *runs);
+    }
+}
+
+/// Runs chains of two jobs on workers of this client, with something that happens meanwhile.
+async fn run<S: Store, W: Store>(
+    scene: &Scene<S>,
+    client: &Client<W>,
+    workers: usize,
+    slots: u32,
+    meanwhile: impl Future<Output = ()>,
+) -> Runs {
+    let runs = Runs::default();
+    let mut running = Vec::new();
+    for _ in 0..workers {
+        let counts = runs.clone();
+        let first = move |job: Ctx<First>| {
+            counts.count(job.job().id);
+            async move { Ok::<_, BoxError>(Next::then(Second { number: job.input().number + 1 })) }
+        };
+        let counts = runs.clone();
+        let second = move |job: Ctx<Second>| {
+            counts.count(job.job().id);
+            async move { Ok::<_, BoxError>(job.input().number + 1) }
+        };
+        let worker = Worker::new(client).poll(POLL).concurrency(slots).handle(first).handle(second);
+        running.push(worker.start().await.unwrap());
+    }
+    let chains = scene.other.start_many((0..CHAINS).map(|number| First { number })).await.unwrap();
+    meanwhile.await;
+    for (number, chain) in (2..).zip(chains) {
+        assert_eq!(scene.output(chain).await, number);
+    }
+    scene.stop(running).await;
+    runs
+}
+
+async fn faults<S: Store>(scene: Scene<S>, workers: usize, slots: u32) {
+    let store = Faulty::new(&scene.store);
+    store.fail_at_random(FAILING, u64::from(slots));
+    let client = scene.client_on(store);
+    run(&scene, &client, workers, slots, async {}).await.check_once();
+}
+
+async fn outages<S: Store>(scene: Scene<S>, workers: usize, slots: u32) {
+    let meanwhile = async {
+        for done in 1..=3 {
+            scene.break_connections().await;
+            let completed = |event: &Event| matches!(event, Event::JobCompleted(..));
+            scene.sees("work goes on", done, completed).await;
+        }
+    };
+    run(&scene, &scene.client, workers, slots, meanwhile).await;
+}
+
+async fn transactions<S: Transactional>(scene: Scene<S>) {
+    let store = Faulty::new(&scene.store);
+    store.fail_at_random(FAILING, 3);
+    let client = scene.client_on(store);
+    let stage = scene.clone();
+    let second = move |a: Attempt<Second, Faulty<S>>| {
+        let stage = stage.clone();
+        async move {
+            let mut step = a.finish().await?;
+            stage.mark(step.tx(), &format!("second {}", a.input().number)).await?;
+            Ok::<Done<Second, _>, BoxError>(step.done(a.input().number)?)
+        }
+    };
+    let worker = Worker::new(&client).poll(POLL).concurrency(3).handle(second).start().await.unwrap();
+    let chains = scene.other.start_many((0..CHAINS).map(|number| Second { number })).await.unwrap();
+    for (number, chain) in (0..).zip(chains) {
+        assert_eq!(scene.output(chain).await, number);
+        assert!(scene.is_marked(&format!("second {number}")).await);
+    }
+    scene.stop([worker]).await;
+}

@@ -1,0 +1,195 @@
+//! Workers that stop.
+
+use std::future::pending;
+
+use windlass_core::{AnyAttempt, Attempt, BoxFuture, Closing, Done, Hooks};
+
+use super::prelude::*;
+
+pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
+    vec![
+        behaviour!(
+            "stopping.deaf",
+            "A handler that never looks at the signal is given back at the deadline, uncounted.",
+            ["never 10", "A8.10", "bad input"],
+            deaf
+        ),
+        behaviour!(
+            "stopping.finishes",
+            "A handler that ends well after it was told has ended well.",
+            ["never 10"],
+            finishes
+        ),
+        behaviour!(
+            "stopping.fails",
+            "A handler that ends with an error after it was told is given back, uncounted and without that error.",
+            ["never 10"],
+            fails
+        ),
+        behaviour!(
+            "stopping.store_down",
+            "A worker stops though the store is away; its jobs go back when their leases end.",
+            ["never 10", "never 1"],
+            store_down
+        ),
+    ]
+}
+
+pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
+    vec![
+        behaviour!(
+            "stopping.closing",
+            "A finish that is being written when the worker stops is written, once.",
+            ["never 10", "bad input"],
+            closing
+        ),
+        behaviour!(
+            "stopping.open_transaction",
+            "A transaction that is open at the deadline is rolled back, and its job given back.",
+            ["never 10", "bad input"],
+            open_transaction
+        ),
+    ]
+}
+
+job!(Task {} -> u32, options JobOptions { lease: Duration::from_secs(60), ..quick() });
+job!(Brief {} -> u32, options JobOptions { lease: Duration::from_millis(200), ..quick() });
+
+async fn task(job: Ctx<Task>) -> Result<u32> {
+    Ok(job.attempt())
+}
+
+/// Another worker runs the job: its first attempt that counts.
+async fn runs_elsewhere<S: Store>(scene: &Scene<S>, chain: Chain<Task>) {
+    let job = scene.job(chain).await;
+    assert_eq!((job.status, job.attempt, job.error), (Status::Pending, 0, None));
+    let other = scene.other_worker().handle(task).start().await.unwrap();
+    assert_eq!(scene.output(chain).await, 1);
+    scene.stop([other]).await;
+}
+
+async fn deaf<S: Store>(scene: Scene<S>) {
+    let started = Gate::new();
+    let at = started.clone();
+    let deaf = move |_: Ctx<Task>| {
+        at.open(1);
+        pending::<Result<u32>>()
+    };
+    let worker = scene.worker().handle(deaf).start().await.unwrap();
+    let chain = scene.client.start(Task {}).await.unwrap();
+    scene.soon("the attempt starts", started.pass()).await;
+    scene.soon("the worker stops", worker.stop(Duration::from_millis(50))).await;
+    assert_eq!(scene.seen.count(|event| matches!(event, Event::AttemptReleased(_))), 1);
+    runs_elsewhere(&scene, chain).await;
+}
+
+/// Stops a worker whose handler ends so when it is told.
+async fn stop_when_told<S: Store>(scene: &Scene<S>, end: fn() -> Result<u32>) -> Chain<Task> {
+    let started = Gate::new();
+    let at = started.clone();
+    let obedient = move |job: Ctx<Task>| {
+        let at = at.clone();
+        async move {
+            at.open(1);
+            job.aborted().wait().await;
+            end()
+        }
+    };
+    let worker = scene.worker().handle(obedient).start().await.unwrap();
+    let chain = scene.client.start(Task {}).await.unwrap();
+    scene.soon("the attempt starts", started.pass()).await;
+    scene.stop([worker]).await;
+    chain
+}
+
+async fn finishes<S: Store>(scene: Scene<S>) {
+    let chain = stop_when_told(&scene, || Ok(7)).await;
+    assert_eq!(scene.job(chain).await.status, Status::Completed, "before `stop` returns");
+    assert_eq!(scene.output(chain).await, 7);
+}
+
+async fn fails<S: Store>(scene: Scene<S>) {
+    let chain = stop_when_told(&scene, || Err("interrupted".into())).await;
+    runs_elsewhere(&scene, chain).await;
+}
+
+async fn store_down<S: Store>(scene: Scene<S>) {
+    let (started, store) = (Gate::new(), Faulty::new(&scene.store));
+    let (client, at) = (scene.client_on(store.clone()), started.clone());
+    let deaf = move |_: Ctx<Brief>| {
+        at.open(1);
+        pending::<Result<u32>>()
+    };
+    async fn brief(job: Ctx<Brief>) -> Result<u32> {
+        Ok(job.attempt())
+    }
+    let worker = Worker::new(&client).poll(POLL).handle(deaf).start().await.unwrap();
+    let chain = scene.client.start(Brief {}).await.unwrap();
+    scene.soon("the attempt starts", started.pass()).await;
+    let all = ["acquire", "beat", "exchange", "next_due", "reap", "renew", "retire", "settle"];
+    store.fault(&all, Fault::Fails, usize::MAX);
+    scene.soon("the worker stops", worker.stop(Duration::from_millis(50))).await;
+    let other = scene.other_worker().handle(brief).start().await.unwrap();
+    assert_eq!(scene.output(chain).await, 2, "the lease has ended, and that counts");
+    scene.stop([other]).await;
+}
+
+/// Holds up the end of a job.
+struct Slow {
+    closing: Gate,
+    go: Gate,
+}
+
+impl<Tx: Send> Hooks<Tx> for Slow {
+    fn closing<'a>(&'a self, _: &'a AnyAttempt, _: Closing<'a>, _: &'a mut Tx) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            self.closing.open(1);
+            self.go.pass().await;
+            Ok(())
+        })
+    }
+}
+
+async fn closing<S: Transactional>(scene: Scene<S>) {
+    let (stage, reached, go) = (scene.clone(), Gate::new(), Gate::new());
+    let finish = move |a: Attempt<Task, S>| {
+        let stage = stage.clone();
+        async move {
+            let mut step = a.finish().await?;
+            stage.mark(step.tx(), &format!("run {}", a.attempt())).await?;
+            Ok::<Done<Task, S>, BoxError>(step.done(a.attempt())?)
+        }
+    };
+    let slow = Slow { closing: reached.clone(), go: go.clone() };
+    let worker = scene.worker().hooks(slow).handle(finish).start().await.unwrap();
+    let chain = scene.client.start(Task {}).await.unwrap();
+    scene.soon("the job is about to end", reached.pass()).await;
+    let stopping = tokio::spawn(worker.stop(Duration::ZERO));
+    scene.sees("the worker stops", 1, |event| matches!(event, Event::WorkerStopping(_))).await;
+    go.open(1);
+    scene.soon("the worker has stopped", stopping).await.unwrap();
+    assert_eq!(scene.output(chain).await, 1);
+    assert!(scene.is_marked("run 1").await);
+    assert_eq!(scene.seen.count(|event| matches!(event, Event::AttemptReleased(_))), 0);
+}
+
+async fn open_transaction<S: Transactional>(scene: Scene<S>) {
+    let (stage, started) = (scene.clone(), Gate::new());
+    let at = started.clone();
+    let hang = move |a: Attempt<Task, S>| {
+        let (stage, at) = (stage.clone(), at.clone());
+        async move {
+            let mut step = a.atomic().await?;
+            stage.mark(step.tx(), "half-way").await?;
+            at.open(1);
+            pending::<()>().await;
+            Ok::<Done<Task, S>, BoxError>(step.done(0)?)
+        }
+    };
+    let worker = scene.worker().handle(hang).start().await.unwrap();
+    let chain = scene.client.start(Task {}).await.unwrap();
+    scene.soon("the attempt starts", started.pass()).await;
+    scene.soon("the worker stops", worker.stop(Duration::from_millis(50))).await;
+    runs_elsewhere(&scene, chain).await;
+    assert!(!scene.is_marked("half-way").await);
+}

@@ -1,0 +1,240 @@
+//! The behaviours catch what is wrong: each of these stores and notifiers has one fault that breaks some.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_conformance::{BehaviourFixture, MuteNotifier, Scene, Verdict, run_behaviours};
+use windlass_core::command::*;
+use windlass_core::{
+    BoxFuture, Capabilities, ChainId, ErrorText, InProcessNotifier, MemoryStore, MemoryTx, Millis, Notifier,
+    Payload, RequestId, Result, Store, Timestamp, Transactional, TypeName, for_each_command,
+};
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Says that leases are renewed.
+    RenewalsSwallowed,
+    /// Says that attempts have ended, and keeps them running.
+    SettlementsDropped,
+    /// Forgets that jobs wait.
+    BlockersDropped,
+    /// Leaves jobs blocked whose blockers have completed.
+    UnblockingLost,
+    /// Does not know its own acquires again.
+    RequestForgotten,
+    /// Counts an attempt that was given back.
+    ReleaseCounted,
+    /// Reaps what the caller runs.
+    ExceptionsIgnored,
+    /// Commits in place of a rollback.
+    RollbackCommits,
+    /// Says that a transaction has committed, and forgets it.
+    CommitsDropped,
+    /// Tries again at once, whatever the delay.
+    DelayIgnored,
+    /// Loses every hint, and says that they arrive.
+    HintsLost,
+}
+
+/// A memory store with a fault.
+#[derive(Clone, Debug)]
+struct Bad {
+    inner: MemoryStore,
+    fault: Fault,
+}
+
+impl Bad {
+    async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
+        let command = self.tamper(request.into());
+        let inner: &dyn Store = &self.inner;
+        let reply = match (self.fault, command) {
+            (Fault::RenewalsSwallowed, Command::Renew(renew)) => Reply::Renew(self.pretend_renewal(&renew)),
+            (Fault::SettlementsDropped, Command::Settle(settle)) => {
+                Reply::Settle(self.drop_all(settle).await?)
+            }
+            (Fault::SettlementsDropped, Command::Exchange(exchange)) => {
+                let settle = self.drop_all(exchange.settle).await?;
+                Reply::Exchange(ExchangeReply {
+                    settle,
+                    acquire: self.inner.acquire(exchange.acquire).await?,
+                })
+            }
+            (Fault::UnblockingLost, Command::Create(mut create)) => {
+                for chain in create.chains.iter_mut().filter(|chain| !chain.job.blockers.is_empty()) {
+                    chain.job.blockers.push(self.start_for_ever().await?.into());
+                }
+                inner.execute(Command::Create(create)).await?
+            }
+            (_, command) => inner.execute(command).await?,
+        };
+        reply.try_into()
+    }
+
+    /// The command that is carried out in place of the one that was given.
+    fn tamper(&self, mut command: Command) -> Command {
+        match (self.fault, &mut command) {
+            (Fault::RequestForgotten, Command::Acquire(acquire)) => acquire.request = RequestId::new(),
+            (Fault::RequestForgotten, Command::Exchange(exchange)) => {
+                exchange.acquire.request = RequestId::new();
+            }
+            (Fault::ExceptionsIgnored, Command::Reap(reap)) => reap.except.clear(),
+            (Fault::BlockersDropped, Command::Create(create)) => {
+                create.chains.iter_mut().for_each(|chain| chain.job.blockers.clear());
+            }
+            (_, Command::Settle(settle) | Command::Exchange(Exchange { settle, .. })) => {
+                settle.settlements.iter_mut().for_each(|settlement| self.tamper_end(settlement));
+            }
+            _ => {}
+        }
+        command
+    }
+
+    fn tamper_end(&self, settlement: &mut Settlement) {
+        match (self.fault, &mut settlement.outcome) {
+            (Fault::ReleaseCounted, outcome @ Outcome::Release) => {
+                let error = ErrorText::new("released");
+                *outcome = Outcome::Retry { schedule: Schedule::After(Millis::ZERO), error };
+            }
+            (Fault::DelayIgnored, Outcome::Retry { schedule, .. }) => {
+                *schedule = Schedule::After(Millis::ZERO)
+            }
+            _ => {}
+        }
+    }
+
+    fn pretend_renewal(&self, renew: &Renew) -> RenewReply {
+        let now = Timestamp::now();
+        let held = |lease: &RenewLease| Renewed::Held { until: now + lease.lease, cancel_requested: false };
+        RenewReply { leases: renew.leases.iter().map(held).collect(), now }
+    }
+
+    /// A chain that nobody ends.
+    async fn start_for_ever(&self) -> Result<ChainId> {
+        let (id, job_type) = (ChainId::new(), TypeName::new("for-ever")?);
+        let chain = NewChain::new(id, NewJob::new(job_type, Payload::json("null")?));
+        self.inner.create(Create { chains: vec![chain] }).await?;
+        Ok(id)
+    }
+
+    /// The reply that there would have been.
+    async fn drop_all(&self, settle: Settle) -> Result<SettleReply> {
+        let mut tx = self.inner.begin().await?;
+        let reply = self.inner.run_in(&mut tx, settle).await?;
+        self.inner.rollback(tx).await?;
+        Ok(reply)
+    }
+}
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl Store for Bad {
+            fn capabilities(&self) -> Capabilities {
+                self.inner.capabilities()
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                Box::pin(self.run(request))
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.erase()
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                self.inner.close()
+            }
+        }
+    };
+}
+for_each_command!(store);
+
+impl Transactional for Bad {
+    type Tx = MemoryTx;
+
+    fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
+        self.inner.begin()
+    }
+
+    fn commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+        if self.fault == Fault::CommitsDropped { self.inner.rollback(tx) } else { self.inner.commit(tx) }
+    }
+
+    fn rollback(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+        if self.fault == Fault::RollbackCommits { self.inner.commit(tx) } else { self.inner.rollback(tx) }
+    }
+
+    fn savepoint<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
+        self.inner.savepoint(tx)
+    }
+
+    fn release<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
+        self.inner.release(tx)
+    }
+
+    fn rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
+        self.inner.rollback_to(tx)
+    }
+
+    fn execute_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+        self.inner.execute_in(tx, self.tamper(command))
+    }
+}
+
+impl BehaviourFixture for Fault {
+    type Store = Bad;
+
+    fn name(&self) -> &str {
+        "bad"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<Bad>> {
+        let store = Bad { inner: MemoryStore::new(), fault: *self };
+        let notifier: Arc<dyn Notifier> = match self {
+            Self::HintsLost => Arc::new(MuteNotifier::default()),
+            _ => Arc::new(InProcessNotifier::new()),
+        };
+        let stores = [Arc::new(store.clone()), Arc::new(store)];
+        let scene = Scene::new(stores, [Arc::clone(&notifier), notifier]);
+        // What does not happen need not be waited for as long as what is only late.
+        Box::pin(async { scene.with_patience(Duration::from_secs(3)) })
+    }
+}
+
+/// Each of these cases fails with this fault.
+async fn caught(fault: Fault, ids: &[&str]) {
+    let verdicts = run_behaviours(&fault, ids).await;
+    assert_eq!(verdicts.len(), ids.len());
+    for (id, verdict) in verdicts {
+        assert!(matches!(verdict, Verdict::Failed(_)), "{id} does not notice {fault:?}: {verdict:?}");
+    }
+}
+
+macro_rules! caught {
+    ($($test:ident: $fault:ident, [$($id:literal),*];)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            caught(Fault::$fault, &[$($id),*]).await;
+        })*
+    };
+}
+
+caught! {
+    renewals_that_are_swallowed: RenewalsSwallowed, ["leases.renewed"];
+    settlements_that_are_dropped: SettlementsDropped, ["chains.linear", "process.error_cleared", "stopping.deaf"];
+    blockers_that_are_dropped: BlockersDropped, ["blockers.long_chain", "failures.blocker.staged"];
+    unblocking_that_is_lost: UnblockingLost, ["blockers.several", "blockers.shared"];
+    commits_that_are_dropped: CommitsDropped, ["process.modes.staged.prepared", "leases.no_transaction"];
+    requests_that_are_forgotten: RequestForgotten, ["repeats.acquire"];
+    releases_that_are_counted: ReleaseCounted, ["stopping.deaf", "stopping.fails"];
+    exceptions_that_are_ignored: ExceptionsIgnored, ["reaper.own_jobs"];
+    rollbacks_that_commit: RollbackCommits, ["failures.finished.staged", "failures.continued.staged", "repeats.dropped"];
+    delays_that_are_ignored: DelayIgnored, ["process.backoff"];
+    hints_that_are_lost: HintsLost, ["notify.at_once", "notify.cancelled", "notify.reaped"];
+}
