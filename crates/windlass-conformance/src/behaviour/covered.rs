@@ -21,6 +21,9 @@ mod tests {
     const GROUPS: &[(&str, RangeInclusive<u32>)] =
         &[("chains", 24..=30), ("blocker-chains", 33..=41), ("process to state-resilience", 160..=211)];
 
+    /// The defects of the sources that are the worker's, and the sentences of "Never" that are about it.
+    const WORKER: [(&str, &[u32]); 2] = [("A8.", &[6, 7, 8, 9, 10, 12, 13, 14]), ("never ", &[10, 11, 12])];
+
     fn all() -> Vec<Behaviour<MemoryStore>> {
         behaviours().into_iter().chain(transactional_behaviours()).collect()
     }
@@ -40,6 +43,15 @@ mod tests {
         let both: Vec<_> =
             excluded.iter().filter(|id| sources.contains(*id) || proved.contains(*id)).collect();
         assert!(both.is_empty(), "excluded, but there is a case or a proof: {both:?}");
+    }
+
+    #[test]
+    fn every_defect_of_a_worker_has_a_case() {
+        let sources: HashSet<_> = all().iter().flat_map(|case| case.sources).copied().collect();
+        let wanted =
+            WORKER.iter().flat_map(|(part, numbers)| numbers.iter().map(move |n| format!("{part}{n}")));
+        let missing: Vec<_> = wanted.filter(|source| !sources.contains(source.as_str())).collect();
+        assert!(missing.is_empty(), "no case: {missing:?}");
     }
 
     #[test]

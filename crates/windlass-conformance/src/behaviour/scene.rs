@@ -19,8 +19,11 @@ pub(super) const POLL: Duration = Duration::from_millis(20);
 /// How long a case waits for what is to happen, unless its scene says otherwise.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// How often a condition is looked at that nobody signals.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// How long a worker may take to stop. Only a case about stopping waits for it.
-pub(super) const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(5);
 
 /// A fresh store and its notifier, as two processes would have them. Clones are on the same scene.
 pub struct Scene<S> {
@@ -148,7 +151,7 @@ impl<S: Store> Scene<S> {
                 if is_so(&job) {
                     return job;
                 }
-                sleep(Duration::from_millis(5)).await;
+                sleep(PAUSE).await;
             }
         })
         .await
@@ -158,7 +161,7 @@ impl<S: Store> Scene<S> {
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool + Send + Sync) {
         self.soon(what, async {
             while !is_so() {
-                sleep(Duration::from_millis(5)).await;
+                sleep(PAUSE).await;
             }
         })
         .await;
@@ -177,7 +180,7 @@ impl<S: Store> Scene<S> {
                 if self.job(chain).await.created_at > time {
                     return;
                 }
-                sleep(Duration::from_millis(5)).await;
+                sleep(PAUSE).await;
             }
         })
         .await;
