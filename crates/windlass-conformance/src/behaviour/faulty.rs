@@ -29,10 +29,11 @@ pub(super) struct Faulty<S> {
 #[derive(Debug, Default)]
 struct State {
     scripted: HashMap<&'static str, (Fault, usize)>,
-    /// How many calls of a hundred fail, and where the dice come from.
-    random: Option<(u32, fastrand::Rng)>,
+    /// Of so many calls of a command one fails.
+    every: Option<usize>,
     lease: Option<Millis>,
     calls: HashMap<&'static str, usize>,
+    failures: usize,
 }
 
 impl<S> Faulty<S> {
@@ -47,9 +48,9 @@ impl<S> Faulty<S> {
         state.scripted.extend(commands.iter().map(|command| (*command, (fault, times))));
     }
 
-    /// Of a hundred calls so many fail, half of them after they were carried out.
-    pub(super) fn fail_at_random(&self, percent: u32, seed: u64) {
-        self.state().random = Some((percent, fastrand::Rng::with_seed(seed)));
+    /// Of so many calls of each command one fails, in turn before and after it was carried out.
+    pub(super) fn fail_one_of(&self, calls: usize) {
+        self.state().every = Some(calls);
     }
 
     /// Jobs are leased for so long only, whatever is asked for: the worker thinks otherwise.
@@ -60,13 +61,18 @@ impl<S> Faulty<S> {
     /// No more faults.
     pub(super) fn mend(&self) {
         let mut state = self.state();
-        let calls = std::mem::take(&mut state.calls);
-        *state = State { calls, ..State::default() };
+        state.scripted.clear();
+        (state.every, state.lease) = (None, None);
     }
 
     /// How often a command was called.
     pub(super) fn calls(&self, command: &str) -> usize {
         self.state().calls.get(command).copied().unwrap_or(0)
+    }
+
+    /// How many calls met a fault.
+    pub(super) fn failures(&self) -> usize {
+        self.state().failures
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -76,13 +82,9 @@ impl<S> Faulty<S> {
     fn enter(&self, command: &'static str) -> Option<Fault> {
         let mut state = self.state();
         *state.calls.entry(command).or_default() += 1;
-        if let Some((percent, dice)) = &mut state.random {
-            let fails = dice.u32(..100) < *percent;
-            return fails.then(|| if dice.bool() { Fault::Fails } else { Fault::LosesReply });
-        }
-        let (fault, left) = state.scripted.get_mut(command)?;
-        *left = left.checked_sub(1)?;
-        Some(*fault)
+        let fault = state.next_fault(command)?;
+        state.failures += 1;
+        Some(fault)
     }
 
     async fn call<T>(
@@ -104,6 +106,20 @@ impl<S> Faulty<S> {
             acquire.types.iter_mut().for_each(|quota| quota.lease = lease);
         }
         command
+    }
+}
+
+impl State {
+    fn next_fault(&mut self, command: &'static str) -> Option<Fault> {
+        if let Some(every) = self.every {
+            // Not the first call, and never two in a row.
+            let (turn, call) = (self.calls.get(command)? / every, self.calls.get(command)? % every);
+            let fault = if turn.is_multiple_of(2) { Fault::LosesReply } else { Fault::Fails };
+            return (call == every - 1).then_some(fault);
+        }
+        let (fault, left) = self.scripted.get_mut(command)?;
+        *left = left.checked_sub(1)?;
+        Some(*fault)
     }
 }
 

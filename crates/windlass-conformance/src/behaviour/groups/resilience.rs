@@ -62,9 +62,11 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
 job!(First { number: u32 } -> u32, then(Second));
 job!(Second { number: u32 } -> u32);
 
-const CHAINS: u32 = 8;
-/// So many calls of a hundred fail.
-const FAILING: u32 = 10;
+const CHAINS: u32 = 20;
+/// Of so many calls of a command one fails: more than a worker makes in one turn, so that some turns succeed.
+const FAILING: usize = 5;
+/// However many jobs share a call, so many calls fail before all is done.
+const FAILURES_MIN: usize = 2;
 
 /// How often each job was run.
 #[derive(Clone, Default)]
@@ -117,9 +119,10 @@ async fn run<S: Store, W: Store>(
 
 async fn faults<S: Store>(scene: Scene<S>, workers: usize, slots: u32) {
     let store = Faulty::new(&scene.store);
-    store.fail_at_random(FAILING, u64::from(slots));
-    let client = scene.client_on(store);
+    store.fail_one_of(FAILING);
+    let client = scene.client_on(store.clone());
     run(&scene, &client, workers, slots, async {}).await.check_once();
+    assert!(store.failures() >= FAILURES_MIN, "{} calls failed", store.failures());
 }
 
 async fn outages<S: Store>(scene: Scene<S>, workers: usize, slots: u32) {
@@ -135,8 +138,8 @@ async fn outages<S: Store>(scene: Scene<S>, workers: usize, slots: u32) {
 
 async fn transactions<S: Transactional>(scene: Scene<S>) {
     let store = Faulty::new(&scene.store);
-    store.fail_at_random(FAILING, 3);
-    let client = scene.client_on(store);
+    store.fail_one_of(FAILING);
+    let client = scene.client_on(store.clone());
     let stage = scene.clone();
     let second = move |a: Attempt<Second, Faulty<S>>| {
         let stage = stage.clone();
@@ -153,4 +156,5 @@ async fn transactions<S: Transactional>(scene: Scene<S>) {
         assert!(scene.is_marked(&format!("second {number}")).await);
     }
     scene.stop([worker]).await;
+    assert!(store.failures() >= FAILURES_MIN, "{} calls failed", store.failures());
 }
