@@ -19,7 +19,7 @@ use crate::time::Millis;
 const BEAT: Duration = Duration::from_secs(10);
 /// After so long without a beat it counts as gone.
 const BEAT_TTL: Millis = Millis::from_secs(30);
-/// After so long a renewal that failed, or whose row was busy, is tried again.
+/// After so long at most a renewal that failed, or whose row was busy, is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long the keeper sleeps with nothing to keep.
 const IDLE: Duration = Duration::from_secs(60);
@@ -124,7 +124,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 continue;
             }
             // Not again before this call has been answered or given up.
-            slot.renew_at = Some(now + lease / 4 + AGAIN);
+            slot.renew_at = Some(now + lease / 4 + again(slot.lease));
             let renew = renew_lease((*job, *fence), slot);
             if slot.alone {
                 calls.push(vec![renew]);
@@ -154,7 +154,7 @@ impl<S: Store + ?Sized> Engine<S> {
             }
             Renewed::Busy => {
                 slot.alone = true;
-                slot.renew_at = slot.renew_at.map(|_| Instant::now() + AGAIN);
+                slot.renew_at = slot.renew_at.map(|_| Instant::now() + again(lease.lease));
             }
             Renewed::Lost(lost) => {
                 slot.renew_at = None;
@@ -167,13 +167,18 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Tries again soon; after the end of the lease the attempt is told.
     fn not_renewed(&self, lease: RenewLease) {
         if let Some(slot) = self.slots().running.get_mut(&(lease.job, lease.fence)) {
-            slot.renew_at = slot.renew_at.map(|_| Instant::now() + AGAIN);
+            slot.renew_at = slot.renew_at.map(|_| Instant::now() + again(lease.lease));
             if slot.lease_ends <= Instant::now() {
                 slot.abort.abort(AbortReason::StoreError);
             }
         }
         self.taken.notify_one();
     }
+}
+
+/// When to try again: several times within the shortest renewal interval that a lease may have.
+fn again(lease: Millis) -> Duration {
+    AGAIN.min(Duration::from(lease) / 8)
 }
 
 const fn renew_lease((job, fence): (JobId, Fence), slot: &Slot) -> RenewLease {
