@@ -107,6 +107,19 @@ impl<S> Faulty<S> {
         }
         command
     }
+
+    /// Lets a lease that was shortened look as if it were not.
+    fn lengthen(&self, mut reply: Reply) -> Reply {
+        if let (
+            Some(_),
+            Reply::Acquire(acquired) | Reply::Exchange(ExchangeReply { acquire: acquired, .. }),
+        ) = (self.state().lease, &mut reply)
+        {
+            let leases = acquired.jobs.iter_mut().filter_map(|acquired| acquired.job.lease.as_mut());
+            leases.for_each(|lease| lease.until = acquired.now + Millis::from_secs(60));
+        }
+        reply
+    }
 }
 
 impl State {
@@ -144,7 +157,13 @@ macro_rules! store {
                 let Command::$request(request) = self.shorten(request.into()) else {
                     unreachable!("a command stays what it is")
                 };
-                Box::pin(self.call(stringify!($method), self.inner.$method(request)))
+                Box::pin(async move {
+                    let reply = self.call(stringify!($method), self.inner.$method(request)).await?;
+                    let Reply::$request(reply) = self.lengthen(Reply::$request(reply)) else {
+                        unreachable!("a reply stays what it is")
+                    };
+                    Ok(reply)
+                })
             })*
 
             fn erase(&self) -> BoxFuture<'_, Result<()>> {
