@@ -2,7 +2,8 @@
 //!
 //! - [`RedisServer`] is a private Redis or Valkey server on a free port, which can be stopped, killed
 //!   and restarted.
-//! - [`shared_redis`] hands out namespaces on one such server per test process.
+//! - [`PostgresServer`] is the same with PostgreSQL.
+//! - [`shared_redis`] and [`shared_postgres`] hand out namespaces on one such server per test process.
 //! - [`wait_until`] polls a condition with a limit. It is the one place that pauses; tests do not.
 //!
 //! Nothing outlives the test process, however that ends: a server runs under a watchdog that notices
@@ -12,12 +13,17 @@
 //! paused clock. What goes wrong is a panic that says what the server said, because a test can do
 //! nothing else about it.
 
+mod postgres;
 mod redis;
 mod shared;
 mod wait;
 
+mod account;
+mod process;
+mod server;
 mod supervised;
 
+pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use redis::{RedisServer, RedisServerBuilder};
-pub use shared::{SharedRedis, shared_redis};
+pub use shared::{SharedPostgres, SharedRedis, shared_postgres, shared_redis};
 pub use wait::wait_until;

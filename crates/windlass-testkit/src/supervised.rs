@@ -32,7 +32,8 @@ pub(crate) struct Supervised {
 /// ended because the server ended first.
 const WATCHDOG: &str = r#"
 folder=$1
-shift
+last=$2
+shift 2
 exec 3<&0
 "$@" </dev/null >&2 3<&- &
 server=$!
@@ -40,7 +41,8 @@ echo "$server"
 {
     while read -r signal; do kill -s "$signal" "$server"; done
     trap '' TERM
-    kill -s KILL "$server"
+    kill -s "$last" "$server"
+    kill -s CONT "$server"
     exit 0
 } <&3 >/dev/null &
 reader=$!
@@ -52,13 +54,14 @@ exit "$status"
 "#;
 
 impl Supervised {
-    /// Starts a program that works in `folder`. What it writes goes to the file `log`.
-    pub(crate) fn start(program: &str, arguments: &[String], folder: &Path, log: &Path) -> io::Result<Self> {
+    /// Starts a program, with its arguments, that works in `folder`. What it writes goes to the file `log`. `last` is
+    /// the signal that ends it with its owner, also when it is paused.
+    pub(crate) fn start(command_line: &[String], folder: &Path, log: &Path, last: &str) -> io::Result<Self> {
         let mut watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "watchdog"])
             .arg(folder)
-            .arg(program)
-            .args(arguments)
+            .arg(last)
+            .args(command_line)
             .current_dir(folder)
             .process_group(0)
             .stdin(Stdio::piped())

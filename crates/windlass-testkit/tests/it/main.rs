@@ -5,6 +5,7 @@
 use std::process::Command;
 
 mod owner;
+mod postgres;
 mod redis;
 mod shared;
 mod wait;

@@ -11,9 +11,12 @@ use windlass_testkit::wait_until;
 
 use crate::is_alive;
 
-/// Starts an owner of two servers, ends it, and waits until its servers and their folders are gone.
+/// How many servers the owner starts.
+const SERVERS: usize = 3;
+
+/// Starts an owner of servers, ends it, and waits until its servers and their folders are gone.
 async fn check(end: impl FnOnce(&mut Child)) {
-    let mut owner = Command::new(env!("CARGO_BIN_EXE_redis_owner"))
+    let mut owner = Command::new(env!("CARGO_BIN_EXE_server_owner"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -21,14 +24,14 @@ async fn check(end: impl FnOnce(&mut Child)) {
     let output = BufReader::new(owner.stdout.take().unwrap());
     let servers: Vec<(u32, PathBuf)> = output
         .lines()
-        .take(2)
+        .take(SERVERS)
         .map(|line| {
             let line = line.unwrap();
             let (pid, folder) = line.split_once(' ').unwrap();
             (pid.parse().unwrap(), folder.into())
         })
         .collect();
-    assert_eq!(servers.len(), 2);
+    assert_eq!(servers.len(), SERVERS);
     assert!(servers.iter().all(|(pid, folder)| is_alive(*pid) && folder.is_dir()));
 
     end(&mut owner);

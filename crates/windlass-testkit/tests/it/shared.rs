@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use windlass_testkit::shared_redis;
+use windlass_testkit::{shared_postgres, shared_redis};
 
 #[tokio::test]
 async fn all_get_one_server_and_a_namespace_each() {
@@ -16,4 +16,16 @@ async fn all_get_one_server_and_a_namespace_each() {
     assert_eq!(all.iter().map(|shared| shared.server().pid()).collect::<HashSet<_>>().len(), 1);
     assert_eq!(all.iter().map(|shared| shared.namespace()).collect::<HashSet<_>>().len(), 4);
     assert_eq!(all[0].url(), all[0].server().url());
+}
+
+#[tokio::test]
+async fn each_gets_a_database_of_its_own() {
+    let (a, b) = tokio::join!(shared_postgres(), shared_postgres());
+    assert_eq!(a.server().pid(), b.server().pid());
+    for shared in [&a, &b] {
+        let url = shared.fresh_database();
+        assert_eq!(url, shared.server().url_of(shared.namespace()));
+        let sql = "CREATE TABLE t (v int); SELECT current_database()";
+        assert_eq!(shared.server().query_in(shared.namespace(), sql), shared.namespace());
+    }
 }

@@ -1,0 +1,25 @@
+//! A process that owns servers, for the tests of what happens when it ends.
+//!
+//! It starts a Redis server of its own, the shared one and a PostgreSQL server, and prints the process id and the folder
+//! of each, a line for a server. Then it waits for its standard input to end, and exits.
+
+use std::io;
+
+use windlass_testkit::{PostgresServer, RedisServer, shared_redis};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> io::Result<()> {
+    let own = RedisServer::start().await;
+    let shared = shared_redis().await;
+    let postgres = PostgresServer::start().await;
+    let servers = [
+        (own.pid(), own.folder()),
+        (shared.server().pid(), shared.server().folder()),
+        (postgres.pid(), postgres.folder()),
+    ];
+    for (pid, folder) in servers {
+        println!("{} {}", pid.expect("it runs"), folder.display());
+    }
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}

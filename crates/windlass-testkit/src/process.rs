@@ -1,0 +1,45 @@
+//! Other processes: who they are, how they are, and signals to them.
+
+use std::{fs, process::Command, time::Duration};
+
+use crate::wait::poll;
+
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends a signal, by its name without `SIG`. Processes that have ended are fine.
+pub(crate) fn signal(name: &str, pids: &[u32]) {
+    if pids.is_empty() {
+        return;
+    }
+    // The shell's own `kill`: not every system has it as a program.
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"kill -s "$@" 2>/dev/null; exit 0"#, "sh", name]);
+    command.args(pids.iter().map(u32::to_string));
+    let status = command.status().expect("there is a shell");
+    assert!(status.success(), "the shell could not send SIG{name}: {status}");
+}
+
+/// The children of a process.
+pub(crate) fn children(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").expect("the test kit finds processes in /proc, as Linux has it");
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| stat(*pid).is_some_and(|(_, its_parent)| its_parent == parent))
+        .collect()
+}
+
+/// Returns when the processes are stopped, or gone. A signal is sent in no time, and takes some to arrive.
+pub(crate) async fn wait_until_stopped(pids: &[u32]) {
+    let still = |pid: &u32| stat(*pid).is_some_and(|(state, _)| !"TtZX".contains(state));
+    let stopped = poll(STOP_TIMEOUT, || std::future::ready((!pids.iter().any(still)).then_some(()))).await;
+    assert!(stopped.is_some(), "of the processes {pids:?} some run {STOP_TIMEOUT:?} after they were stopped");
+}
+
+/// State and parent of a process, while it is there.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in brackets, and may contain anything.
+    let (_, facts) = text.rsplit_once(") ")?;
+    let mut facts = facts.split(' ');
+    Some((facts.next()?.chars().next()?, facts.next()?.parse().ok()?))
+}

@@ -1,0 +1,248 @@
+//! What all private servers have in common: a port, a folder, a log, a start that is waited for, and an end.
+
+use std::{
+    env, fs,
+    future::ready,
+    io,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::{process, supervised::Supervised, wait::poll};
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const PORT_ATTEMPTS: usize = 20;
+
+/// A kind of server.
+pub(crate) trait Program: Send + Sync {
+    /// What the watchdog sends to end it with its owner.
+    const LAST_SIGNAL: &str;
+
+    /// The program, for messages.
+    fn name(&self) -> &str;
+
+    /// The program and its arguments.
+    fn command_line(&self, folder: &Path, port: u16) -> Vec<String>;
+
+    /// Whether the process with this id, and no other that took the port, serves its clients.
+    fn answers(&self, folder: &Path, port: u16, pid: u32) -> impl Future<Output = bool> + Send;
+}
+
+/// A server on a port of the loopback interface. Its address, folder and settings stay the same over restarts.
+#[derive(Debug)]
+pub(crate) struct Server<P> {
+    // Before the folder: a server ends before its folder goes.
+    process: Option<Supervised>,
+    folder: TempDir,
+    program: P,
+    port: u16,
+    paused: bool,
+}
+
+#[derive(Debug)]
+enum StartFailure {
+    AddressInUse,
+    Io(io::Error),
+    Ended(String),
+    Silent,
+}
+
+impl<P: Program> Server<P> {
+    /// Starts the server on the first of `ports` that is free, and returns when it answers. Panics with the
+    /// server's log when it does not.
+    pub(crate) async fn start(program: P, folder: TempDir, ports: impl Iterator<Item = u16>) -> Self {
+        let mut server = Self { process: None, folder, program, port: 0, paused: false };
+        let mut failure = StartFailure::AddressInUse;
+        for port in ports.take(PORT_ATTEMPTS) {
+            server.port = port;
+            match server.launch().await {
+                Ok(()) => return server,
+                // Someone else was faster between our look at the port and the server's use of it.
+                Err(StartFailure::AddressInUse) => {}
+                Err(other) => {
+                    failure = other;
+                    break;
+                }
+            }
+        }
+        panic!("{}", server.explain(&failure));
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Supervised::pid)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What the server has logged since its latest start.
+    pub(crate) fn log(&self) -> String {
+        fs::read(self.log_path()).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+
+    /// Ends the process by a signal, and leaves the folder.
+    pub(crate) async fn end(&mut self, signal: &str) {
+        let Some(process) = &mut self.process else { return };
+        process.signal(signal).expect("the watchdog listens");
+        // Who is paused takes a signal when it goes on.
+        self.resume();
+        let Some(mut process) = self.process.take() else { return };
+        let ended =
+            poll(STOP_TIMEOUT, || ready(process.try_wait().expect("a child can be waited for"))).await;
+        assert!(
+            ended.is_some(),
+            "{} has not ended {STOP_TIMEOUT:?} after SIG{signal}; its log:\n{}",
+            self.program.name(),
+            self.log()
+        );
+    }
+
+    /// Starts the process on the port that it had, and waits for its answer.
+    pub(crate) async fn start_again(&mut self) {
+        if let Err(failure) = self.launch().await {
+            panic!("{}", self.explain(&failure));
+        }
+    }
+
+    /// Stops the process and its children where they are, and returns when none of them runs any more.
+    pub(crate) async fn pause(&mut self) {
+        let process = self.process.as_mut().expect("only a server that runs can be paused");
+        self.paused = true;
+        // The parent first: it forks no more children then.
+        process.signal("STOP").expect("the watchdog listens");
+        process::wait_until_stopped(&[process.pid()]).await;
+        let children = process::children(process.pid());
+        process::signal("STOP", &children);
+        process::wait_until_stopped(&children).await;
+    }
+
+    async fn launch(&mut self) -> Result<(), StartFailure> {
+        let command_line = self.program.command_line(self.folder.path(), self.port);
+        let mut process =
+            Supervised::start(&command_line, self.folder.path(), &self.log_path(), P::LAST_SIGNAL)
+                .map_err(StartFailure::Io)?;
+        let (this, pid) = (&*self, process.pid());
+        let outcome = poll(START_TIMEOUT, || {
+            let ended = process.try_wait();
+            async move {
+                match ended {
+                    Err(error) => Some(Err(StartFailure::Io(error))),
+                    Ok(Some(status)) => Some(Err(StartFailure::Ended(status.to_string()))),
+                    Ok(None) => {
+                        this.program.answers(this.folder.path(), this.port, pid).await.then_some(Ok(()))
+                    }
+                }
+            }
+        })
+        .await;
+        match outcome {
+            Some(Ok(())) => {
+                self.process = Some(process);
+                Ok(())
+            }
+            Some(Err(StartFailure::Ended(_))) if self.log().contains("ddress already in use") => {
+                Err(StartFailure::AddressInUse)
+            }
+            Some(Err(failure)) => Err(failure),
+            None => {
+                // Kept, so that its folder, and with it the log, is there for the explanation.
+                self.process = Some(process);
+                Err(StartFailure::Silent)
+            }
+        }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+
+    fn explain(&self, failure: &StartFailure) -> String {
+        let (name, port) = (self.program.name(), self.port);
+        let what = match failure {
+            StartFailure::AddressInUse => format!("{name} found port {port} taken"),
+            StartFailure::Io(error) => format!("{name} could not be started: {error}"),
+            StartFailure::Ended(status) => format!("{name} ended at its start ({status})"),
+            StartFailure::Silent => format!("{name} did not answer within {START_TIMEOUT:?}"),
+        };
+        format!("{what}; its log:\n{}", self.log())
+    }
+}
+
+impl<P> Server<P> {
+    /// Lets a paused server run again.
+    pub(crate) fn resume(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        if std::mem::take(&mut self.paused) {
+            process.signal("CONT").expect("the watchdog listens");
+            process::signal("CONT", &process::children(process.pid()));
+        }
+    }
+}
+
+impl<P> Drop for Server<P> {
+    /// Its children end at once when they run.
+    fn drop(&mut self) {
+        self.resume();
+    }
+}
+
+/// Random ports that nobody listens on at the moment.
+///
+/// They lie below the range from which the common systems give ports to outgoing connections. A port
+/// of that range could be gone at a restart; and a client that tries to reconnect to it while the
+/// server is down may be given that same port, and then it is connected to itself.
+pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
+    std::iter::repeat_with(|| fastrand::u16(20_000..32_000))
+        .filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+}
+
+/// Whether `PATH` has a program.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// The program or folder that a variable names, made absolute: servers start in a folder of their own. A relative
+/// path is meant from the working folder or, since cargo runs tests in their package's folder, from the workspace's. A
+/// plain name is left to `PATH`.
+pub(crate) fn located(variable: &str, given: String) -> String {
+    if !given.contains('/') {
+        return given;
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let found =
+        [Path::new("."), &workspace].into_iter().find_map(|from| from.join(&given).canonicalize().ok());
+    let found =
+        found.unwrap_or_else(|| panic!("{variable} names `{given}`, which is not there: mend the path"));
+    found.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_program_is_found_from_the_packages_and_the_workspaces_folder() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("Cargo.toml");
+        let here = here.to_string_lossy();
+        for given in ["./Cargo.toml", "crates/windlass-testkit/Cargo.toml", &here] {
+            assert_eq!(located("VARIABLE", given.to_owned()), here, "{given}");
+        }
+        assert_eq!(located("VARIABLE", "redis-server".to_owned()), "redis-server");
+    }
+
+    #[test]
+    #[should_panic(expected = "VARIABLE names `./none`")]
+    fn a_program_that_is_not_there_is_said() {
+        located("VARIABLE", "./none".to_owned());
+    }
+}
