@@ -1,10 +1,9 @@
 //! What the tests need besides Rust, and how it is installed where it is missing: a Redis or
-//! Valkey server, and a C compiler for the bundled SQLite. What the benchmarks need: valgrind.
+//! Valkey server, PostgreSQL, PgBouncer, and a C compiler for the bundled SQLite. What the benchmarks
+//! need: valgrind.
 
 use std::{
-    env,
-    ffi::OsStr,
-    fs,
+    env, fs,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,10 +11,39 @@ use std::{
 
 use crate::{Result, workspace};
 
-/// Names the server program that the tests start; kept in step with the test kit.
-pub(crate) const REDIS_VARIABLE: &str = "WINDLASS_REDIS_SERVER";
+/// Variables name the programs that the tests start; kept in step with the test kit.
+const NEEDS: [Need; 4] = [
+    Need {
+        what: "Redis server (`redis-server` or `valkey-server`) of version 7.0 or later",
+        packages: &["redis-server"],
+        variable: Some("WINDLASS_REDIS_SERVER"),
+        find: find_redis,
+    },
+    Need {
+        what: "PostgreSQL server (a folder with `postgres`, `initdb` and `psql`) of version 15 or later",
+        packages: &["postgresql"],
+        variable: Some("WINDLASS_POSTGRES_PROGRAMS"),
+        find: find_postgres,
+    },
+    Need {
+        what: "PgBouncer (`pgbouncer`)",
+        packages: &["pgbouncer"],
+        variable: Some("WINDLASS_PGBOUNCER"),
+        find: find_pgbouncer,
+    },
+    Need {
+        what: "C compiler (`cc`)",
+        packages: &["gcc", "libc6-dev"],
+        variable: None,
+        find: find_c_compiler,
+    },
+];
 
 const REDIS_MINIMUM: (u32, u32) = (7, 0);
+const POSTGRES_MINIMUM: (u32, u32) = (15, 0);
+/// Where Debian has PostgreSQL's programs, below a folder for each version.
+const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
+
 const POLICY_PATH: &str = "/usr/sbin/policy-rc.d";
 const POLICY_TEXT: &str = "\
 #!/bin/sh
@@ -24,21 +52,16 @@ const POLICY_TEXT: &str = "\
 exit 101
 ";
 
-/// Makes sure that all is there, and returns the name of the Redis server program.
-pub(crate) fn provide(may_install: bool) -> Result<String> {
+/// Makes sure that all is there, and returns the variables that lead the tests to what was found fit, which is not
+/// always the first program of that name.
+pub(crate) fn provide(may_install: bool) -> Result<Vec<(&'static str, String)>> {
     remove_leftover(Path::new(POLICY_PATH))?;
-    if let Ok(program) = env::var(REDIS_VARIABLE)
-        && find_redis().is_none()
-    {
-        let (major, minor) = REDIS_MINIMUM;
-        return Err(format!(
-            "{REDIS_VARIABLE} names `{program}`, which is no Redis or Valkey server of version \
-             {major}.{minor} or later"
-        ));
+    for need in &NEEDS {
+        need.check_variable()?;
     }
-    let missing = missing();
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| need.look().is_none()).collect();
     if !missing.is_empty() {
-        let list = missing.iter().map(|need| format!("  - {}\n", need.what)).collect::<String>();
+        let list = missing.iter().map(|need| format!("  - a {}\n", need.what)).collect::<String>();
         let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages.iter().copied()).collect();
         let advice = format!("on Debian or Ubuntu: apt-get install {}", packages.join(" "));
         let explain = |why: &str| format!("the tests need\n{list}{why}\n{advice}");
@@ -48,73 +71,123 @@ pub(crate) fn provide(may_install: bool) -> Result<String> {
         println!("    missing:\n{list}");
         install(&packages).map_err(|why| explain(&why))?;
     }
-    if !has_c_compiler() {
-        return Err("there is still no C compiler (`cc`) after the installation".to_owned());
+    let mut variables = Vec::new();
+    for need in &NEEDS {
+        let found = need.look().ok_or_else(|| need.explain_absence())?;
+        println!("    {found}");
+        variables.extend(need.variable.map(|variable| (variable, found)));
     }
-    let (program, version) = find_redis().ok_or_else(|| {
-        let (major, minor) = REDIS_MINIMUM;
-        format!(
-            "there is still no redis-server or valkey-server of version {major}.{minor} or later \
-             after the installation; install a newer one, or name its program in {REDIS_VARIABLE}"
-        )
-    })?;
-    println!("    {program} {}.{}, C compiler", version.0, version.1);
-    Ok(program)
+    Ok(variables)
 }
 
 /// Makes sure that valgrind is there, which counts instructions.
 pub(crate) fn provide_valgrind() -> Result {
-    if answers("valgrind".as_ref()) {
+    if output("valgrind").is_some() {
         return Ok(());
     }
     install(&["valgrind"]).map_err(|why| format!("the counting of instructions needs valgrind. {why}"))
 }
 
+/// Something that the tests start.
 struct Need {
+    /// Completes "a …".
     what: &'static str,
     packages: &'static [&'static str],
+    /// Names the program to use.
+    variable: Option<&'static str>,
+    /// The first program that is fit; of the one given, if one is.
+    find: fn(Option<&str>) -> Option<String>,
 }
 
-fn missing() -> Vec<Need> {
-    let mut missing = Vec::new();
-    if find_redis().is_none() {
-        let what = "a Redis server (`redis-server` or `valkey-server`) of version 7.0 or later";
-        missing.push(Need { what, packages: &["redis-server"] });
+impl Need {
+    fn look(&self) -> Option<String> {
+        (self.find)(self.chosen().as_deref())
     }
-    if !has_c_compiler() {
-        missing.push(Need { what: "a C compiler (`cc`)", packages: &["gcc", "libc6-dev"] });
+
+    fn chosen(&self) -> Option<String> {
+        env::var(self.variable?).ok()
     }
-    missing
+
+    fn check_variable(&self) -> Result {
+        if let (Some(variable), Some(chosen)) = (self.variable, self.chosen())
+            && self.look().is_none()
+        {
+            return Err(format!("{variable} names `{chosen}`, which is no {}", self.what));
+        }
+        Ok(())
+    }
+
+    fn explain_absence(&self) -> String {
+        let name_it = self.variable.map(|variable| format!(", or name it in {variable}")).unwrap_or_default();
+        format!("there is still no {} after the installation; install one by hand{name_it}", self.what)
+    }
 }
 
-fn has_c_compiler() -> bool {
-    answers(&env::var_os("CC").unwrap_or_else(|| "cc".into()))
-}
-
-/// Whether a program is there and tells its version.
-fn answers(program: &OsStr) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-/// The first server that is new enough.
-fn find_redis() -> Option<(String, (u32, u32))> {
-    let chosen = env::var(REDIS_VARIABLE).ok();
-    let candidates = match &chosen {
-        Some(program) => vec![program.as_str()],
-        None => vec!["redis-server", "valkey-server"],
+fn find_redis(chosen: Option<&str>) -> Option<String> {
+    let candidates = chosen.map_or_else(|| vec!["redis-server", "valkey-server"], |program| vec![program]);
+    let fit = |program: &&str| {
+        output(program).is_some_and(|text| redis_version(&text).is_some_and(|found| found >= REDIS_MINIMUM))
     };
-    candidates.into_iter().find_map(|program| {
-        let output = Command::new(program).arg("--version").output().ok()?;
-        let version = redis_version(&String::from_utf8_lossy(&output.stdout))?;
-        (version >= REDIS_MINIMUM).then(|| (program.to_owned(), version))
-    })
+    candidates.into_iter().find(fit).map(str::to_owned)
+}
+
+/// The folder of its programs.
+fn find_postgres(chosen: Option<&str>) -> Option<String> {
+    let candidates = match chosen {
+        Some(folder) => vec![PathBuf::from(folder)],
+        None => postgres_folders(),
+    };
+    let fit = |folder: &PathBuf| {
+        let version = |program: &str| postgres_version(&output(folder.join(program).to_str()?)?);
+        ["postgres", "initdb", "psql"]
+            .into_iter()
+            .all(|program| version(program).is_some_and(|found| found >= POSTGRES_MINIMUM))
+    };
+    candidates.into_iter().find(fit).map(|folder| folder.to_string_lossy().into_owned())
+}
+
+/// Those of `PATH`, then Debian's, the newest first.
+fn postgres_folders() -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let versions = fs::read_dir(DEBIAN_POSTGRES).into_iter().flatten().flatten();
+    let mut versions: Vec<u32> =
+        versions.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    versions.sort_unstable_by(|one, other| other.cmp(one));
+    let debian = versions.into_iter().map(|version| format!("{DEBIAN_POSTGRES}/{version}/bin").into());
+    env::split_paths(&path).filter(|folder| folder.join("postgres").is_file()).chain(debian).collect()
+}
+
+/// Debian has it in a folder that is not on everybody's `PATH`.
+fn find_pgbouncer(chosen: Option<&str>) -> Option<String> {
+    let candidates = chosen.map_or_else(|| vec!["pgbouncer", "/usr/sbin/pgbouncer"], |program| vec![program]);
+    let fit = |program: &&str| output(program).is_some_and(|text| text.starts_with("PgBouncer "));
+    candidates.into_iter().find(fit).map(str::to_owned)
+}
+
+fn find_c_compiler(_chosen: Option<&str>) -> Option<String> {
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    output(&compiler).map(|_| compiler)
+}
+
+/// What a program says about its version, if it can be run.
+fn output(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Reads `Redis server v=7.0.15 sha=…` and the like.
 fn redis_version(text: &str) -> Option<(u32, u32)> {
-    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v="))?;
+    numbers(text.split_whitespace().find_map(|word| word.strip_prefix("v="))?)
+}
+
+/// Reads `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)` and the like. What is not released yet (`19beta1`) is
+/// not taken.
+fn postgres_version(text: &str) -> Option<(u32, u32)> {
+    let (_, version) = text.split_once("(PostgreSQL) ")?;
+    numbers(version.split_whitespace().next()?)
+}
+
+fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
@@ -237,6 +310,20 @@ mod tests {
         assert_eq!(redis_version("Valkey server v=8.1.4 sha=00000000:0 malloc=libc"), Some((8, 1)));
         assert_eq!(redis_version("something else"), None);
         assert_eq!(redis_version("v=new"), None);
+        let postgres = "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)";
+        assert_eq!(postgres_version(postgres), Some((15, 14)));
+        assert_eq!(postgres_version("psql (PostgreSQL) 18.0"), Some((18, 0)));
+        assert_eq!(postgres_version("postgres (PostgreSQL) 19beta1"), None);
+        assert_eq!(postgres_version("something else"), None);
+    }
+
+    #[test]
+    fn a_program_that_is_chosen_is_the_only_one_looked_at() {
+        for need in &NEEDS {
+            if need.variable.is_some() {
+                assert_eq!((need.find)(Some("./none")), None, "{}", need.what);
+            }
+        }
     }
 
     #[test]

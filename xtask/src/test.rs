@@ -37,9 +37,9 @@ pub(crate) fn run(options: Options) -> Result {
 /// The cheap checks come first, so that a slip in the formatting is known before the long build.
 /// Every build uses all features, so that dependencies are built once.
 fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> Result {
-    let redis = steps.run("prerequisites", || prerequisites::provide(!options.no_install))?;
-    // The tests use the server that was found fit, not merely the first one of that name.
-    workspace.set(prerequisites::REDIS_VARIABLE, &redis);
+    for (name, value) in steps.run("prerequisites", || prerequisites::provide(!options.no_install))? {
+        workspace.set(name, &value);
+    }
     let workspace = &*workspace;
     steps.run("format", || workspace.cargo(&["fmt", "--all", "--check"]))?;
     steps.run("tidy", || tidy::run(workspace))?;
