@@ -2,7 +2,7 @@
 //!
 //! - [`RedisServer`] is a private Redis or Valkey server on a free port, which can be stopped, killed
 //!   and restarted.
-//! - [`PostgresServer`] is the same with PostgreSQL.
+//! - [`PostgresServer`] is the same with PostgreSQL, and [`PgBouncer`] a pooler in front of it.
 //! - [`shared_redis`] and [`shared_postgres`] hand out namespaces on one such server per test process.
 //! - [`wait_until`] polls a condition with a limit. It is the one place that pauses; tests do not.
 //!
@@ -13,6 +13,7 @@
 //! paused clock. What goes wrong is a panic that says what the server said, because a test can do
 //! nothing else about it.
 
+mod pgbouncer;
 mod postgres;
 mod redis;
 mod shared;
@@ -23,6 +24,7 @@ mod process;
 mod server;
 mod supervised;
 
+pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use redis::{RedisServer, RedisServerBuilder};
 pub use shared::{SharedPostgres, SharedRedis, shared_postgres, shared_redis};

@@ -21,8 +21,8 @@ const PROGRAMS_VARIABLE: &str = "WINDLASS_POSTGRES_PROGRAMS";
 /// Where Debian has the programs, below a folder for each version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-const USER: &str = "windlass";
-const DATABASE: &str = "postgres";
+pub(crate) const USER: &str = "windlass";
+pub(crate) const DATABASE: &str = "postgres";
 /// Below the server's folder.
 const DATA: &str = "data";
 

@@ -17,6 +17,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const PORT_ATTEMPTS: usize = 20;
 
+/// What a server writes goes to this file in its folder, which each start empties.
+pub(crate) const LOG: &str = "server.log";
+
 /// A kind of server.
 pub(crate) trait Program: Send + Sync {
     /// What the watchdog sends to end it with its owner.
@@ -162,7 +165,7 @@ impl<P: Program> Server<P> {
     }
 
     fn log_path(&self) -> PathBuf {
-        self.folder.path().join("server.log")
+        self.folder.path().join(LOG)
     }
 
     fn explain(&self, failure: &StartFailure) -> String {

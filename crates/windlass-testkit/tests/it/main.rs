@@ -5,8 +5,10 @@
 use std::process::Command;
 
 mod owner;
+mod pgbouncer;
 mod postgres;
 mod redis;
+mod session;
 mod shared;
 mod wait;
 

@@ -1,8 +1,8 @@
-use std::{io, net::TcpStream, time::Duration};
+use std::{io::ErrorKind, net::TcpStream, time::Duration};
 
 use windlass_testkit::{PostgresServer, wait_until};
 
-use crate::is_alive;
+use crate::{is_alive, session::Session};
 
 fn write(server: &PostgresServer, value: i32) {
     server.query(&format!("CREATE TABLE IF NOT EXISTS t (v int); INSERT INTO t VALUES ({value})"));
@@ -65,18 +65,19 @@ async fn a_stopped_server_has_nothing_to_recover() {
 #[tokio::test]
 async fn a_paused_server_is_silent_until_it_is_resumed() {
     let mut server = PostgresServer::start().await;
-    let mut client = connect(&server);
+    let mut session = Session::open(server.port());
     server.pause().await;
-    ask(&mut client);
-    assert!(matches!(read(&mut client, Duration::from_millis(50)), Err(error) if is_timeout(&error)));
+    session.send("SELECT 1");
+    let silence = session.answer(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(silence.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{silence}");
     server.resume();
-    assert_ne!(read(&mut client, Duration::from_secs(10)).unwrap(), 0);
+    session.answer(Duration::from_secs(10)).unwrap();
 }
 
 #[tokio::test]
 async fn a_paused_server_can_be_ended() {
     let mut server = PostgresServer::start().await;
-    let _client = connect(&server);
+    let _session = Session::open(server.port());
     server.pause().await;
     server.crash().await;
     server.restart().await;
@@ -89,11 +90,10 @@ async fn a_paused_server_can_be_ended() {
 #[tokio::test]
 async fn backends_are_killed_and_clients_connect_again() {
     let server = PostgresServer::start().await;
-    let mut clients = [connect(&server), connect(&server)];
+    let sessions = [Session::open(server.port()), Session::open(server.port())];
     assert_eq!(server.kill_backends(), 2);
-    for client in &mut clients {
-        // The server says why, then closes.
-        while read(client, Duration::from_secs(10)).unwrap() != 0 {}
+    for mut session in sessions {
+        assert!(session.answer(Duration::from_secs(10)).is_err());
     }
     wait_until("they are gone", Duration::from_secs(10), async || server.kill_backends() == 0).await;
 }
@@ -108,36 +108,4 @@ async fn a_server_that_does_not_start_says_why() {
 #[should_panic(expected = "relation \"none\" does not exist")]
 async fn sql_that_fails_says_why() {
     PostgresServer::start().await.query("SELECT 1 FROM none");
-}
-
-/// A session, as far as the server is ready for a question.
-fn connect(server: &PostgresServer) -> TcpStream {
-    use io::Write;
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    let words = b"user\0windlass\0database\0postgres\0\0";
-    let length = u32::try_from(8 + words.len()).unwrap();
-    let version = 3_u32 << 16;
-    let start = [&length.to_be_bytes()[..], &version.to_be_bytes(), words].concat();
-    stream.write_all(&start).unwrap();
-    let mut greeting = Vec::new();
-    while !greeting.ends_with(b"Z\0\0\0\x05I") {
-        let mut byte = [0];
-        io::Read::read_exact(&mut stream, &mut byte).unwrap();
-        greeting.push(byte[0]);
-    }
-    stream
-}
-
-/// Asks for nothing, which the server answers.
-fn ask(client: &mut TcpStream) {
-    io::Write::write_all(client, b"Q\0\0\0\x05\0").unwrap();
-}
-
-fn read(client: &mut TcpStream, timeout: Duration) -> io::Result<usize> {
-    client.set_read_timeout(Some(timeout)).unwrap();
-    io::Read::read(client, &mut [0; 100])
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
