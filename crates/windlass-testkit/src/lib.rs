@@ -4,6 +4,7 @@
 //!   and restarted.
 //! - [`PostgresServer`] is the same with PostgreSQL, and [`PgBouncer`] a pooler in front of it.
 //! - [`shared_redis`] and [`shared_postgres`] hand out namespaces on one such server per test process.
+//! - [`Proxy`] stands between a client and a server, and cuts, stalls or refuses connections.
 //! - [`wait_until`] polls a condition with a limit. It is the one place that pauses; tests do not.
 //!
 //! Nothing outlives the test process, however that ends: a server runs under a watchdog that notices
@@ -15,6 +16,7 @@
 
 mod pgbouncer;
 mod postgres;
+mod proxy;
 mod redis;
 mod shared;
 mod wait;
@@ -26,6 +28,7 @@ mod supervised;
 
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
+pub use proxy::Proxy;
 pub use redis::{RedisServer, RedisServerBuilder};
 pub use shared::{SharedPostgres, SharedRedis, shared_postgres, shared_redis};
 pub use wait::wait_until;

@@ -7,6 +7,7 @@ use std::process::Command;
 mod owner;
 mod pgbouncer;
 mod postgres;
+mod proxy;
 mod redis;
 mod session;
 mod shared;
