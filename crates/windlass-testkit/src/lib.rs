@@ -5,6 +5,7 @@
 //! - [`PostgresServer`] is the same with PostgreSQL, and [`PgBouncer`] a pooler in front of it.
 //! - [`shared_redis`] and [`shared_postgres`] hand out namespaces on one such server per test process.
 //! - [`Proxy`] stands between a client and a server, and cuts, stalls or refuses connections.
+//! - [`crash`] runs workers in processes of their own, and kills them.
 //! - [`wait_until`] polls a condition with a limit. It is the one place that pauses; tests do not.
 //!
 //! Nothing outlives the test process, however that ends: a server runs under a watchdog that notices
@@ -13,6 +14,8 @@
 //! The kit needs a Unix system, `sh`, and real time: a server does not start any faster on tokio's
 //! paused clock. What goes wrong is a panic that says what the server said, because a test can do
 //! nothing else about it.
+
+pub mod crash;
 
 mod pgbouncer;
 mod postgres;

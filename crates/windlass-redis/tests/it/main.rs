@@ -6,6 +6,7 @@
 mod fixture;
 
 mod cancel;
+mod crash;
 mod damage;
 mod database;
 mod growth;

@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+mod crash;
 mod owner;
 mod pgbouncer;
 mod postgres;

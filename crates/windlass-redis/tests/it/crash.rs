@@ -1,0 +1,136 @@
+//! Worker processes are killed and paused under load: nothing is lost, stuck or done twice.
+
+use std::collections::{HashMap, HashSet};
+use std::env;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use windlass_core::{BoxError, ChainId, Client, Ctx, Entry, Job, JobOptions, Next, RequestId, Then, Worker};
+use windlass_redis::{Options, RedisStore};
+use windlass_testkit::crash::{self, Audit, Crew, audit, this_test, wait_until_closed};
+use windlass_testkit::shared_redis;
+
+const URL: &str = "WINDLASS_CRASH_URL";
+const NAMESPACE: &str = "WINDLASS_CRASH_NAMESPACE";
+
+const WORKERS: usize = 3;
+const SLOTS: u32 = 8;
+/// Each chain has two jobs.
+const CHAINS_PER_KILL: usize = 50;
+/// After so many kills a worker is paused until its jobs are others'.
+const KILLS_PER_PAUSE: usize = 5;
+const LEASE: Duration = Duration::from_secs(1);
+
+/// Goes on with a job that carries a mark of this attempt.
+#[derive(Serialize, Deserialize)]
+struct Haul;
+
+impl Job for Haul {
+    const NAME: &'static str = "haul";
+    type Output = ();
+    type Next = (Stow,);
+    type Blockers = ();
+
+    fn options() -> JobOptions {
+        JobOptions { lease: LEASE, ..JobOptions::default() }
+    }
+}
+
+impl Entry for Haul {}
+impl Then<Stow> for Haul {}
+
+/// Reports the mark that it was given. It may do so twice; but of another mark only if two attempts of the job before it
+/// had been written.
+#[derive(Serialize, Deserialize)]
+struct Stow {
+    mark: String,
+}
+
+impl Job for Stow {
+    const NAME: &'static str = "stow";
+    type Output = ();
+    type Next = ();
+    type Blockers = ();
+
+    fn options() -> JobOptions {
+        Haul::options()
+    }
+}
+
+async fn haul(job: Ctx<Haul>) -> Result<Next<Haul>, BoxError> {
+    work(&job).await;
+    Ok(Next::then(Stow { mark: RequestId::new().to_string() }))
+}
+
+async fn stow(job: Ctx<Stow>) -> Result<(), BoxError> {
+    work(&job).await;
+    crash::applied(format_args!("{} {}", job.job().chain, job.input().mark));
+    Ok(())
+}
+
+/// A few milliseconds, so that a kill finds attempts under way.
+async fn work<J: Job>(job: &Ctx<J>) {
+    let duration = Duration::from_millis(u64::from(job.job().id.as_uuid().as_bytes()[15] % 20));
+    let _ = timeout(duration, job.aborted().wait()).await;
+}
+
+/// The main of the worker processes; in the test run itself there is nothing to do.
+#[tokio::test]
+async fn worker_process() {
+    if !crash::is_worker_process() {
+        return;
+    }
+    let (url, namespace) = (env::var(URL).unwrap(), env::var(NAMESPACE).unwrap());
+    let store = RedisStore::open(&url, Options::default().namespace(namespace)).await.unwrap();
+    let worker = Worker::new(&Client::new(store))
+        .concurrency(SLOTS)
+        .poll(Duration::from_millis(20))
+        .middleware(crash::reporting)
+        .handle(haul)
+        .handle(stow)
+        .start();
+    crash::serve(worker.await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
+    let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
+    let server = shared_redis().await;
+    let (url, namespace) = (server.url(), server.namespace().to_owned());
+    let store = RedisStore::open(&url, Options::default().namespace(&namespace)).await.unwrap();
+    let client = Client::new(store);
+    let command = move || {
+        let mut command = this_test("crash::worker_process");
+        command.env(URL, &url).env(NAMESPACE, &namespace);
+        command
+    };
+    let mut crew = Crew::start(WORKERS, command).await;
+
+    let (mut chains, mut killed) = (Vec::new(), 0);
+    while killed < kills {
+        let started = client.start_many((0..CHAINS_PER_KILL).map(|_| Haul)).await.unwrap();
+        chains.extend(started.into_iter().map(|chain| chain.id()));
+        killed += usize::from(crew.kill_one(client.store()).await);
+        if killed % KILLS_PER_PAUSE == 0 {
+            crew.overtake_one(client.store()).await;
+        }
+        assert!(
+            chains.len() < 2 * kills * CHAINS_PER_KILL,
+            "only {killed} of {kills} kills found jobs running"
+        );
+    }
+    wait_until_closed(client.store(), &chains, Duration::from_secs(60)).await;
+    let log = crew.stop().await;
+    println!("{} chains of 2 jobs; {log}", chains.len());
+
+    assert!(log.kills >= kills && log.overtaken > 0);
+    assert_eq!(log.started_twice(), []);
+    let mut marks: HashMap<ChainId, HashSet<&str>> = HashMap::new();
+    for effect in log.applied() {
+        let (chain, mark) = effect.split_once(' ').unwrap();
+        marks.entry(chain.parse().unwrap()).or_default().insert(mark);
+    }
+    let effects = marks.into_iter().map(|(chain, marks)| (chain, marks.len())).collect();
+    assert_eq!(audit(client.store(), &chains, &effects).await, Audit::default());
+}

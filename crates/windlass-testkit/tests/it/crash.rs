@@ -1,0 +1,161 @@
+//! The crash harness on a store in memory, with shell scripts as its worker processes. What it is for is tested with the
+//! stores that processes can share.
+
+use std::{collections::HashMap, process::Command, time::Duration};
+
+use windlass_core::{
+    ChainId, MemoryStore, Millis, Payload, RequestId, Store, TypeName, WorkerId,
+    command::{Acquire, Create, NewChain, NewJob, Outcome, Quota, Settle, Settlement},
+};
+use windlass_testkit::{
+    crash::{Audit, Crew, Run, WorkerProcess, audit, wait_until_closed},
+    wait_until,
+};
+
+fn job_type() -> TypeName {
+    TypeName::new("haul").unwrap()
+}
+
+async fn create(store: &MemoryStore) -> ChainId {
+    let id = ChainId::new();
+    let job = NewJob::new(job_type(), Payload::json("1").unwrap());
+    store.create(Create { chains: vec![NewChain::new(id, job)] }).await.unwrap();
+    id
+}
+
+/// Takes the one job that there is.
+async fn acquire(store: &MemoryStore) -> Run {
+    let types = vec![Quota { job_type: job_type(), max: 1, lease: Millis::from_days(1) }];
+    let request = Acquire { request: RequestId::new(), worker: WorkerId::new(), types, max: 1 };
+    let job = store.acquire(request).await.unwrap().jobs.remove(0).job;
+    Run { job: job.id, fence: job.fence }
+}
+
+async fn complete(store: &MemoryStore, run: Run) {
+    let output = Payload::json("2").unwrap();
+    let outcome = Outcome::Complete { output, retention: None, create: Vec::new() };
+    let settlement = Settlement { job: run.job, fence: run.fence, outcome };
+    store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
+}
+
+/// A process that reports these lines, and ends when it is asked to.
+fn script(lines: &[String]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"printf 'windlass-report %s\n' "$@"; exec cat"#, "sh"]).args(lines);
+    command
+}
+
+fn started(run: Run) -> String {
+    format!("started {} {}", run.job, run.fence.0)
+}
+
+#[tokio::test]
+async fn an_audit_finds_nothing_when_all_is_well() {
+    let store = MemoryStore::new();
+    let chain = create(&store).await;
+    let run = acquire(&store).await;
+    complete(&store, run).await;
+    wait_until_closed(&store, &[chain], Duration::from_secs(1)).await;
+    assert_eq!(audit(&store, &[chain], &HashMap::from([(chain, 1)])).await, Audit::default());
+}
+
+#[tokio::test]
+async fn an_audit_finds_what_is_lost_open_leased_and_left() {
+    let store = MemoryStore::new();
+    let (lost, held) = (ChainId::new(), create(&store).await);
+    acquire(&store).await;
+    let waiting = create(&store).await;
+    let found = audit(&store, &[lost, held, waiting], &HashMap::new()).await;
+    assert!(found.left.0.is_some() && found.left.1.is_some());
+    let expected =
+        Audit { lost: vec![lost], open: vec![held, waiting], leased: vec![held], ..Audit::default() };
+    assert_eq!(Audit { left: (None, None), ..found }, expected);
+}
+
+#[tokio::test]
+async fn an_audit_finds_effects_that_are_missing_repeated_or_nobodys() {
+    let store = MemoryStore::new();
+    let mut chains = Vec::new();
+    for _ in 0..2 {
+        chains.push(create(&store).await);
+        let run = acquire(&store).await;
+        complete(&store, run).await;
+    }
+    let nobodys = ChainId::new();
+    let effects = HashMap::from([(chains[1], 2), (nobodys, 1)]);
+    let expected = Audit {
+        without_effect: vec![chains[0]],
+        repeated_effect: vec![chains[1]],
+        unknown: vec![nobodys],
+        ..Audit::default()
+    };
+    assert_eq!(audit(&store, &chains, &effects).await, expected);
+}
+
+#[tokio::test]
+#[should_panic(expected = "in vain until all chains are closed")]
+async fn a_chain_that_stays_open_is_waited_for_in_vain() {
+    let store = MemoryStore::new();
+    let chain = create(&store).await;
+    wait_until_closed(&store, &[chain], Duration::from_millis(20)).await;
+}
+
+#[tokio::test]
+async fn a_kill_counts_only_with_jobs_running() {
+    let store = MemoryStore::new();
+    create(&store).await;
+    let run = acquire(&store).await;
+    let mut crew = Crew::start(2, move || script(&["ready".to_owned(), started(run)])).await;
+    assert!(crew.kill_one(&store).await);
+    complete(&store, run).await;
+    assert!(!crew.kill_one(&store).await);
+    let log = crew.stop().await;
+    assert_eq!((log.kills, log.idle_kills, log.transcripts.len()), (1, 1, 4));
+    // All scripts claim the same one.
+    assert_eq!(log.started_twice(), [run; 3]);
+}
+
+#[tokio::test]
+async fn a_worker_is_paused_until_it_is_overtaken() {
+    let store = MemoryStore::new();
+    create(&store).await;
+    let run = acquire(&store).await;
+    let mut crew = Crew::start(1, move || script(&["ready".to_owned(), started(run)])).await;
+    let before = store.counters().round_trips;
+    let (counts, ()) = tokio::join!(crew.overtake_one(&store), async {
+        // The first to ask the store is the crew, whose worker is paused by then.
+        wait_until("the crew has looked", Duration::from_secs(10), async || {
+            store.counters().round_trips > before
+        })
+        .await;
+        complete(&store, run).await;
+    });
+    assert!(counts);
+    assert_eq!(crew.stop().await.overtaken, 1);
+}
+
+#[tokio::test]
+async fn a_process_reports_up_to_its_end() {
+    let lines = ["ready", "applied one", "applied two words"].map(str::to_owned);
+    let killed = WorkerProcess::start(script(&lines)).await.kill();
+    let mut process = WorkerProcess::start(script(&lines)).await;
+    process.pause().await;
+    process.resume();
+    let stopped = process.stop().await;
+    assert_eq!(stopped.applied, ["one", "two words"]);
+    assert_eq!(killed.applied, stopped.applied);
+}
+
+#[tokio::test]
+#[should_panic(expected = "a worker process ended at its start")]
+async fn a_process_that_does_not_start_is_said() {
+    let _ = WorkerProcess::start(Command::new("false")).await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "a worker process failed: exit status: 3")]
+async fn a_process_that_fails_is_said() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo windlass-report ready; cat; exit 3"]);
+    let _ = WorkerProcess::start(command).await.stop().await;
+}
