@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::env;
+use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,9 @@ use windlass_testkit::shared_redis;
 
 const URL: &str = "WINDLASS_CRASH_URL";
 const NAMESPACE: &str = "WINDLASS_CRASH_NAMESPACE";
+/// Set for workers on a store that is bad on purpose.
+#[cfg(feature = "known-bad")]
+const FENCE_IGNORED: &str = "WINDLASS_CRASH_FENCE_IGNORED";
 
 const WORKERS: usize = 3;
 const SLOTS: u32 = 8;
@@ -81,9 +85,7 @@ async fn worker_process() {
     if !crash::is_worker_process() {
         return;
     }
-    let (url, namespace) = (env::var(URL).unwrap(), env::var(NAMESPACE).unwrap());
-    let store = RedisStore::open(&url, Options::default().namespace(namespace)).await.unwrap();
-    let worker = Worker::new(&Client::new(store))
+    let worker = Worker::new(&Client::new(open_store().await))
         .concurrency(SLOTS)
         .poll(Duration::from_millis(20))
         .middleware(crash::reporting)
@@ -93,24 +95,48 @@ async fn worker_process() {
     crash::serve(worker.await.unwrap()).await;
 }
 
-#[tokio::test]
-async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
-    let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
+/// The store of a worker process.
+async fn open_store() -> RedisStore {
+    let url = env::var(URL).unwrap();
+    let options = Options::default().namespace(env::var(NAMESPACE).unwrap());
+    #[cfg(feature = "known-bad")]
+    if env::var_os(FENCE_IGNORED).is_some() {
+        let bad = windlass_redis::known_bad::KnownBad::FenceIgnored;
+        return windlass_redis::known_bad::open(&url, options, bad).await.unwrap();
+    }
+    RedisStore::open(&url, options).await.unwrap()
+}
+
+/// A client of a fresh namespace, and a command for worker processes on it, with these variables.
+async fn fixture(
+    variables: &'static [&'static str],
+) -> (Client<RedisStore>, impl Fn() -> Command + Clone + Send) {
     let server = shared_redis().await;
     let (url, namespace) = (server.url(), server.namespace().to_owned());
     let store = RedisStore::open(&url, Options::default().namespace(&namespace)).await.unwrap();
-    let client = Client::new(store);
     let command = move || {
         let mut command = this_test("crash::worker_process");
         command.env(URL, &url).env(NAMESPACE, &namespace);
+        command.envs(variables.iter().map(|variable| (variable, "1")));
         command
     };
+    (Client::new(store), command)
+}
+
+async fn start_chains(client: &Client<RedisStore>) -> Vec<ChainId> {
+    let chains = client.start_many((0..CHAINS_PER_KILL).map(|_| Haul)).await.unwrap();
+    chains.into_iter().map(|chain| chain.id()).collect()
+}
+
+#[tokio::test]
+async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
+    let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
+    let (client, command) = fixture(&[]).await;
     let mut crew = Crew::start(WORKERS, command).await;
 
     let (mut chains, mut killed) = (Vec::new(), 0);
     while killed < kills {
-        let started = client.start_many((0..CHAINS_PER_KILL).map(|_| Haul)).await.unwrap();
-        chains.extend(started.into_iter().map(|chain| chain.id()));
+        chains.extend(start_chains(&client).await);
         killed += usize::from(crew.kill_one(client.store()).await);
         if killed % KILLS_PER_PAUSE == 0 {
             crew.overtake_one(client.store()).await;
@@ -126,6 +152,7 @@ async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
 
     assert!(log.kills >= kills && log.overtaken > 0);
     assert_eq!(log.started_twice(), []);
+    assert_eq!(log.stale_writes(), []);
     let mut marks: HashMap<ChainId, HashSet<&str>> = HashMap::new();
     for effect in log.applied() {
         let (chain, mark) = effect.split_once(' ').unwrap();
@@ -133,4 +160,20 @@ async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
     }
     let effects = marks.into_iter().map(|(chain, marks)| (chain, marks.len())).collect();
     assert_eq!(audit(client.store(), &chains, &effects).await, Audit::default());
+}
+
+/// The harness is worth something: it sees when a paused worker writes over what the new owner does.
+#[cfg(feature = "known-bad")]
+#[tokio::test]
+async fn a_store_that_ignores_the_fence_is_caught() {
+    let (client, command) = fixture(&[FENCE_IGNORED]).await;
+    for _ in 0..10 {
+        let mut crew = Crew::start(WORKERS, command.clone()).await;
+        start_chains(&client).await;
+        crew.overtake_one(client.store()).await;
+        if !crew.stop().await.stale_writes().is_empty() {
+            return;
+        }
+    }
+    panic!("ten paused workers were overtaken, and none wrote what it no longer might");
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass_core::{Status, Store, command::GetJobs};
+use windlass_core::{JobRecord, Status, Store, command::GetJobs};
 
 use super::{
     report::{Run, Transcript},
@@ -61,7 +61,7 @@ impl Crew {
     }
 
     /// Pauses a worker that has attempts under way until it holds none of their jobs any more, and lets it go on then:
-    /// it must find out, and change nothing. Gives whether it held any.
+    /// it must find out, and change nothing; see [`CrewLog::stale_writes`]. Gives whether a job was taken from it.
     ///
     /// # Panics
     ///
@@ -70,14 +70,16 @@ impl Crew {
         let Some(index) = self.find_busy().await else { return false };
         let Some(worker) = self.workers.get_mut(index) else { return false };
         worker.pause().await;
-        let held_at_first = held(store, &worker.transcript().running()).await;
+        let runs = held(store, &worker.transcript().running()).await;
         wait_until("the jobs of a paused worker are reaped", OVERTAKE_TIMEOUT, async || {
-            held(store, &held_at_first).await.is_empty()
+            held(store, &runs).await.is_empty()
         })
         .await;
+        let taken = taken(store, &runs).await;
         worker.resume();
-        let counts = !held_at_first.is_empty();
+        let counts = !taken.is_empty();
         self.log.overtaken += usize::from(counts);
+        self.log.taken.extend(taken);
         counts
     }
 
@@ -111,13 +113,21 @@ impl fmt::Debug for Crew {
 
 /// Those attempts whose jobs are still running under their fence.
 async fn held(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
+    filter(store, runs, |run, job| job.fence == run.fence && job.status == Status::Running).await
+}
+
+/// Those attempts, of which none is held any more, whose jobs were reaped: they wait, or were acquired since. What is
+/// left was completed by a command that was on its way when its process was paused. (A retry on its way would look like a
+/// reap, so handlers of such tests do not fail.)
+async fn taken(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
+    filter(store, runs, |run, job| job.fence > run.fence || job.status == Status::Pending).await
+}
+
+async fn filter(store: &dyn Store, runs: &[Run], keep: impl Fn(&Run, &JobRecord) -> bool) -> Vec<Run> {
     let jobs = runs.iter().map(|run| run.job).collect();
     let reply = store.get_jobs(GetJobs { jobs }).await.expect("the store answers");
-    let is_held = |run: &&Run| {
-        let mut jobs = reply.jobs.iter().flatten();
-        jobs.any(|job| job.id == run.job && job.fence == run.fence && job.status == Status::Running)
-    };
-    runs.iter().filter(is_held).copied().collect()
+    let both = runs.iter().zip(&reply.jobs);
+    both.filter(|(run, job)| job.as_ref().is_some_and(|job| keep(run, job))).map(|(run, _)| *run).collect()
 }
 
 /// What happened to a [`Crew`]. It prints as a line of figures.
@@ -129,8 +139,10 @@ pub struct CrewLog {
     pub kills: usize,
     /// Kills of processes whose last job had ended by the time.
     pub idle_kills: usize,
-    /// Paused processes that lost what they had.
+    /// Paused processes from which jobs were taken.
     pub overtaken: usize,
+    /// What was taken from them.
+    pub taken: HashSet<Run>,
     /// From the first start to the last stop.
     pub lasted: Duration,
 }
@@ -148,17 +160,26 @@ impl CrewLog {
         let all = self.transcripts.iter().flat_map(|transcript| &transcript.started);
         all.filter(|run| !seen.insert(**run)).copied().collect()
     }
+
+    /// Attempts that wrote their end though their job had been taken from them: the store let a stale attempt change
+    /// something.
+    #[must_use]
+    pub fn stale_writes(&self) -> Vec<Run> {
+        let all = self.transcripts.iter().flat_map(|transcript| &transcript.settled);
+        all.filter(|run| self.taken.contains(run)).copied().collect()
+    }
 }
 
 impl fmt::Display for CrewLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |count: fn(&Transcript) -> usize| self.transcripts.iter().map(count).sum::<usize>();
-        let Self { kills, idle_kills, overtaken, lasted, transcripts } = self;
+        let Self { kills, idle_kills, overtaken, taken, lasted, transcripts } = self;
         write!(
             f,
             "{} worker processes, {kills} killed with jobs running ({idle_kills} without), {overtaken} paused and \
-             overtaken; {} attempts started, {} settled, {} lost, {} cut off; {lasted:.1?}",
+             overtaken in {} attempts; {} attempts started, {} settled, {} lost, {} cut off; {lasted:.1?}",
             transcripts.len(),
+            taken.len(),
             sum(|transcript| transcript.started.len()),
             sum(|transcript| transcript.settled.len()),
             sum(|transcript| transcript.lost.len()),

@@ -1,14 +1,18 @@
 //! The crash harness on a store in memory, with shell scripts as its worker processes. What it is for is tested with the
 //! stores that processes can share.
 
-use std::{collections::HashMap, process::Command, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    process::Command,
+    time::Duration,
+};
 
 use windlass_core::{
     ChainId, MemoryStore, Millis, Payload, RequestId, Store, TypeName, WorkerId,
     command::{Acquire, Create, NewChain, NewJob, Outcome, Quota, Settle, Settlement},
 };
 use windlass_testkit::{
-    crash::{Audit, Crew, Run, WorkerProcess, audit, wait_until_closed},
+    crash::{Audit, Crew, CrewLog, Run, WorkerProcess, audit, wait_until_closed},
     wait_until,
 };
 
@@ -33,7 +37,15 @@ async fn acquire(store: &MemoryStore) -> Run {
 
 async fn complete(store: &MemoryStore, run: Run) {
     let output = Payload::json("2").unwrap();
-    let outcome = Outcome::Complete { output, retention: None, create: Vec::new() };
+    settle(store, run, Outcome::Complete { output, retention: None, create: Vec::new() }).await;
+}
+
+/// Puts its job back, as a reaper does when its lease is over.
+async fn release(store: &MemoryStore, run: Run) {
+    settle(store, run, Outcome::Release).await;
+}
+
+async fn settle(store: &MemoryStore, run: Run, outcome: Outcome) {
     let settlement = Settlement { job: run.job, fence: run.fence, outcome };
     store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
 }
@@ -115,23 +127,54 @@ async fn a_kill_counts_only_with_jobs_running() {
     assert_eq!(log.started_twice(), [run; 3]);
 }
 
-#[tokio::test]
-async fn a_worker_is_paused_until_it_is_overtaken() {
-    let store = MemoryStore::new();
-    create(&store).await;
-    let run = acquire(&store).await;
-    let mut crew = Crew::start(1, move || script(&["ready".to_owned(), started(run)])).await;
+/// What is left of a worker that was paused, reported `end` for its attempt, and saw `meanwhile` happen.
+async fn overtake(
+    store: &MemoryStore,
+    run: Run,
+    end: &'static str,
+    meanwhile: impl AsyncFnOnce(),
+) -> CrewLog {
+    let end = format!("{end} {} {}", run.job, run.fence.0);
+    let command = move || {
+        let mut command = Command::new("sh");
+        // It says how its attempt ended when it is asked to stop, which is after the pause.
+        let text = r#"printf 'windlass-report %s\n' ready "$1"; cat; echo "windlass-report $2""#;
+        command.args(["-c", text, "sh", &started(run), &end]);
+        command
+    };
+    let mut crew = Crew::start(1, command).await;
     let before = store.counters().round_trips;
-    let (counts, ()) = tokio::join!(crew.overtake_one(&store), async {
+    tokio::join!(crew.overtake_one(store), async {
         // The first to ask the store is the crew, whose worker is paused by then.
         wait_until("the crew has looked", Duration::from_secs(10), async || {
             store.counters().round_trips > before
         })
         .await;
-        complete(&store, run).await;
+        meanwhile().await;
     });
-    assert!(counts);
-    assert_eq!(crew.stop().await.overtaken, 1);
+    crew.stop().await
+}
+
+#[tokio::test]
+async fn an_overtaken_worker_must_not_write() {
+    for (end, stale) in [("lost", false), ("settled", true)] {
+        let store = MemoryStore::new();
+        create(&store).await;
+        let run = acquire(&store).await;
+        let log = overtake(&store, run, end, async || release(&store, run).await).await;
+        assert_eq!((log.overtaken, &log.taken), (1, &HashSet::from([run])));
+        assert_eq!(log.stale_writes(), if stale { vec![run] } else { vec![] });
+    }
+}
+
+#[tokio::test]
+async fn what_was_on_its_way_to_the_store_before_a_pause_is_not_stale() {
+    let store = MemoryStore::new();
+    create(&store).await;
+    let run = acquire(&store).await;
+    let log = overtake(&store, run, "settled", async || complete(&store, run).await).await;
+    assert_eq!(log.overtaken, 0);
+    assert_eq!(log.stale_writes(), []);
 }
 
 #[tokio::test]
