@@ -169,7 +169,7 @@ async fn a_transaction_held_long_is_reported() {
     async fn atomic(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
         let step = a.atomic().await?;
         assert!(a.prepare().await.is_err(), "prepare comes before the transaction that ends the job");
-        tokio::time::sleep(Duration::from_secs(6)).await;
+        tokio::time::sleep(Duration::from_secs(6)).await; // tidy: the handler works, on paused time
         Ok(step.done("done".to_owned())?)
     }
     let long = Long::default();
