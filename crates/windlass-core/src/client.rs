@@ -18,7 +18,7 @@ pub(crate) use announce::Announcements;
 pub(crate) use batch::Batcher;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub(crate) use plan::new_job;
-pub use plan::{Destination, Plan, Start, plan};
+pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use telling::Teller;
 pub use transaction::{InTx, Tx, Unannounced};
 pub use wait::Wait;

@@ -32,8 +32,8 @@ pub mod model;
 
 pub use chain::{Chain, ChainRef};
 pub use client::{
-    Client, ClientBuilder, Completion, Destination, InTx, NoMore, Outside, OutsideStep, Plan, Start, Tx,
-    Unannounced, Wait, plan,
+    Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore, Outside, OutsideStep, Plan,
+    Start, Tx, Unannounced, Wait, plan,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{CancelMode, Cancelled, Target};
@@ -42,7 +42,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use id::seed_ids;
 pub use id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
 pub use job::{
-    Backoff, Blockers, Continuations, Entry, Failure, Fallible, Job, JobGraph, JobInfo, JobOptions,
+    Backoff, Blockers, Continuations, Entry, Failure, Fallible, IsReady, Job, JobGraph, JobInfo, JobOptions,
     NeedsBlockedBy, Ready, Rest, Slot, Then, decode_output,
 };
 pub use memory::{MemoryStore, MemoryTx};
@@ -59,8 +59,9 @@ pub use store::{BoxFuture, Capabilities, Capability, Counters, Finding, Store, T
 pub use time::{Millis, Timestamp};
 pub use uuid;
 pub use worker::{
-    Abort, AbortReason, AnyAttempt, Attempt, BoxError, Closing, Continuation, Ctx, Done, Ended, Handler,
-    Handlers, Hooks, Inner, Middleware, Next, Prepare, Running, Stage, State, Step, Worker, next,
+    Abort, AbortReason, AnyAttempt, Attempt, BoxError, Closing, Continuation, ContinuationOf, Ctx, Done,
+    Ended, Handler, Handlers, Hooks, Inner, Middleware, Next, Prepare, Running, Stage, State, Step, Worker,
+    next,
 };
 
 /// The error of a job whose lease expired before its attempt was settled.

@@ -26,7 +26,7 @@ pub use handlers::Handlers;
 pub use hooks::{Closing, Hooks, Stage};
 pub use middleware::{Inner, Middleware};
 pub(crate) use next::error_text;
-pub use next::{Continuation, Next, next};
+pub use next::{Continuation, ContinuationOf, Next, next};
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

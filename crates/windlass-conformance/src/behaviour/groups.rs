@@ -3,6 +3,7 @@
 
 mod blockers;
 mod chains;
+mod client;
 mod failures;
 mod leases;
 mod notify;
@@ -26,6 +27,7 @@ pub fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
     let groups = [
         chains::cases(),
         blockers::cases(),
+        client::cases(),
         process::cases(),
         failures::cases(),
         worker::cases(),
@@ -43,6 +45,7 @@ pub fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
 #[must_use]
 pub fn transactional_behaviours<S: Transactional>() -> Vec<Behaviour<S>> {
     let groups = [
+        client::transactional_cases(),
         process::transactional_cases(),
         failures::transactional_cases(),
         worker::transactional_cases(),

@@ -27,11 +27,11 @@ macro_rules! commands {
         ///
         /// If one is refused, the error names the first such; the others are started all the same. Outside a
         /// transaction, [`create`](Self::create) tells what became of each.
-        pub async fn start_many<J: $crate::Entry>(
+        pub async fn start_many<P: $crate::IntoPlan>(
             $($receiver)+,
-            plans: impl IntoIterator<Item: Into<$crate::Plan<J>>> + Send,
-        ) -> $crate::Result<Vec<$crate::Chain<J>>> {
-            commands::start_many($self, plans.into_iter().map(Into::into)).await
+            plans: impl IntoIterator<Item = P> + Send,
+        ) -> $crate::Result<Vec<$crate::Chain<P::Job>>> {
+            commands::start_many($self, plans.into_iter().map(P::into_plan)).await
         }
 
         /// Creates chains of any types with one command; [`Plan::build`](crate::Plan::build) makes one. What
@@ -101,9 +101,9 @@ macro_rules! commands {
         /// The jobs that wait or waited for a chain, earliest created first.
         pub async fn dependents(
             $($receiver)+,
-            chain: impl Into<$crate::ChainId> + Send,
+            chain: impl Into<$crate::ChainRef> + Send,
         ) -> $crate::Result<Vec<$crate::JobRecord>> {
-            commands::dependents($self, chain.into()).await
+            commands::dependents($self, &chain.into()).await
         }
 
         /// The latest attempts of a job, oldest first.
@@ -318,8 +318,9 @@ pub(super) async fn blockers(mut on: impl Executor, id: JobId) -> Result<Vec<Opt
     Ok(on.execute(&GetChains { chains }).await?.chains)
 }
 
-pub(super) async fn dependents(mut on: impl Executor, chain: ChainId) -> Result<Vec<JobRecord>> {
-    let mut list = ListDependents { chain, page: oldest_first() };
+pub(super) async fn dependents(mut on: impl Executor, chain: &ChainRef) -> Result<Vec<JobRecord>> {
+    let Some(record) = self::chain(&mut on, chain).await? else { return Ok(Vec::new()) };
+    let mut list = ListDependents { chain: record.id, page: oldest_first() };
     let mut jobs = Vec::new();
     loop {
         let reply = on.execute(&list).await?;

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use super::commands::{narrow, not_created, stored};
 use super::place::{Executor, Place};
-use super::{Destination, Plan};
+use super::{Destination, IntoPlan};
 use crate::chain::{ChainRef, is_of};
 use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, NextJob, OutsideApplied, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, RequestId};
-use crate::job::{Entry, Job, Ready, Then};
+use crate::job::Job;
 use crate::observer::About;
 use crate::payload::Payload;
 use crate::record::{JobRecord, Status};
 use crate::store::BoxFuture;
 use crate::time::Millis;
-use crate::worker::{BoxError, Continuation, error_text};
+use crate::worker::{BoxError, ContinuationOf, error_text};
 
 /// A chain's current job, looked at from outside; see [`Client::step`](crate::Client::step). Narrowed to the
 /// job's type, it can be completed or continued without a worker, whether it is pending, blocked or running; a
@@ -129,10 +129,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
 
     /// The chain goes on with this job: a declared continuation, or one with options made by
     /// [`next()`](crate::next()).
-    pub fn then<N: Job>(self, continuation: impl Into<Continuation<N, Ready>>) -> Completion<'c, N>
-    where
-        J: Then<N>,
-    {
+    pub fn then<N: ContinuationOf<J>>(self, continuation: N) -> Completion<'c, N::Job> {
         self.begin().then(continuation)
     }
 
@@ -158,11 +155,13 @@ impl<'c, J: Job> Completion<'c, J> {
     }
 
     /// The chain goes on from there.
-    pub fn then<N: Job>(self, continuation: impl Into<Continuation<N, Ready>>) -> Completion<'c, N>
-    where
-        J: Then<N>,
-    {
-        self.add(continuation.into().build().map(|next: NextJob| Step::Continue { next, create: Vec::new() }))
+    pub fn then<N: ContinuationOf<J>>(self, continuation: N) -> Completion<'c, N::Job> {
+        self.add(
+            continuation
+                .into_continuation()
+                .build()
+                .map(|next: NextJob| Step::Continue { next, create: Vec::new() }),
+        )
     }
 
     fn add<N>(self, step: Result<Step>) -> Completion<'c, N> {
@@ -177,8 +176,8 @@ impl<'c, J: Job> Completion<'c, J> {
 
 impl<J> Completion<'_, J> {
     /// Starts a chain in the same write as the latest step.
-    pub fn start<N: Entry>(self, plan: impl Into<Plan<N>>) -> Self {
-        let new = plan.into().build();
+    pub fn start(self, plan: impl IntoPlan) -> Self {
+        let new = plan.into_plan().build();
         self.with(|step| match step {
             Step::Complete { create, .. } | Step::Continue { create, .. } => {
                 create.push(new?);

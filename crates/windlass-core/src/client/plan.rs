@@ -7,7 +7,7 @@ use crate::chain::Chain;
 use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
-use crate::job::{Blockers, Entry, Job, NeedsBlockedBy, Ready};
+use crate::job::{Blockers, Entry, IsReady, Job, NeedsBlockedBy, Ready};
 use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::{Key, TypeName};
 use crate::payload::Payload;
@@ -198,10 +198,36 @@ impl<'c, J: Entry> IntoFuture for Start<'c, J> {
     }
 }
 
-/// A job type without blockers needs no more than its job.
-impl<J: Entry<Blockers: Blockers<Initial = Ready>>> From<J> for Plan<J> {
-    fn from(job: J) -> Self {
-        plan(job)
+/// What can be started later, or with others: a plan, or a job whose type has no blockers.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be started like this",
+    label = "neither a job of an entry type nor a plan that has all it needs",
+    note = "a job whose type declares blockers is ready after `plan(job).blocked_by(…)`"
+)]
+pub trait IntoPlan {
+    /// The type of the job.
+    type Job: Entry;
+
+    /// The plan.
+    fn into_plan(self) -> Plan<Self::Job>;
+}
+
+impl<J: Entry> IntoPlan for J
+where
+    <J::Blockers as Blockers>::Initial: IsReady,
+{
+    type Job = J;
+
+    fn into_plan(self) -> Plan<J> {
+        plan(self).into_plan()
+    }
+}
+
+impl<J: Entry, State: IsReady> IntoPlan for Plan<J, State> {
+    type Job = J;
+
+    fn into_plan(self) -> Plan<J> {
+        Plan { to: (), new: self.new, job: PhantomData }
     }
 }
 

@@ -17,6 +17,16 @@ pub struct Ready;
 #[derive(Clone, Copy, Debug)]
 pub struct NeedsBlockedBy;
 
+/// Says that nothing is missing.
+#[diagnostic::on_unimplemented(
+    message = "the chains that this job waits for are missing",
+    label = "a job with declared blockers is not ready without them",
+    note = "call `.blocked_by(…)` with the chains; `plan(job)` and `next(job)` have it too"
+)]
+pub trait IsReady {}
+
+impl IsReady for Ready {}
+
 /// The chains that a job type waits for.
 ///
 /// Implemented for `()`, for tuples of up to six [`Slot`]s, for a `Vec` of one, and for tuples whose last

@@ -11,12 +11,12 @@ use super::BoxError;
 use super::abort::Abort;
 use super::any_attempt::AnyAttempt;
 use super::hooks::{Closing, HookList, Stage};
-use super::next::{Continuation, Next, complete};
+use super::next::{ContinuationOf, Next, complete};
 use crate::chain::Chain;
 use crate::client::{Announcements, Client, InTx};
 use crate::command::{Outcome, Renew, RenewLease, Renewed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Blockers, Job, Ready, Then};
+use crate::job::{Blockers, Job};
 use crate::record::JobRecord;
 use crate::store::Transactional;
 use crate::time::Millis;
@@ -146,7 +146,8 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         }
         let tx = self.begin(Stage::Prepare, &self.prepared).await?;
         let (client, ctx, hooks) = (self.client.clone(), self.ctx.clone(), self.hooks.clone());
-        Ok(Prepare { client, ctx, hooks, tx, lease: self.lease, announcements: self.announcements() })
+        let announcements = self.announcements();
+        Ok(Prepare { client, ctx, hooks, tx: Some(tx), lease: self.lease, announcements })
     }
 
     /// Begins the transaction that ends the job. At most once.
@@ -208,7 +209,8 @@ pub struct Prepare<J: Job, S: Transactional> {
     client: Client<S>,
     ctx: Ctx<J>,
     hooks: HookList<S::Tx>,
-    tx: S::Tx,
+    /// None after the end.
+    tx: Option<S::Tx>,
     lease: Millis,
     announcements: Announcements,
 }
@@ -216,37 +218,34 @@ pub struct Prepare<J: Job, S: Transactional> {
 impl<J: Job, S: Transactional> Prepare<J, S> {
     /// The driver's own transaction.
     pub fn tx(&mut self) -> &mut S::Tx {
-        &mut self.tx
+        self.tx.as_mut().expect(OPEN)
     }
 
     /// Commands inside the transaction: `prepare.client().start(job)` starts a chain that exists when it
     /// commits.
     pub fn client(&mut self) -> InTx<'_, S> {
-        InTx::over(&self.client, &mut self.tx, &mut self.announcements)
+        InTx::over(&self.client, self.tx.as_mut().expect(OPEN), &mut self.announcements)
     }
 
     /// Commits, unless the attempt has lost its job in the meantime: a stale attempt writes nothing.
     pub async fn commit(mut self) -> Result<()> {
-        match self.close().await {
-            Ok(()) => {
-                let committed = self.client.store().commit(self.tx).await;
-                self.announcements.end(committed.is_ok(), &self.client.shared.teller);
-                committed
-            }
-            Err(error) => {
-                let rolled_back = self.client.store().rollback(self.tx).await;
-                self.announcements.end(false, &self.client.shared.teller);
-                rolled_back.and(Err(error))
-            }
-        }
+        let closed = self.close().await;
+        let (store, tx) = (self.client.store(), self.tx.take().expect(OPEN));
+        let ended = match closed {
+            Ok(()) => store.commit(tx).await,
+            Err(error) => store.rollback(tx).await.and(Err(error)),
+        };
+        std::mem::take(&mut self.announcements).end(ended.is_ok(), &self.client.shared.teller);
+        ended
     }
 
     /// What comes before the commit: the hooks, and a look whether the attempt still holds its job.
     async fn close(&mut self) -> Result<()> {
-        self.hooks.closing(self.ctx.any(), Closing::Prepare, &mut self.tx).await?;
+        let tx = self.tx.as_mut().expect(OPEN);
+        self.hooks.closing(self.ctx.any(), Closing::Prepare, tx).await?;
         let JobRecord { id: job, fence, .. } = *self.ctx.job();
         let renew = Renew { leases: vec![RenewLease { job, fence, lease: self.lease }] };
-        let reply = self.client.store().run_in(&mut self.tx, renew).await?;
+        let reply = self.client.store().run_in(tx, renew).await?;
         match reply.leases.first() {
             Some(Renewed::Held { .. }) => Ok(()),
             Some(Renewed::Busy) => {
@@ -256,6 +255,14 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
                 Err(Error::new(ErrorKind::LeaseLost, "the attempt no longer holds its job: stop"))
             }
         }
+    }
+}
+
+/// What was to be announced of it ends with it: hooks and traces are told of the roll-back.
+impl<J: Job, S: Transactional> Drop for Prepare<J, S> {
+    fn drop(&mut self) {
+        drop(self.tx.take());
+        std::mem::take(&mut self.announcements).end(false, &self.client.shared.teller);
     }
 }
 
@@ -277,8 +284,8 @@ pub struct Step<J: Job, S: Transactional> {
     job: PhantomData<fn() -> J>,
 }
 
-/// Why a step has its transaction.
-const OPEN: &str = "only the methods that end the step take the transaction";
+/// Why a step and a preparation have their transaction.
+const OPEN: &str = "only the methods that end it take the transaction";
 
 impl<J: Job, S: Transactional> Step<J, S> {
     /// The driver's own transaction.
@@ -298,11 +305,8 @@ impl<J: Job, S: Transactional> Step<J, S> {
     }
 
     /// The chain goes on with this job.
-    pub fn then<N: Job>(self, continuation: impl Into<Continuation<N, Ready>>) -> Result<Done<J, S>>
-    where
-        J: Then<N>,
-    {
-        self.end(continuation.into().outcome())
+    pub fn then(self, continuation: impl ContinuationOf<J>) -> Result<Done<J, S>> {
+        self.end(continuation.into_continuation().outcome())
     }
 
     /// The job failed for good. What was written in the transaction is kept.

@@ -3,11 +3,11 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::BoxError;
-use crate::client::{Plan, new_job};
+use crate::client::{IntoPlan, new_job};
 use crate::command::{NewBlocker, NewJob, NextJob, Outcome, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
-use crate::job::{Blockers, Entry, Job, NeedsBlockedBy, Ready, Then};
+use crate::job::{Blockers, IsReady, Job, NeedsBlockedBy, Ready, Then};
 use crate::name::ErrorText;
 use crate::payload::Payload;
 use crate::time::{Millis, Timestamp};
@@ -24,11 +24,8 @@ impl<J: Job> Next<J> {
     }
 
     /// The chain goes on with this job: a declared continuation, or one with options made by [`next()`].
-    pub fn then<N: Job>(continuation: impl Into<Continuation<N, Ready>>) -> Self
-    where
-        J: Then<N>,
-    {
-        Self(continuation.into().outcome(), PhantomData)
+    pub fn then(continuation: impl ContinuationOf<J>) -> Self {
+        Self(continuation.into_continuation().outcome(), PhantomData)
     }
 
     /// Run it again after this delay. The attempt does not count.
@@ -79,8 +76,8 @@ impl<J: Job> Next<J> {
     ///     Ok(Next::then(packing).start(payment))
     /// }
     /// ```
-    pub fn start<N: Entry>(self, plan: impl Into<Plan<N>>) -> Self {
-        let new = plan.into().build();
+    pub fn start(self, plan: impl IntoPlan) -> Self {
+        let new = plan.into_plan().build();
         self.with(|outcome| match outcome {
             Outcome::Complete { create, .. } | Outcome::Continue { create, .. } => {
                 create.push(new?);
@@ -209,10 +206,38 @@ impl<N: Job> Continuation<N, Ready> {
     }
 }
 
-/// A job type without blockers needs no more than its job.
-impl<N: Job<Blockers: Blockers<Initial = Ready>>> From<N> for Continuation<N, Ready> {
-    fn from(job: N) -> Self {
-        next(job)
+/// What a chain can go on with from a job of type `J`: a job of a type that is declared as its continuation and
+/// has no blockers, or one with options made by [`next()`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not declared as a continuation of `{J}`",
+    label = "`{J}` does not continue with this",
+    note = "add `then({Self})` to the #[job(...)] attribute of `{J}`",
+    note = "a job whose type declares blockers is ready after `next(job).blocked_by(…)`"
+)]
+pub trait ContinuationOf<J> {
+    /// The type of the job.
+    type Job: Job;
+
+    /// The next job.
+    fn into_continuation(self) -> Continuation<Self::Job, Ready>;
+}
+
+impl<J: Then<N>, N: Job> ContinuationOf<J> for N
+where
+    <N::Blockers as Blockers>::Initial: IsReady,
+{
+    type Job = N;
+
+    fn into_continuation(self) -> Continuation<N, Ready> {
+        ContinuationOf::<J>::into_continuation(next(self))
+    }
+}
+
+impl<J: Then<N>, N: Job, State: IsReady> ContinuationOf<J> for Continuation<N, State> {
+    type Job = N;
+
+    fn into_continuation(self) -> Continuation<N, Ready> {
+        Continuation { id: self.id, job: self.job, next: PhantomData }
     }
 }
 

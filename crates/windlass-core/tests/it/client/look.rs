@@ -30,6 +30,7 @@ async fn another_type_than_the_handle_says_is_an_error() {
     let errors = [
         client.chain(wrong).await.unwrap_err(),
         client.chain_jobs(wrong).await.unwrap_err(),
+        client.dependents(wrong).await.unwrap_err(),
         client.output(wrong).await.unwrap_err(),
         client.wait(wrong).await.unwrap_err(),
         client.retry(wrong).await.unwrap_err(),

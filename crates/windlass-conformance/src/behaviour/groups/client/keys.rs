@@ -1,0 +1,219 @@
+//! Deduplication by keys.
+
+use std::time::Duration;
+
+use windlass_core::command::Created;
+use windlass_core::{Chain, KeyHold, Millis, Plan, Target, TypeName, plan};
+
+use super::super::prelude::*;
+
+pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
+    vec![
+        behaviour!("keys.first", "While a chain is open, its key gives it.", ["BS-042"], first),
+        behaviour!(
+            "keys.hold",
+            "A completed chain holds its key if it was told to, and else sets it free.",
+            ["BS-043"],
+            |scene| hold(scene, one_by_one)
+        ),
+        behaviour!("keys.window", "A key is held no longer than its window.", ["BS-044"], |scene| window(
+            scene, one_by_one
+        )),
+        behaviour!("keys.types", "Two types may use the same key.", ["BS-045"], types),
+        behaviour!(
+            "keys.batch.itself",
+            "Those with one key in a batch become one chain.",
+            ["BS-046"],
+            batch_itself
+        ),
+        behaviour!(
+            "keys.batch.existing",
+            "Those in a batch whose key is held give the chain that holds it.",
+            ["BS-047"],
+            batch_existing
+        ),
+        behaviour!(
+            "keys.batch.hold",
+            "In a batch too a completed chain holds its key if it was told to.",
+            ["BS-048"],
+            |scene| hold(scene, together)
+        ),
+        behaviour!(
+            "keys.batch.window",
+            "In a batch too a key is held no longer than its window.",
+            ["BS-049"],
+            |scene| window(scene, together)
+        ),
+        behaviour!(
+            "keys.replaces",
+            "A chain takes the key over from the one that it names, and from no other.",
+            ["BS-050"],
+            replaces
+        ),
+        behaviour!(
+            "keys.batch.types",
+            "In a batch too two types may use the same key.",
+            ["BS-051"],
+            batch_types
+        ),
+        behaviour!(
+            "keys.continued",
+            "A chain that has gone on holds its key until it is closed.",
+            ["A8.3"],
+            continued
+        ),
+        behaviour!(
+            "keys.race",
+            "Of many that start with one key at once, in two processes, one is new and all get it.",
+            ["A8.2", "never 6"],
+            race
+        ),
+    ]
+}
+
+job!(Tell { text: String } -> String, then(Echo));
+job!(Echo { text: String } -> String);
+
+/// The window of a key, where it is to end soon.
+const SOON: Duration = Duration::from_millis(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn tell(key: &str) -> Plan<Tell> {
+    plan(Tell { text: key.to_owned() }).key(key)
+}
+
+/// Starts plans one after the other.
+async fn one_by_one<S: Store>(scene: Scene<S>, plans: Vec<Plan<Tell>>) -> Vec<Chain<Tell>> {
+    let mut chains = Vec::new();
+    for plan in plans {
+        chains.extend(scene.client.start_many([plan]).await.unwrap());
+    }
+    chains
+}
+
+/// Starts plans with one command.
+async fn together<S: Store>(scene: Scene<S>, plans: Vec<Plan<Tell>>) -> Vec<Chain<Tell>> {
+    scene.client.start_many(plans).await.unwrap()
+}
+
+/// Runs chains to their end.
+async fn complete<S: Store>(scene: &Scene<S>, chains: &[Chain<Tell>]) {
+    async fn tell(job: Ctx<Tell>) -> Result<String> {
+        Ok(job.input().text.clone())
+    }
+    let worker = scene.worker().handle(tell).start().await.unwrap();
+    for chain in chains {
+        scene.output(*chain).await;
+    }
+    scene.stop([worker]).await;
+}
+
+async fn first<S: Store>(scene: Scene<S>) {
+    let first = scene.client.start(Tell { text: "first".into() }).key("a").await.unwrap();
+    for client in [&scene.client, &scene.other] {
+        let found = client.start(Tell { text: "second".into() }).key("a").await.unwrap();
+        assert!(found == first && !found.is_new());
+    }
+    complete(&scene, &[first]).await;
+    assert_eq!(scene.output(first).await, "first");
+}
+
+async fn hold<S: Store, F>(scene: Scene<S>, start: fn(Scene<S>, Vec<Plan<Tell>>) -> F)
+where
+    F: Future<Output = Vec<Chain<Tell>>>,
+{
+    let plans =
+        || vec![tell("open"), tell("completed").hold(KeyHold::Completed), tell("any").hold(KeyHold::Any)];
+    let chains = start(scene.clone(), plans()).await;
+    let found = start(scene.clone(), plans()).await;
+    assert_eq!(found, chains, "all are held while the chains are open");
+    complete(&scene, &chains).await;
+    let found = start(scene.clone(), plans()).await;
+    assert!(found[0] != chains[0] && found[0].is_new(), "the key is free");
+    assert_eq!(found[1..], chains[1..]);
+    assert_eq!(scene.output(found[1]).await, "completed", "what it gave is there at once");
+}
+
+async fn window<S: Store, F>(scene: Scene<S>, start: fn(Scene<S>, Vec<Plan<Tell>>) -> F)
+where
+    F: Future<Output = Vec<Chain<Tell>>>,
+{
+    let plans = || vec![tell("short").window(SOON), tell("long").window(HOUR)];
+    let chains = start(scene.clone(), plans()).await;
+    let created_at = scene.job(chains[0]).await.created_at;
+    scene.past(created_at + Millis::try_from(SOON).unwrap()).await;
+    let found = start(scene.clone(), plans()).await;
+    assert!(found[0] != chains[0] && found[0].is_new(), "its window is over");
+    assert_eq!(found[1], chains[1]);
+    assert_eq!(scene.job(chains[0]).await.status, Status::Pending, "the first goes on");
+}
+
+async fn types<S: Store>(scene: Scene<S>) {
+    let told = scene.client.start(Tell { text: String::new() }).key("a").await.unwrap();
+    let echoed = scene.client.start(Echo { text: String::new() }).key("a").await.unwrap();
+    assert!(told.is_new() && echoed.is_new());
+}
+
+async fn batch_itself<S: Store>(scene: Scene<S>) {
+    let chains = scene.client.start_many(["a", "a", "b", "a"].map(tell)).await.unwrap();
+    assert_eq!(chains.iter().map(Chain::is_new).collect::<Vec<_>>(), [true, false, true, false]);
+    assert!(chains[1] == chains[0] && chains[3] == chains[0]);
+}
+
+async fn batch_existing<S: Store>(scene: Scene<S>) {
+    let held = scene.client.start(Tell { text: "held".into() }).key("b").await.unwrap();
+    let chains = scene.other.start_many(["a", "b", "c"].map(tell)).await.unwrap();
+    assert_eq!(chains.iter().map(Chain::is_new).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(chains[1], held);
+}
+
+async fn replaces<S: Store>(scene: Scene<S>) {
+    let [first, other] = scene.client.start_many(["a", "b"].map(tell)).await.unwrap()[..] else {
+        panic!("two were started")
+    };
+    let found = scene.client.start(Tell { text: "2".into() }).key("a").replaces(other).await.unwrap();
+    assert_eq!(found, first, "the one that it names does not hold the key");
+    let second = scene.client.start(Tell { text: "3".into() }).key("a").replaces(first).await.unwrap();
+    assert!(second.is_new() && second != first);
+    let found = scene.client.start(Tell { text: "4".into() }).key("a").replaces(first).await.unwrap();
+    assert_eq!(found, second, "it is the successor's now");
+    let key = windlass_core::Key::new("a").unwrap();
+    let target = Target::Key(TypeName::new("Tell").unwrap(), key);
+    assert_eq!(scene.client.chain(target).await.unwrap().unwrap().id, second.id());
+}
+
+async fn batch_types<S: Store>(scene: Scene<S>) {
+    let echo = plan(Echo { text: String::new() }).key("a");
+    let created = scene.client.create(vec![tell("a").build().unwrap(), echo.build().unwrap()]).await.unwrap();
+    assert!(created.iter().all(|created| matches!(created, Created::New { .. })), "{created:?}");
+}
+
+async fn continued<S: Store>(scene: Scene<S>) {
+    async fn tell(job: Ctx<Tell>) -> Result<Next<Tell>> {
+        Ok(Next::then(Echo { text: job.input().text.clone() }))
+    }
+    async fn echo(job: Ctx<Echo>) -> Result<String> {
+        Ok(job.input().text.clone())
+    }
+    let chain = scene.client.start(Tell { text: "first".into() }).key("a").await.unwrap();
+    let worker = scene.worker().handle(tell).start().await.unwrap();
+    scene.job_that("the chain goes on", chain, |job| job.index == 1).await;
+    let found = scene.client.start(Tell { text: "second".into() }).key("a").await.unwrap();
+    assert_eq!(found, chain, "its first job is done, but not the chain");
+    let other = scene.worker().handle(echo).start().await.unwrap();
+    assert_eq!(scene.output(chain).await, "first");
+    let found = scene.client.start(Tell { text: "third".into() }).key("a").await.unwrap();
+    assert!(found != chain && found.is_new());
+    scene.stop([worker, other]).await;
+}
+
+async fn race<S: Store>(scene: Scene<S>) {
+    let mut starts = tokio::task::JoinSet::new();
+    for index in 0..40 {
+        let client = if index % 2 == 0 { scene.client.clone() } else { scene.other.clone() };
+        starts.spawn(async move { client.start(Tell { text: "once".into() }).key("a").await.unwrap() });
+    }
+    let chains = starts.join_all().await;
+    assert_eq!(chains.iter().filter(|chain| chain.is_new()).count(), 1);
+    assert!(chains.iter().all(|chain| *chain == chains[0]));
+}

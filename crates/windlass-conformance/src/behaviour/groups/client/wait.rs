@@ -1,0 +1,128 @@
+//! Waits for what chains give.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use windlass_core::{Chain, ChainId, ErrorKind};
+
+use super::super::prelude::*;
+use super::DELETE;
+use crate::behaviour::scene::POLL;
+
+pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
+    vec![
+        behaviour!(
+            "wait.completed",
+            "A wait for a chain that has completed ends at once.",
+            ["BS-155"],
+            completed
+        ),
+        behaviour!(
+            "wait.early",
+            "A wait ends when its chain does, however much of its time is left.",
+            ["BS-156"],
+            early
+        ),
+        behaviour!(
+            "wait.called_off",
+            "A wait that is called off ends as one whose time is over, and the chain goes on.",
+            ["BS-157"],
+            called_off
+        ),
+        behaviour!(
+            "wait.timeout",
+            "A wait whose time is over ends, and the chain goes on.",
+            ["BS-158"],
+            timeout
+        ),
+        behaviour!(
+            "wait.unknown",
+            "A wait for a chain that is not stored ends at once.",
+            ["BS-159"],
+            unknown
+        ),
+        behaviour!("wait.failed", "A wait for a chain that fails gives its error.", ["BS-155"], failed),
+        behaviour!("wait.deleted", "A wait ends when its chain is removed.", ["BS-159"], [DELETE], deleted),
+    ]
+}
+
+job!(Boil { eggs: u32 } -> u32);
+
+/// So long that a wait which ends by it is late.
+const NEVER: Duration = Duration::from_secs(3_600);
+
+async fn boil(job: Ctx<Boil>) -> Result<Next<Boil>> {
+    Ok(match job.input().eggs {
+        0 => Next::fail("there are no eggs"),
+        eggs => Next::done(eggs),
+    })
+}
+
+async fn completed<S: Store>(scene: Scene<S>) {
+    let worker = scene.worker().handle(boil).start().await.unwrap();
+    let chain = scene.client.start(Boil { eggs: 2 }).await.unwrap();
+    scene.output(chain).await;
+    scene.stop([worker]).await;
+    let wait = scene.other.wait(chain).poll(NEVER).timeout(NEVER);
+    assert_eq!(scene.soon("the wait ends", wait.into_future()).await.unwrap(), 2);
+    // Without any time at all there is still a look.
+    assert_eq!(scene.other.wait(chain).timeout(Duration::ZERO).await.unwrap(), 2);
+}
+
+async fn early<S: Store>(scene: Scene<S>) {
+    let chain = scene.client.start(Boil { eggs: 2 }).await.unwrap();
+    let wait = scene.other.wait(chain).poll(POLL).timeout(NEVER).into_future();
+    let worker = async { scene.worker().handle(boil).start().await.unwrap() };
+    let (output, worker) = scene.soon("the wait ends", async { tokio::join!(wait, worker) }).await;
+    assert_eq!(output.unwrap(), 2);
+    scene.stop([worker]).await;
+}
+
+/// Whether a wait that ended in vain left the chain alone.
+async fn assert_goes_on<S: Store>(scene: &Scene<S>, chain: Chain<Boil>, error: windlass_core::Error) {
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.to_string().contains(&chain.id().to_string()), "{error}");
+    let worker = scene.worker().handle(boil).start().await.unwrap();
+    assert_eq!(scene.output(chain).await, 2);
+    scene.stop([worker]).await;
+}
+
+async fn called_off<S: Store>(scene: Scene<S>) {
+    let chain = scene.client.start(Boil { eggs: 2 }).await.unwrap();
+    let token = CancellationToken::new();
+    let wait = scene.client.wait(chain).timeout(NEVER).cancelled_by(token.clone()).into_future();
+    let call_off = async { token.cancel() };
+    let ended = scene.soon("the wait ends", async { tokio::join!(wait, call_off).0 }).await;
+    assert_goes_on(&scene, chain, ended.unwrap_err()).await;
+}
+
+async fn timeout<S: Store>(scene: Scene<S>) {
+    let chain = scene.client.start(Boil { eggs: 2 }).await.unwrap();
+    let wait = scene.client.wait(chain).poll(POLL).timeout(Duration::from_millis(60));
+    let ended = scene.soon("the wait ends", wait.into_future()).await;
+    assert_goes_on(&scene, chain, ended.unwrap_err()).await;
+}
+
+async fn unknown<S: Store>(scene: Scene<S>) {
+    let wait = scene.client.wait(Chain::<Boil>::from_id(ChainId::new())).poll(NEVER).timeout(NEVER);
+    let error = scene.soon("the wait ends", wait.into_future()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+async fn failed<S: Store>(scene: Scene<S>) {
+    let worker = scene.worker().handle(boil).start().await.unwrap();
+    let chain = scene.client.start(Boil { eggs: 0 }).await.unwrap();
+    let error = scene.result(chain).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ChainFailed);
+    assert_eq!(error.job_error().map(windlass_core::ErrorText::as_str), Some("there are no eggs"));
+    scene.stop([worker]).await;
+}
+
+async fn deleted<S: Store>(scene: Scene<S>) {
+    let chain = scene.client.start(Boil { eggs: 2 }).await.unwrap();
+    let wait = scene.other.wait(chain).poll(POLL).timeout(NEVER).into_future();
+    let delete = scene.client.delete(vec![chain.into()], false);
+    let (ended, reply) = scene.soon("the wait ends", async { tokio::join!(wait, delete) }).await;
+    reply.unwrap();
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::NotFound);
+}
