@@ -64,6 +64,13 @@ impl<J> Hash for Chain<J> {
     }
 }
 
+/// Its id.
+impl<J> fmt::Display for Chain<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
+    }
+}
+
 impl<J> fmt::Debug for Chain<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Chain({})", self.id)

@@ -45,6 +45,7 @@ pub use graph::{JobGraph, JobInfo};
 pub use options::{Backoff, JobOptions};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::TypeName;
 use crate::payload::Payload;
 
 /// How many continuations a chain's output is followed through before it counts as undeclared. The search
@@ -96,6 +97,13 @@ pub trait Entry: Job {}
     note = "add `then({N})` to the #[job(...)] attribute of `{Self}`"
 )]
 pub trait Then<N: Job>: Job<Output: From<N::Output>> {}
+
+impl TypeName {
+    /// The stored name of a job type.
+    pub fn of<J: Job>() -> Result<Self> {
+        Ok(Self::new(J::NAME)?)
+    }
+}
 
 /// What a chain gave whose latest job is of the type `last`: decoded as that type's output, and turned into
 /// `J`'s along the shortest declared path.

@@ -104,6 +104,8 @@ pub enum Event {
     AttemptStarted(About),
     /// A lease was renewed.
     LeaseRenewed(About),
+    /// An attempt took longer than its type's timeout: it is told to stop, and its lease is renewed no longer.
+    AttemptTimedOut(About),
     /// An attempt found that it had lost its job.
     AttemptLost(About),
     /// An attempt failed; the job is tried again at this time.
@@ -112,7 +114,7 @@ pub enum Event {
     AttemptRescheduled(About, Timestamp),
     /// An attempt was given back uncounted.
     AttemptReleased(About),
-    /// An attempt's lease expired and its job was put back.
+    /// An attempt's lease expired: its job was put back, or failed if that was its last attempt.
     AttemptReaped(About),
     /// A job completed; its chain goes on with this one, if any.
     JobCompleted(About, Option<JobId>),

@@ -1,5 +1,6 @@
 //! Stored jobs and chains, as stores give them back.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
@@ -22,6 +23,19 @@ pub enum Status {
     Failed,
     /// Was called off.
     Cancelled,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Blocked => "blocked",
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
 }
 
 impl Status {

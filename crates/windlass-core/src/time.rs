@@ -26,8 +26,7 @@ impl Timestamp {
     /// The time of this machine's clock.
     #[must_use]
     pub fn now() -> Self {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self(i64::try_from(since.as_millis()).unwrap_or(TIMESTAMP_MAX_MS).min(TIMESTAMP_MAX_MS))
+        SystemTime::now().into()
     }
 
     /// How long after `earlier` this is; zero if it is not.
@@ -42,6 +41,23 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.unsigned_abs());
         humantime::format_rfc3339_millis(time).fmt(f)
+    }
+}
+
+/// A time before 1970 or after 9999 is the nearest that there is.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_millis()).unwrap_or(TIMESTAMP_MAX_MS).min(TIMESTAMP_MAX_MS))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// The later time; the end of the year 9999 is as late as it gets.
+    fn add(self, span: Duration) -> Self {
+        self + Millis::try_from(span).unwrap_or(Millis::MAX)
     }
 }
 

@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Teller;
 use super::trace::Asked;
+use crate::LEASE_EXPIRED;
 use crate::command::{
     Applied, Cancelled, ClosedChain, Created, DeleteReply, NewChain, Outcome, OutsideApplied, Placed, Reaped,
     Retried, Ripple, Settled, Settlement, Step, TriggerReply,
 };
 use crate::id::{ChainId, JobId, WorkerId};
-use crate::name::TypeName;
+use crate::name::{ErrorText, TypeName};
 use crate::notifier::Hint;
 use crate::observer::{About, Event, Traced};
 use crate::record::Status;
@@ -223,7 +224,12 @@ impl Announcements {
         let mut about = about(reaped.job, &reaped.job_type, &reaped.chain_type);
         about.attempt = Some(reaped.attempt);
         about.worker = Some(reaped.worker);
-        self.event(Event::AttemptReaped(about));
+        self.event(Event::AttemptReaped(about.clone()));
+        match reaped.job.status {
+            Status::Failed => self.event(Event::JobFailed(about, ErrorText::new(LEASE_EXPIRED))),
+            Status::Cancelled => self.event(Event::JobCancelled(about)),
+            _ => {}
+        }
         self.notes.push(Note::Lost(reaped.worker, reaped.job.job));
         self.placed(reaped.job, &reaped.job_type);
     }

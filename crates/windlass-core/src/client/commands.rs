@@ -266,7 +266,10 @@ pub(super) async fn stored(mut on: impl Executor, named: &ChainRef) -> Result<Ch
             Target::Job(job) => format!("job {job}"),
             Target::Key(job_type, key) => format!("a chain of type `{job_type}` with the key `{key}`"),
         };
-        Error::new(ErrorKind::NotFound, format!("{what} is not stored, or no longer"))
+        Error::new(
+            ErrorKind::NotFound,
+            format!("{what} is not stored: its transaction is not committed, or it is gone"),
+        )
     })
 }
 

@@ -19,7 +19,7 @@ use crate::time::{Millis, Timestamp};
 /// blockers is not ready before [`blocked_by`](Plan::blocked_by).
 ///
 /// `To` says where it goes: nowhere yet, or, as a [`Start`], to a client or a transaction.
-#[must_use = "a plan does nothing until it is started"]
+#[must_use = "a chain is not started until this is awaited, or given to what starts it"]
 pub struct Plan<J, State = Ready, To = ()> {
     to: To,
     /// The first thing that was wrong is told at the start.
@@ -135,7 +135,8 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// Higher runs first.
+    /// Higher runs first. This is for the first job; those that follow have their types' or what
+    /// [`next()`](crate::next()) gives them.
     pub fn priority(self, priority: i8) -> Self {
         self.with(|new| {
             new.job.priority = priority;
@@ -143,7 +144,8 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// After this many attempts a failure is final.
+    /// After this many attempts a failure is final. This is for the first job; those that follow have their
+    /// types' or what [`next()`](crate::next()) gives them.
     pub fn max_attempts(self, attempts: u32) -> Self {
         self.with(|new| {
             new.job.max_attempts = Some(attempts);

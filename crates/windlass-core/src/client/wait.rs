@@ -10,6 +10,7 @@ use crate::clock::far;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Entry;
 use crate::notifier::{Subscription, Topic};
+use crate::record::{JobRecord, Status};
 use crate::store::{BoxFuture, Store};
 
 /// How often a wait looks at the store beside notifications.
@@ -70,10 +71,29 @@ impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
             Ok(Ok(Some(output))) => Ok(output),
             Ok(Err(error)) if !is_passing(&error) => Err(error),
             _ => {
-                let text = format!("chain {} is still open {why}; it goes on", self.chain.id());
+                let stands = self.where_it_stands().await;
+                let text = format!("chain {} is still open {why}{stands}; it goes on", self.chain.id());
                 Err(Error::new(ErrorKind::TimedOut, text))
             }
         }
+    }
+
+    /// What the chain is at, for somebody who wonders why it takes so long.
+    async fn where_it_stands(&self) -> String {
+        let Ok(Ok(Some(record))) = timeout(LAST_LOOK, self.client.chain(self.chain)).await else {
+            return String::new();
+        };
+        let JobRecord { job_type, status, attempt, error, due_at, .. } = record.latest;
+        let stands = match status {
+            Status::Pending if attempt == 0 => {
+                format!("is pending since no worker has taken it, due at {due_at}")
+            }
+            Status::Pending => format!("is pending again after attempt {attempt}, due at {due_at}"),
+            Status::Running => format!("is running, attempt {attempt}"),
+            status => format!("is {status}"),
+        };
+        let error = error.map(|error| format!(", with the error: {error}")).unwrap_or_default();
+        format!(": its job `{job_type}` {stands}{error}")
     }
 
     /// Ends when the token is cancelled; never without one.

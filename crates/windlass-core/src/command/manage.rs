@@ -3,6 +3,7 @@ use crate::command::create::Placed;
 use crate::command::work::Ripple;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId, Version, WorkerId};
+use crate::job::Job;
 use crate::name::{Key, TypeName};
 use crate::record::{ClosedAs, Status};
 use crate::refusal::Refusal;
@@ -17,6 +18,13 @@ pub enum Target {
     Job(JobId),
     /// By the key that points at it.
     Key(TypeName, Key),
+}
+
+impl Target {
+    /// The chain of type `J` that this key points at.
+    pub fn key<J: Job>(key: impl AsRef<str>) -> Result<Self> {
+        Ok(Self::Key(TypeName::of::<J>()?, Key::new(key)?))
+    }
 }
 
 impl From<ChainId> for Target {

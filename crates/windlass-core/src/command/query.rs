@@ -2,6 +2,7 @@ use crate::command::check_items;
 use crate::command::manage::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
+use crate::job::Job;
 use crate::limit::PAGE_MAX;
 use crate::name::TypeName;
 use crate::record::{AttemptRecord, ChainRecord, JobRecord, Status};
@@ -17,6 +18,11 @@ pub enum Types {
 }
 
 impl Types {
+    /// This one.
+    pub fn of<J: Job>() -> Result<Self> {
+        Ok(Self::Only(vec![TypeName::of::<J>()?]))
+    }
+
     /// Refuses what breaks a limit. Every store does so first.
     pub fn check(&self) -> Result<()> {
         match self {
@@ -103,7 +109,7 @@ pub struct Page {
     pub order: Order,
     /// Go on behind this place.
     pub after: Option<Cursor>,
-    /// At most this many rows: 1 to [`PAGE_MAX`](crate::limit::PAGE_MAX).
+    /// At most this many rows: 1 to [`PAGE_MAX`](crate::limit::PAGE_MAX); 50 by default.
     pub max: u32,
 }
 

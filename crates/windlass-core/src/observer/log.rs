@@ -58,20 +58,23 @@ impl Observer for Log {
 
 fn about_job(event: &Event) {
     match event {
-        Event::ChainCreated(about) => line!(info, about, "chain created"),
-        Event::JobCreated(about) => line!(info, about, "job created"),
-        Event::JobBlocked(about) => line!(info, about, "job blocked"),
-        Event::JobUnblocked(about) => line!(info, about, "job unblocked"),
+        Event::ChainCreated(about) => line!(debug, about, "chain created"),
+        Event::JobCreated(about) => line!(debug, about, "job created"),
+        Event::JobBlocked(about) => line!(debug, about, "job blocked"),
+        Event::JobUnblocked(about) => line!(debug, about, "job unblocked"),
         Event::JobTriggered(about) => line!(info, about, "job triggered"),
-        Event::AttemptStarted(about) => line!(info, about, "attempt started"),
+        Event::AttemptStarted(about) => line!(debug, about, "attempt started"),
         Event::LeaseRenewed(about) => line!(debug, about, "lease renewed"),
+        Event::AttemptTimedOut(about) => {
+            line!(warn, about, "attempt timed out: its lease is renewed no longer")
+        }
         Event::AttemptLost(about) => line!(warn, about, "attempt lost its job"),
         Event::AttemptFailed(about, why, at) => {
-            line!(error, about, "attempt failed", error = why, again_at = at);
+            line!(warn, about, "attempt failed", error = why, again_at = at);
         }
         Event::AttemptRescheduled(about, at) => line!(info, about, "attempt rescheduled", again_at = at),
         Event::AttemptReleased(about) => line!(info, about, "attempt released"),
-        Event::AttemptReaped(about) => line!(warn, about, "lease expired, job put back"),
+        Event::AttemptReaped(about) => line!(warn, about, "lease expired"),
         Event::JobCompleted(about, Some(next)) => line!(info, about, "job completed", next = next),
         Event::JobCompleted(about, None) => line!(info, about, "job completed"),
         Event::JobFailed(about, why) => line!(error, about, "job failed", error = why),

@@ -144,8 +144,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
     }
 }
 
-/// A worker that runs. Dropped, it takes no more jobs, and those that run go back when their leases end:
-/// better to [`stop`](Self::stop) it.
+/// A worker that runs. Dropped, it takes no more jobs and renews no lease; handlers that run are told, and may
+/// still end if nobody has taken their jobs over. Better to [`stop`](Self::stop) it.
 pub struct Running<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     main: Option<JoinHandle<()>>,

@@ -112,11 +112,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
             member.hooks.splice(..0, hooks.iter().cloned());
             self.members.push(member);
         }
-        self.jobs = match (self.jobs, jobs, twice) {
-            (Ok(_), Ok(_), Some(name)) => Err(two_handlers(name)),
-            (Ok(mut own), Ok(others), None) => own.merge(others).map(|()| own),
-            (Err(error), ..) | (_, Err(error), _) => Err(error),
-        };
+        self.jobs = self.jobs.and_then(|mut own| own.merge(jobs?).map(|()| own)).and_then(not_twice(twice));
         self
     }
 
@@ -163,10 +159,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
     }
 
     fn add<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>, concurrency: Option<u32>) -> Self {
-        if self.jobs.is_ok() && self.has(J::NAME) {
-            self.jobs = Err(two_handlers(J::NAME));
-        }
-        self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs));
+        let twice = self.has(J::NAME).then_some(J::NAME);
+        self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs)).and_then(not_twice(twice));
         let names: Vec<_> = J::ALIASES.iter().copied().chain([J::NAME]).collect();
         let make = Box::new(move |app: A| AnyHandler {
             types: Vec::new(),
@@ -185,8 +179,14 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
     }
 }
 
-fn two_handlers(name: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("job type `{name}` has two handlers: keep one"))
+/// Refuses a type that has a handler already. Two types of one name have been refused before.
+fn not_twice(name: Option<&str>) -> impl FnOnce(JobGraph) -> Result<JobGraph> {
+    move |jobs| match name {
+        Some(name) => {
+            Err(Error::new(ErrorKind::Invalid, format!("job type `{name}` has two handlers: keep one")))
+        }
+        None => Ok(jobs),
+    }
 }
 
 impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Default for Handlers<S, A> {

@@ -82,17 +82,21 @@ impl<S: Store + ?Sized> Engine<S> {
     /// when its lease has ended is ended: the lease is the hard limit.
     fn time_out(&self) {
         let now = Instant::now();
-        let mut ended = Vec::new();
+        let (mut timed_out, mut ended) = (Vec::new(), Vec::new());
         for (attempt, slot) in &mut self.slots().running {
             if slot.timeout_at.is_some_and(|at| at <= now) {
                 slot.timeout_at = None;
                 slot.renew_at = None;
                 slot.abort.abort(AbortReason::TimedOut);
+                timed_out.push(Arc::clone(&slot.about));
             }
             if slot.renew_at.is_none() && !slot.settling && slot.lease_ends <= now {
                 slot.abort.end();
                 ended.push((*attempt, Arc::clone(&slot.about)));
             }
+        }
+        for about in timed_out {
+            self.teller().observe(&Event::AttemptTimedOut(About::clone(&about)));
         }
         for (attempt, about) in ended {
             self.teller().observe(&Event::AttemptLost(About::clone(&about)));
