@@ -10,10 +10,11 @@ mod tally;
 
 use windlass_core::Result;
 use windlass_core::command::{Command, Count, GetChains, GetJobs, NextDue, Reply, Target, Types};
-use windlass_core::model::Model;
+use windlass_core::model::{Effect, Model};
 
 use crate::fixture::Fixture;
 use crate::subject::Subject;
+use crate::transaction::ErasedTx;
 use agree::normalized;
 use generator::Generator;
 pub use tally::Tally;
@@ -24,8 +25,12 @@ const LOOK_AROUND: usize = 50;
 /// How many chains and jobs count as the latest.
 const LATEST: usize = 200;
 
+/// How many commands a transaction has at most.
+const IN_TRANSACTION: usize = 6;
+
 /// Gives a fresh store and the model the same random commands and compares every reply, and from time to time
-/// all that is stored. Commands that the store lacks are left out.
+/// all that is stored. Commands that the store lacks are left out. Where it has transactions, some commands are
+/// given in one; most of those are rolled back, which must leave no trace.
 ///
 /// # Panics
 ///
@@ -36,6 +41,9 @@ pub async fn random(fixture: &dyn Fixture, seed: u64, commands: usize) -> Tally 
         Run { subject, model: Model::new(), replica: Model::new(), seed, done: 0, tally: Tally::default() };
     let mut generator = Generator::new(seed, fixture.capabilities());
     while run.done < commands {
+        if run.subject.transactions.is_some() && generator.begins() {
+            run.transaction(&mut generator).await;
+        }
         run.subject.clock.advance(generator.pause());
         let command = generator.command(&mut run.model, run.subject.clock.now());
         let reply = run.step(command.clone()).await;
@@ -80,6 +88,42 @@ impl Run {
         self.compare(&command, &expected, &actual);
         self.tally.count(&command, &expected);
         expected
+    }
+
+    /// Carries commands out in a transaction, and ends it. Most are rolled back, on both.
+    async fn transaction(&mut self, generator: &mut Generator) {
+        let (size, commits) = generator.transaction(IN_TRANSACTION);
+        let mut tx = self.subject.begin().await;
+        let mut undone: Vec<Effect> = Vec::new();
+        let mut learned = Vec::new();
+        for _ in 0..size {
+            self.subject.clock.advance(generator.pause());
+            let command = generator.command_in_transaction(&mut self.model, self.subject.clock.now());
+            if let Some((reply, effects)) = self.step_in(&mut *tx, &command).await {
+                undone.extend(effects);
+                learned.push((command, reply));
+            }
+        }
+        if commits {
+            tx.commit().await.expect("the transaction commits");
+            self.replica.replay(&undone);
+            learned.iter().for_each(|(command, reply)| generator.learn(command, reply));
+        } else {
+            tx.rollback().await.expect("the transaction is rolled back");
+            self.model.undo(&undone);
+            self.tally.rolled_back += size;
+        }
+    }
+
+    /// Carries a command out in a transaction and on the model, compares the replies, and counts the model's.
+    async fn step_in(&mut self, tx: &mut dyn ErasedTx, command: &Command) -> Option<(Reply, Vec<Effect>)> {
+        self.done += 1;
+        let expected = self.model.apply(self.subject.clock.now(), command);
+        let actual = tx.execute(command.clone()).await;
+        let reply = expected.as_ref().map(|(reply, _)| reply.clone()).map_err(Clone::clone);
+        self.compare(command, &reply, &actual);
+        self.tally.count(command, &reply);
+        expected.ok()
     }
 
     fn compare(&self, command: &Command, expected: &Result<Reply>, actual: &Result<Reply>) {

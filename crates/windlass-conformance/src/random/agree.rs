@@ -1,7 +1,7 @@
-use windlass_core::command::{CompleteFromOutsideReply, Durability, Reply, Ripple};
+use windlass_core::command::{CompleteFromOutsideReply, Cursor, Durability, Reply, Ripple};
 
-/// The reply without what stores may differ in: how durable a creation is, and the order in which the
-/// consequences of a command are told.
+/// The reply without what stores may differ in: how durable a creation is, the order in which the consequences
+/// of a command are told, and the text of a cursor.
 pub(super) fn normalized(mut reply: Reply) -> Reply {
     match &mut reply {
         Reply::Create(reply) => reply.durability = Durability::Volatile,
@@ -15,6 +15,9 @@ pub(super) fn normalized(mut reply: Reply) -> Reply {
         Reply::Cancel(reply) => sort(&mut reply.ripple),
         Reply::CompleteFromOutside(CompleteFromOutsideReply::Applied(applied)) => sort(&mut applied.ripple),
         Reply::Expire(reply) => reply.chains.sort_by_key(|expired| expired.chain),
+        Reply::ListChains(reply) => hide(&mut reply.next),
+        Reply::ListJobs(reply) => hide(&mut reply.next),
+        Reply::ListDependents(reply) => hide(&mut reply.next),
         Reply::Count(reply) => reply.closed_estimated = false,
         _ => {}
     }
@@ -24,4 +27,10 @@ pub(super) fn normalized(mut reply: Reply) -> Reply {
 fn sort(ripple: &mut Ripple) {
     ripple.unblocked.sort_by_key(|unblocked| unblocked.job.job);
     ripple.closed.sort_by_key(|closed| closed.chain);
+}
+
+fn hide(next: &mut Option<Cursor>) {
+    if let Some(Cursor(text)) = next {
+        text.clear();
+    }
 }

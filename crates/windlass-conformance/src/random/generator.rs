@@ -137,6 +137,26 @@ impl Generator {
         }
     }
 
+    /// Whether a transaction comes next: now and then, so that about a third of all commands are in one.
+    pub(super) fn begins(&mut self) -> bool {
+        self.rng().u32(..7) == 0
+    }
+
+    /// How many commands a transaction has, and whether it is committed.
+    pub(super) fn transaction(&mut self, max: usize) -> (usize, bool) {
+        (self.rng().usize(1..=max), self.rng().u32(..6) == 0)
+    }
+
+    /// The next command that may be part of a transaction.
+    pub(super) fn command_in_transaction(&mut self, model: &mut Model, now: Timestamp) -> Command {
+        loop {
+            let command = self.command(model, now);
+            if command.is_transactional() {
+                return command;
+            }
+        }
+    }
+
     /// Puts some of the jobs of a command off to a time that is still to come.
     fn postpone(&mut self, command: &mut Command, now: Timestamp) {
         let mut schedules = Vec::new();

@@ -14,6 +14,8 @@ pub struct Tally {
     pub commands: usize,
     /// How many of them did or found something.
     pub accepted: usize,
+    /// How many were in transactions that were rolled back.
+    pub rolled_back: usize,
     /// How often each kind of reply came.
     pub kinds: BTreeMap<String, usize>,
 }
@@ -100,10 +102,16 @@ impl Tally {
         assert!(self.accepted * 2 >= self.commands, "fewer than half of the commands were accepted\n{self}");
     }
 
+    /// Fails unless at least a fifth of the commands were in transactions that were rolled back.
+    pub fn assert_rolled_back(&self) {
+        assert!(self.rolled_back * 5 >= self.commands, "too few commands were rolled back\n{self}");
+    }
+
     /// Adds another run's.
     pub fn add(&mut self, other: &Self) {
         self.commands += other.commands;
         self.accepted += other.accepted;
+        self.rolled_back += other.rolled_back;
         for (kind, times) in &other.kinds {
             *self.kinds.entry(kind.clone()).or_default() += times;
         }
@@ -129,7 +137,11 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} commands, {} accepted", self.commands, self.accepted)?;
+        writeln!(
+            f,
+            "{} commands, {} accepted, {} rolled back",
+            self.commands, self.accepted, self.rolled_back
+        )?;
         self.kinds.iter().try_for_each(|(kind, times)| writeln!(f, "  {times:>6} {kind}"))
     }
 }

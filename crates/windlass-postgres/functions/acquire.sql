@@ -1,0 +1,202 @@
+-- Jobs as readers see them: the values in the order of `own.rs`, and behind them one of each kind for each blocker.
+create view windlass.job_reply_v1 as
+select
+  j.id, j.seq, j.chain, j.position, j.type, j.chain_type, j.status, j.created_at,
+  array[j.id, j.chain, j.worker, j.request, j.closed_by] || b.chains as ids,
+  array[
+    j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error, j.on_blocker_failure, j.trace
+  ] || b.traces as words,
+  array[
+    j.position, j.priority, j.due_at, j.attempt, j.max_attempts, j.fence, j.version, j.lease_until,
+    j.cancel_requested::int, j.created_at, j.started_at, j.closed_at
+  ]::bigint[] || b.resolved as numbers,
+  array[j.input, j.output] as bytes
+from windlass.job j
+left join lateral (
+  select
+    array_agg(b.chain order by b.position) as chains,
+    array_agg(b.trace order by b.position) as traces,
+    array_agg(b.resolved::int::bigint order by b.position) as resolved
+  from windlass.blocker b
+  where j.blockers > 0 and b.job = j.id
+) b on true;
+
+-- Chains as readers see them, in the same way.
+create view windlass.chain_reply_v1 as
+select
+  c.id, c.seq, c.type, c.latest, c.created_at,
+  array[c.id, c.latest] as ids,
+  array[c.type, c.key, c.key_hold, c.closed_as, c.trace] as words,
+  array[
+    c.created_at, c.keep_completed, c.keep_failed, c.keep_cancelled, c.closed_at, c.retain_until, c.key_window,
+    (exists (select from windlass.key k where k.type = c.type and k.key = c.key and k.chain = c.id))::int
+  ]::bigint[] as numbers
+from windlass.chain c;
+
+-- Takes due jobs of these types, by priority, then due time, then order of creation. Gives their ids in that order.
+create function windlass.take_v1(
+  now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+) returns uuid[] language plpgsql as $$
+declare
+  level smallint;
+  taken uuid[] := '{}';
+  found_jobs uuid[];
+begin
+  for level in
+    -- The priorities of each type that have pending jobs: one step into the index for each.
+    with recursive step (type, priority) as (
+      select q.type, (
+        select j.priority from windlass.job j
+        where j.type = q.type and j.status = 'pending' order by j.priority desc limit 1
+      )
+      from unnest(types) q (type)
+      where not exists (select from windlass.paused p where p.type = q.type)
+      union all
+      select s.type, (
+        select j.priority from windlass.job j
+        where j.type = s.type and j.status = 'pending' and j.priority < s.priority order by j.priority desc limit 1
+      )
+      from step s
+      where s.priority is not null
+    )
+    select distinct priority from step where priority is not null order by 1 desc
+  loop
+    -- Where several types compete, each lane may lock as many rows as are still wanted. Those that are not taken are free
+    -- again at the end of this command.
+    found_jobs := array(
+      select l.id
+      from unnest(types, maxima) q (type, max)
+      cross join lateral (
+        select j.id, j.due_at, j.seq
+        from windlass.job j
+        where j.type = q.type and j.status = 'pending' and j.priority = level and j.due_at <= now
+        order by j.due_at, j.seq
+        limit least(q.max - (
+          select count(*) from windlass.job t where t.id = any (taken) and t.type = q.type
+        ), max_jobs - cardinality(taken))
+        for no key update skip locked
+      ) l
+      where not exists (select from windlass.paused p where p.type = q.type)
+      order by l.due_at, l.seq
+      limit max_jobs - cardinality(taken)
+    );
+    taken := taken || found_jobs;
+    exit when cardinality(taken) >= max_jobs;
+  end loop;
+  update windlass.job j
+  set status = 'running', attempt = attempt + 1, fence = fence + 1, version = version + 1, started_at = now,
+    worker = by_worker, request = by_request, lease_until = windlass.later_v1(now, q.lease), ended = null
+  from unnest(types, leases) q (type, lease)
+  where j.id = any (taken) and q.type = j.type;
+  return taken;
+end
+$$;
+
+-- Takes due jobs for a request, or gives those that it took before.
+create function windlass.acquire_jobs_v1(
+  now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+) returns setof windlass.reply_v1 language plpgsql as $$
+declare
+  taken uuid[];
+begin
+  -- The same request may come twice at once.
+  perform pg_advisory_xact_lock(hashtextextended(by_request::text, 0));
+  taken := array(
+    select id from windlass.job where request = by_request and status = 'running' order by priority desc, due_at, seq
+  );
+  if cardinality(taken) = 0 and max_jobs > 0 then
+    taken := windlass.take_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+  end if;
+  if cardinality(taken) = 0 then
+    return;
+  end if;
+  return query
+  select 'job', t.n::integer, j.ids, j.words, j.numbers, j.bytes
+  from unnest(taken) with ordinality t (id, n)
+  join windlass.job_reply_v1 j on j.id = t.id
+  order by t.n;
+  return query
+  select 'chain', t.n::integer, c.ids, c.words, c.numbers, null::bytea[]
+  from unnest(taken) with ordinality t (id, n)
+  join windlass.job j on j.id = t.id
+  join windlass.chain_reply_v1 c on c.id = j.chain;
+  return query
+  select
+    'output', t.n::integer, array[c.id], array[c.type, l.type, l.status, l.output_codec, l.error], null::bigint[],
+    array[l.output]
+  from unnest(taken) with ordinality t (id, n)
+  join windlass.job j on j.id = t.id and j.blockers > 0
+  join windlass.blocker b on b.job = j.id
+  join windlass.chain c on c.id = b.chain
+  join windlass.job l on l.id = c.latest
+  order by t.n, b.position;
+end
+$$;
+
+create function windlass.acquire_v1(
+  given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '1s' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+begin
+  return query select (r).* from windlass.ripple_v1(now, false, 1000) s, unnest(s.replies) r;
+  return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+end
+$$;
+
+-- Settles, then acquires.
+create function windlass.exchange_v1(
+  given bigint, items windlass.settlement_v1[], news windlass.new_v1[],
+  by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '100ms' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+  settled record;
+begin
+  select * into settled from windlass.settle_items_v1(now, items, news, 1000);
+  return query select (r).* from unnest(settled.replies) r;
+  -- What follows belongs to the acquire.
+  return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
+  return query select (r).* from windlass.ripple_v1(now, false, settled.left_over) s, unnest(s.replies) r;
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+end
+$$;
+
+-- Renews leases.
+create function windlass.renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[])
+returns setof windlass.reply_v1 language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+  locked uuid[];
+begin
+  locked := array(select id from windlass.job where id = any (jobs) order by id for no key update skip locked);
+  update windlass.job j
+  set lease_until = windlass.later_v1(now, a.lease)
+  from (
+    select distinct on (a.job, a.fence) a.job, a.fence, a.lease
+    from unnest(jobs, fences, leases) with ordinality a (job, fence, lease, n)
+    order by a.job, a.fence, a.n desc
+  ) a
+  where j.id = a.job and j.id = any (locked) and j.status = 'running' and j.fence = a.fence;
+  return query
+  select
+    'renewed', a.n::integer, null::uuid[],
+    case
+      when j.id is null then array['lost', 'not_found']
+      when j.id <> all (locked) then array['busy']
+      when j.status = 'running' and j.fence = a.fence then array['held']
+      else array['lost', j.status]
+    end,
+    array[windlass.later_v1(now, a.lease), j.cancel_requested::int], null::bytea[]
+  from unnest(jobs, fences, leases) with ordinality a (job, fence, lease, n)
+  left join windlass.job j on j.id = a.job;
+  return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
+end
+$$;

@@ -1,0 +1,88 @@
+-- Closes a chain whose latest job has just been closed. Jobs that wait for it are left to `ripple_v1`.
+create function windlass.close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
+returns windlass.reply_v1 language plpgsql as $$
+declare
+  reply windlass.reply_v1;
+begin
+  update windlass.chain c
+  set closed_at = now,
+    closed_as = how,
+    retain_until = windlass.later_v1(now, k.keep),
+    leaves_at = windlass.later_v1(now, greatest(k.keep, 600000)),
+    trim_at = null,
+    rippling = exists (
+      select from windlass.blocker b where b.chain = c.id and b.waiting and (b.eager or how = 'completed')
+    )
+  from windlass.chain old
+  join windlass.job l on l.id = old.latest
+  cross join lateral (
+    select coalesce(
+      retention, case how when 'completed' then old.keep_completed when 'failed' then old.keep_failed else old.keep_cancelled end
+    ) as keep
+  ) k
+  where c.id = of_chain and old.id = of_chain
+  returning
+    'closed', null, array[c.id, l.id], array[c.type, l.type, how, l.error, c.trace], array[c.created_at], null
+  into reply;
+  return reply;
+end
+$$;
+
+-- Closes a job. Its output is given where it completed.
+create function windlass.close_job_v1(
+  now bigint, own windlass.job, how text, how_ended text, new_error text, codec text, result bytea, by_worker uuid
+) returns void language plpgsql as $$
+begin
+  update windlass.job
+  set status = how, output_codec = codec, output = result, error = new_error, closed_at = now, closed_by = by_worker,
+    version = version + 1, lease_until = null, request = null, ended = how_ended
+  where id = own.id;
+  if own.blockers > 0 then
+    -- A failed job may be retried, and needs its blockers then.
+    update windlass.blocker
+    set waiting = false, needed = how = 'failed'
+    where job = own.id and (waiting or needed <> (how = 'failed'));
+  end if;
+end
+$$;
+
+-- Adds the running attempt of a job to its history, as ended now; the oldest leaves when there are too many.
+create function windlass.remember_v1(own windlass.job, at_time bigint, how_ended text, its_error text)
+returns void language plpgsql as $$
+begin
+  insert into windlass.attempt (job, fence, attempt, worker, started_at, ended_at, ended, error)
+  values (own.id, own.fence, own.attempt, own.worker, own.started_at, at_time, how_ended, its_error)
+  on conflict do nothing;
+  if own.attempt > 20 or own.fence - own.created_at * 1024 > 20 then
+    delete from windlass.attempt
+    where job = own.id and fence <= (
+      select fence from windlass.attempt where job = own.id order by fence desc offset 20 limit 1
+    );
+  end if;
+end
+$$;
+
+-- Puts a running job back to be run again. Only retries and reaped leases count as attempts.
+create function windlass.put_back_v1(now bigint, own windlass.job, due bigint, new_error text, how_ended text)
+returns void language plpgsql as $$
+begin
+  perform windlass.remember_v1(own, now, how_ended, new_error);
+  update windlass.job
+  set status = 'pending', due_at = due, error = coalesce(new_error, error), version = version + 1, lease_until = null,
+    request = null, attempt = attempt - case when how_ended in ('rescheduled', 'released') then 1 else 0 end
+  where id = own.id;
+end
+$$;
+
+-- Notes when the oldest inner job of an open chain may leave.
+create function windlass.set_trim_v1(of_chain uuid) returns void language sql as $$
+  update windlass.chain c
+  set trim_at = (
+    select windlass.later_v1(j.closed_at, greatest(c.keep_completed, 600000))
+    from windlass.job j
+    where j.chain = c.id and j.position > 0 and j.position < c.latest_position
+    order by j.position
+    limit 1
+  )
+  where c.id = of_chain and c.closed_at is null
+$$;

@@ -1,0 +1,215 @@
+-- Stores a new job of a chain that waits for these stored chains.
+create function windlass.insert_job_v1(
+  now bigint, new windlass.new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[]
+) returns windlass.job language plpgsql as $$
+declare
+  stored windlass.job;
+  failed uuid;
+  waits boolean := false;
+begin
+  if cardinality(chains) > 0 then
+    select
+      (array_agg(c.id order by b.n) filter (
+        where new.on_blocker_failure = 'fail' and c.closed_as in ('failed', 'cancelled')
+      ))[1],
+      coalesce(bool_or(c.closed_as is null or c.closed_as <> 'completed' and new.on_blocker_failure <> 'receive'), false)
+    into failed, waits
+    from unnest(chains) with ordinality b (chain, n)
+    join windlass.chain c on c.id = b.chain;
+  end if;
+  insert into windlass.job (
+    id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, blockers, on_blocker_failure,
+    created_at, closed_at, trace, error, input_codec, input
+  ) values (
+    new.id, of_chain, at_position, new.type, of_type,
+    case when failed is not null then 'failed' when waits then 'blocked' else 'pending' end,
+    new.priority, windlass.due_v1(now, new.due_at, new.due_after), new.max_attempts, now * 1024, cardinality(chains),
+    new.on_blocker_failure, now, case when failed is not null then now end, new.trace,
+    'a blocker chain did not complete: ' || failed, new.codec, new.input
+  )
+  on conflict do nothing
+  returning * into stored;
+  if cardinality(chains) > 0 and stored.id is not null then
+    insert into windlass.blocker (job, position, chain, seq, resolved, waiting, needed, eager, trace)
+    select
+      stored.id, b.n, b.chain, stored.seq, r.resolved, stored.status = 'blocked' and not r.resolved, true,
+      new.on_blocker_failure <> 'wait', b.trace
+    from unnest(chains, new.blocker_traces) with ordinality b (chain, trace, n)
+    join windlass.chain c on c.id = b.chain
+    cross join lateral (
+      select c.closed_as is not null and (c.closed_as = 'completed' or new.on_blocker_failure = 'receive') as resolved
+    ) r;
+  end if;
+  return stored;
+end
+$$;
+
+-- The chains that are meant by blockers. `named` are chains of the same command that turned out to exist under their key,
+-- and `meant` the ones that stand for them. Gives also the first that is not stored.
+create function windlass.find_blockers_v1(
+  blockers uuid[], named uuid[], meant uuid[], out chains uuid[], out missing uuid
+) language plpgsql as $$
+begin
+  if cardinality(blockers) = 0 then
+    chains := blockers;
+    return;
+  end if;
+  select array_agg(coalesce(a.meant, b.chain) order by b.n), (array_agg(b.chain order by b.n) filter (where c.id is null))[1]
+  into chains, missing
+  from unnest(blockers) with ordinality b (chain, n)
+  left join unnest(named, meant) a (named, meant) on a.named = b.chain
+  left join windlass.chain c on c.id = coalesce(a.meant, b.chain);
+end
+$$;
+
+-- Starts a chain: `new`, `existing` or `refused`.
+create function windlass.create_chain_v1(now bigint, new windlass.new_v1, named uuid[], meant uuid[])
+returns windlass.reply_v1 language plpgsql as $$
+declare
+  reply windlass.reply_v1;
+  stored windlass.job;
+  holder uuid;
+  chains uuid[];
+  missing uuid;
+begin
+  reply.part := 'created';
+  reply.item := new.item;
+  select l.* into stored from windlass.chain c join windlass.job l on l.id = c.latest where c.id = new.id;
+  if found and stored.chain_type = new.type then
+    reply.ids := array[stored.id, stored.chain];
+    reply.words := array['new', stored.status];
+    reply.numbers := array[stored.due_at, 1];
+    return reply;
+  end if;
+  if found or exists (select from windlass.job where id = new.id) then
+    reply.words := array['refused', 'id_taken'];
+    return reply;
+  end if;
+  if new.key is not null then
+    holder := windlass.holder_v1(now, new.type, new.key);
+    if holder is null or holder = new.replaces then
+      -- It is locked by now, unless its holder has closed in this very moment.
+      insert into windlass.key (type, key) values (new.type, new.key) on conflict do nothing;
+      perform from windlass.key where type = new.type and key = new.key for no key update;
+      holder := windlass.holder_v1(now, new.type, new.key);
+    end if;
+    if holder is not null and holder is distinct from new.replaces then
+      select
+        array[c.id], array['existing', l.status, l.type, l.output_codec, l.error, c.trace], array[l.output]
+      into reply.ids, reply.words, reply.bytes
+      from windlass.chain c
+      join windlass.job l on l.id = c.latest
+      where c.id = holder;
+      return reply;
+    end if;
+  end if;
+  select f.chains, f.missing into chains, missing from windlass.find_blockers_v1(new.blockers, named, meant) f;
+  if missing is not null then
+    reply.ids := array[missing];
+    reply.words := array['refused', 'blocker_not_found'];
+    return reply;
+  end if;
+
+  stored := windlass.insert_job_v1(now, new, new.id, new.type, 0, chains);
+  if stored.id is null then
+    -- Somebody has stored it meanwhile.
+    return windlass.create_chain_v1(now, new, named, meant);
+  end if;
+  insert into windlass.chain (
+    id, seq, type, latest, key, key_hold, key_window, keep_completed, keep_failed, keep_cancelled, created_at, trace,
+    closed_at, closed_as, retain_until, leaves_at
+  )
+  select
+    new.id, stored.seq, new.type, new.id, new.key, new.key_hold, new.key_window, new.keep_completed, new.keep_failed,
+    new.keep_cancelled, now, new.chain_trace, stored.closed_at, case when stored.status = 'failed' then 'failed' end,
+    windlass.later_v1(stored.closed_at, new.keep_failed),
+    windlass.later_v1(stored.closed_at, greatest(new.keep_failed, 600000));
+  if new.key is not null then
+    update windlass.key set chain = new.id where type = new.type and key = new.key;
+  end if;
+  reply.ids := array[stored.id, stored.chain];
+  reply.words := array['new', stored.status];
+  reply.numbers := array[stored.due_at, 0];
+  return reply;
+end
+$$;
+
+-- Chains that need nobody's consent, without keys and blockers, in three statements however many they are.
+create function windlass.create_plain_v1(now bigint, news windlass.new_v1[])
+returns setof windlass.reply_v1 language plpgsql as $$
+declare
+  stored uuid[];
+begin
+  with inserted as (
+    insert into windlass.job (
+      id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
+      trace, input_codec, input
+    )
+    select
+      n.id, n.id, 0, n.type, n.type, 'pending', n.priority, windlass.due_v1(now, n.due_at, n.due_after), n.max_attempts,
+      now * 1024, n.on_blocker_failure, now, n.trace, n.codec, n.input
+    from unnest(news) n
+    order by n.item
+    on conflict do nothing
+    returning id, seq
+  ), chained as (
+    insert into windlass.chain (id, seq, type, latest, keep_completed, keep_failed, keep_cancelled, created_at, trace)
+    select i.id, i.seq, n.type, i.id, n.keep_completed, n.keep_failed, n.keep_cancelled, now, n.chain_trace
+    from inserted i
+    join unnest(news) n on n.id = i.id
+    on conflict do nothing
+  )
+  select array_agg(id) into stored from inserted;
+  return query
+  select
+    'created', n.item, array[n.id, n.id], array['new', 'pending'],
+    array[windlass.due_v1(now, n.due_at, n.due_after), 0], null::bytea[]
+  from unnest(news) n
+  where n.id = any (stored);
+  -- The rest was stored before, or its id is another's.
+  return query
+  select (windlass.create_chain_v1(now, n, '{}', '{}')).*
+  from unnest(news) n
+  where n.id <> all (coalesce(stored, '{}'));
+end
+$$;
+
+-- Starts chains.
+create function windlass.create_v1(given bigint, news windlass.new_v1[])
+returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '1s' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+  new windlass.new_v1;
+  reply windlass.reply_v1;
+  busy_keys integer[];
+  busy_chains uuid[];
+  named uuid[] := '{}';
+  meant uuid[] := '{}';
+begin
+  if not exists (select from unnest(news) n where n.key is not null or cardinality(n.blockers) > 0)
+    and (select count(distinct n.id) = cardinality(news) from unnest(news) n)
+  then
+    return query select * from windlass.create_plain_v1(now, news);
+    return;
+  end if;
+  busy_keys := windlass.lock_keys_v1(now, news);
+  busy_chains := windlass.lock_chains_v1(array(select distinct b from unnest(news) n, unnest(n.blockers) b), true);
+  foreach new in array news loop
+    if new.item = any (busy_keys) or new.blockers && busy_chains then
+      reply := ('created', new.item, null, array['busy'], null, null);
+    else
+      reply := windlass.create_chain_v1(now, new, named, meant);
+      if reply.words[1] = 'existing' then
+        named := named || new.id;
+        meant := meant || reply.ids[1];
+        -- Who waits for it waits for the one that exists.
+        busy_chains := busy_chains || windlass.lock_chains_v1(array[reply.ids[1]], true);
+      end if;
+    end if;
+    return next reply;
+  end loop;
+  delete from windlass.key k using unnest(news) n where k.type = n.type and k.key = n.key and k.chain is null;
+end
+$$;

@@ -1,0 +1,65 @@
+-- Removes chains with all their jobs, all or none.
+create function windlass.delete_v1(
+  given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '250ms' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+  doomed uuid[];
+  level uuid[];
+begin
+  select coalesce(array_agg(f.chain order by f.item), '{}') into doomed
+  from (
+    select f.chain, min(f.item) as item
+    from windlass.find_v1(now, chains, jobs, types, keys) f
+    where f.chain is not null
+    group by f.chain
+  ) f;
+  level := doomed;
+  while cascades and cardinality(level) > 0 and cardinality(doomed) <= 1000 loop
+    select coalesce(array_agg(b.chain order by b.at, b.index, b.position), '{}') into level
+    from (
+      select distinct on (b.chain) b.chain, array_position(level, j.chain) as at, j.position as index, b.position
+      from windlass.job j
+      join windlass.blocker b on b.job = j.id
+      join windlass.chain c on c.id = b.chain
+      where j.chain = any (level) and b.chain <> all (doomed)
+      order by b.chain, array_position(level, j.chain), j.position, b.position
+    ) b;
+    doomed := doomed || level;
+  end loop;
+  if cascades and cardinality(doomed) > 1000 then
+    return query select 'refused', null::integer, null::uuid[], array['too_many_chains'], null::bigint[], null::bytea[];
+    return;
+  end if;
+  if cardinality(windlass.lock_jobs_v1(array(select c.latest from windlass.chain c where c.id = any (doomed)))) > 0
+    or cardinality(windlass.lock_chains_v1(doomed, false)) > 0
+  then
+    return query select 'busy', null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[];
+    return;
+  end if;
+  return query
+  select 'refused', null::integer, array[b.chain, b.job], array['needed'], null::bigint[], null::bytea[]
+  from (
+    select distinct b.chain, b.job, b.seq
+    from windlass.blocker b
+    join windlass.job j on j.id = b.job
+    where b.chain = any (doomed) and b.needed and j.status in ('blocked', 'pending', 'running') and j.chain <> all (doomed)
+  ) b
+  order by array_position(doomed, b.chain), b.seq
+  limit 100;
+  if found then
+    return;
+  end if;
+  return query
+  select
+    'deleted', null::integer, array[c.id, l.id, case when l.status = 'running' then l.worker end], array[c.type, l.status],
+    null::bigint[], null::bytea[]
+  from unnest(doomed) with ordinality d (id, n)
+  join windlass.chain c on c.id = d.id
+  join windlass.job l on l.id = c.latest
+  order by d.n;
+  perform windlass.remove_v1(doomed);
+end
+$$;

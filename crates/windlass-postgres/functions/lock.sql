@@ -1,0 +1,125 @@
+-- Locks are taken in one order: jobs that attempts hold, keys, chains, jobs that wait. Within a kind they go by id or key.
+-- A wait that takes too long, or would never end, means that somebody's open transaction has the row: it is busy.
+
+-- Locks chains, to change them or to keep them as they are. Gives those that somebody else keeps.
+create function windlass.lock_chains_v1(wanted uuid[], shared boolean) returns uuid[] language plpgsql as $$
+declare
+  locked uuid[];
+begin
+  if cardinality(wanted) = 0 then
+    return wanted;
+  end if;
+  -- Most rows are free: this costs no subtransaction.
+  if shared then
+    locked := array(select id from windlass.chain where id = any (wanted) order by id for share skip locked);
+  else
+    locked := array(select id from windlass.chain where id = any (wanted) order by id for no key update skip locked);
+  end if;
+  if not exists (select from windlass.chain where id = any (wanted) and id <> all (locked)) then
+    return '{}';
+  end if;
+  begin
+    if shared then
+      perform from windlass.chain where id = any (wanted) order by id for share;
+    else
+      perform from windlass.chain where id = any (wanted) order by id for no key update;
+    end if;
+    return '{}';
+  exception when lock_not_available or deadlock_detected then
+    return array(select id from windlass.chain where id = any (wanted) and id <> all (locked));
+  end;
+end
+$$;
+
+-- Locks jobs to change them. Gives those that somebody else keeps.
+create function windlass.lock_jobs_v1(wanted uuid[]) returns uuid[] language plpgsql as $$
+declare
+  locked uuid[];
+begin
+  locked := array(select id from windlass.job where id = any (wanted) order by id for no key update skip locked);
+  if not exists (select from windlass.job where id = any (wanted) and id <> all (locked)) then
+    return '{}';
+  end if;
+  begin
+    perform from windlass.job where id = any (wanted) order by id for no key update;
+    return '{}';
+  exception when lock_not_available or deadlock_detected then
+    return array(select id from windlass.job where id = any (wanted) and id <> all (locked));
+  end;
+end
+$$;
+
+-- The chain that keeps others from being created with a key now.
+create function windlass.holder_v1(now bigint, key_type text, key_text text) returns uuid language sql stable as $$
+  select c.id
+  from windlass.key k
+  join windlass.chain c on c.id = k.chain
+  where k.type = key_type and k.key = key_text
+    and (c.key_window is null or now < windlass.later_v1(c.created_at, c.key_window))
+    and (
+      c.closed_as is null
+      or now < c.retain_until and (
+        c.key_hold = 'any'
+        or c.closed_as = 'completed' and c.key_hold in ('completed', 'completed_or_failed')
+        or c.closed_as = 'failed' and c.key_hold = 'completed_or_failed'
+      )
+    )
+$$;
+
+-- Takes the key of a new chain, unless another chain holds it anyway. False if somebody's open transaction has it.
+create function windlass.lock_key_v1(now bigint, key_type text, key_text text) returns boolean language plpgsql as $$
+begin
+  insert into windlass.key (type, key) values (key_type, key_text) on conflict do nothing;
+  perform from windlass.key where type = key_type and key = key_text for no key update;
+  return true;
+exception when lock_not_available or deadlock_detected then
+  return false;
+end
+$$;
+
+-- Locks the keys of new chains that are free to take. Gives the items whose key somebody's open transaction has.
+create function windlass.lock_keys_v1(now bigint, news windlass.new_v1[]) returns integer[] language plpgsql as $$
+declare
+  wanted record;
+  busy integer[] := '{}';
+begin
+  if not exists (select from unnest(news) n where n.key is not null) then
+    return busy;
+  end if;
+  begin
+    insert into windlass.key (type, key)
+    select distinct n.type, n.key
+    from unnest(news) n
+    where n.key is not null
+      and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
+    order by 1, 2
+    on conflict do nothing;
+    -- Whoever waited for another creator finds the key held now, and needs no lock.
+    perform
+    from windlass.key k
+    where (k.type, k.key) in (
+      select n.type, n.key
+      from unnest(news) n
+      where n.key is not null and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
+    )
+    order by k.type, k.key
+    for no key update;
+    return busy;
+  exception when lock_not_available or deadlock_detected then
+    null;
+  end;
+  for wanted in
+    select n.type, n.key, array_agg(n.item) as items
+    from unnest(news) n
+    where n.key is not null
+      and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
+    group by n.type, n.key
+    order by n.type, n.key
+  loop
+    if not windlass.lock_key_v1(now, wanted.type, wanted.key) then
+      busy := busy || wanted.items;
+    end if;
+  end loop;
+  return busy;
+end
+$$;

@@ -1,0 +1,257 @@
+-- Adds the next job to a chain, whose present one it closes. Gives what was closed by it, or a refusal.
+create function windlass.continue_v1(
+  now bigint, own windlass.job, new windlass.new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text,
+  out refusal windlass.reply_v1, out next windlass.job, out closed windlass.reply_v1
+) language plpgsql as $$
+declare
+  chains uuid[];
+  missing uuid;
+begin
+  if exists (select from windlass.job where id = new.id) then
+    refusal.words := array['refused', 'id_taken'];
+    return;
+  end if;
+  select f.chains, f.missing into chains, missing from windlass.find_blockers_v1(new.blockers, named, meant) f;
+  if missing is not null then
+    refusal.ids := array[missing];
+    refusal.words := array['refused', 'blocker_not_found'];
+    return;
+  end if;
+  if windlass.reaches_v1(chains, own.chain) then
+    select array[b.chain] into refusal.ids
+    from unnest(chains) with ordinality b (chain, n)
+    where windlass.reaches_v1(array[b.chain], own.chain)
+    order by b.n
+    limit 1;
+    refusal.words := array['refused', 'waits_for_itself'];
+    return;
+  end if;
+  perform windlass.close_job_v1(now, own, 'completed', how_ended, null, null, null, by_worker);
+  next := windlass.insert_job_v1(now, new, own.chain, own.chain_type, own.position + 1, chains);
+  update windlass.chain
+  set latest = next.id, latest_position = next.position,
+    trim_at = case when own.position > 0 and trim_at is null
+      then windlass.later_v1(now, greatest(keep_completed, 600000)) else trim_at end
+  where id = own.chain;
+  if next.status = 'failed' then
+    closed := windlass.close_chain_v1(now, own.chain, 'failed', null);
+  end if;
+end
+$$;
+
+-- Whether one of these chains waits, directly or through others, for the one that is sought; or would wait for it if it
+-- were retried.
+create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language sql stable as $$
+  with recursive reached (chain) as (
+    select unnest(chains)
+    union
+    select b.chain
+    from reached r
+    join windlass.chain c on c.id = r.chain
+    join windlass.job l on l.id = c.latest and l.status in ('blocked', 'failed', 'cancelled')
+    join windlass.blocker b on b.job = l.id and (l.status <> 'blocked' or not b.resolved)
+  )
+  select coalesce(bool_or(chain = sought), false) from (select chain from reached limit 1000) r
+$$;
+
+-- The end of one attempt, for which all is locked that it needs; without the chains that it carries. Refusals of the next
+-- job are raised, since carried chains must go with them.
+create function windlass.apply_v1(
+  now bigint, own windlass.job, item windlass.settlement_v1, next windlass.new_v1, named uuid[], meant uuid[]
+) returns windlass.reply_v1[] language plpgsql as $$
+declare
+  reply windlass.reply_v1;
+  continued record;
+  goes_on boolean := false;
+  closed windlass.reply_v1;
+begin
+  if own.cancel_requested and item.outcome not in ('complete', 'fail') then
+    perform windlass.close_job_v1(
+      now, own, 'cancelled', 'cancelled', coalesce(item.error, own.error), null, null, own.worker
+    );
+    closed := windlass.close_chain_v1(now, own.chain, 'cancelled', null);
+  elsif item.outcome = 'complete' then
+    perform windlass.close_job_v1(now, own, 'completed', 'completed', null, item.codec, item.output, own.worker);
+    closed := windlass.close_chain_v1(now, own.chain, 'completed', item.retention);
+  elsif item.outcome = 'continue' then
+    continued := windlass.continue_v1(now, own, next, named, meant, own.worker, 'continued');
+    if (continued.refusal).words is not null then
+      return array[continued.refusal];
+    end if;
+    goes_on := true;
+    closed := continued.closed;
+  elsif item.outcome = 'fail' or item.outcome = 'retry' and own.attempt >= own.max_attempts then
+    perform windlass.close_job_v1(
+      now, own, 'failed', case item.outcome when 'fail' then 'failed' else 'exhausted' end, item.error, null, null, own.worker
+    );
+    closed := windlass.close_chain_v1(now, own.chain, 'failed', item.retention);
+  elsif item.outcome = 'release' then
+    perform windlass.put_back_v1(now, own, own.due_at, null, 'released');
+  else
+    perform windlass.put_back_v1(
+      now, own, windlass.due_v1(now, item.due_at, item.due_after), item.error,
+      case item.outcome when 'retry' then 'retried' else 'rescheduled' end
+    );
+  end if;
+  select 'settled', item.item, array[j.id, j.chain], array['applied', j.status], array[j.due_at], null
+  into reply
+  from windlass.job j
+  where j.id = own.id;
+  if goes_on then
+    reply.ids := reply.ids || (continued.next).id;
+    reply.words := reply.words || (continued.next).status;
+    reply.numbers := reply.numbers || (continued.next).due_at;
+  end if;
+  if closed.part is null then
+    return array[reply];
+  end if;
+  return array[reply, closed];
+end
+$$;
+
+-- Why an attempt no longer holds its job; or that it was settled so before.
+create function windlass.lost_v1(item windlass.settlement_v1, own windlass.job) returns windlass.reply_v1
+language plpgsql as $$
+declare
+  how_ended text;
+begin
+  if own.id is null then
+    return ('settled', item.item, null, array['lost', 'not_found'], null, null);
+  end if;
+  if own.fence = item.fence and own.ended is not null then
+    how_ended := own.ended;
+  else
+    select a.ended into how_ended from windlass.attempt a where a.job = own.id and a.fence = item.fence;
+  end if;
+  if how_ended = any (case item.outcome
+    when 'complete' then array['completed'] when 'fail' then array['failed']
+    when 'continue' then array['continued', 'cancelled'] when 'retry' then array['retried', 'exhausted', 'cancelled']
+    when 'reschedule' then array['rescheduled', 'cancelled'] else array['released', 'cancelled']
+  end) then
+    return ('settled', item.item, array[own.id, own.chain], array['already_applied', own.status], array[own.due_at], null);
+  end if;
+  return ('settled', item.item, null, array['lost', own.status], null, null);
+end
+$$;
+
+-- The end of one attempt with the chains that it carries, whole or not at all.
+create function windlass.apply_carrying_v1(
+  now bigint, own windlass.job, item windlass.settlement_v1, carried windlass.new_v1[], next windlass.new_v1,
+  stopping uuid, busy integer[]
+) returns windlass.reply_v1[] language plpgsql as $$
+declare
+  new windlass.new_v1;
+  reply windlass.reply_v1;
+  applied windlass.reply_v1[];
+  replies windlass.reply_v1[] := '{}';
+  named uuid[] := '{}';
+  meant uuid[] := '{}';
+begin
+  foreach new in array carried loop
+    if stopping is not null and new.replaces is not distinct from stopping then
+      replies := replies || ('created', new.item, null, array['refused', 'cancel_requested'], null, null)::windlass.reply_v1;
+      continue;
+    end if;
+    if new.item = any (busy) then
+      reply := ('created', new.item, null, array['busy'], null, null);
+    else
+      reply := windlass.create_chain_v1(now, new, named, meant);
+    end if;
+    if reply.words[1] in ('refused', 'busy') then
+      raise exception using errcode = 'WL001', message = 'a carried chain is refused';
+    end if;
+    if reply.words[1] = 'existing' then
+      named := named || new.id;
+      meant := meant || reply.ids[1];
+      perform windlass.lock_chains_v1(array[reply.ids[1]], true);
+    end if;
+    replies := replies || reply;
+  end loop;
+  applied := windlass.apply_v1(now, own, item, next, named, meant);
+  reply := applied[1];
+  if reply.part is null then
+    raise exception using errcode = 'WL001', message = 'the next job is refused';
+  end if;
+  return applied || replies;
+exception when sqlstate 'WL001' then
+  return array[('settled', item.item, reply.ids, reply.words, null, null)::windlass.reply_v1];
+end
+$$;
+
+-- Ends attempts, and goes on with what follows.
+create function windlass.settle_items_v1(
+  now bigint, items windlass.settlement_v1[], news windlass.new_v1[], inout left_over integer, out replies windlass.reply_v1[]
+) language plpgsql as $$
+declare
+  item windlass.settlement_v1;
+  own windlass.job;
+  carried windlass.new_v1[];
+  next windlass.new_v1;
+  busy_jobs uuid[];
+  busy_chains uuid[];
+  busy_news integer[];
+  jobs uuid[] := array(select i.job from unnest(items) i);
+  rippled windlass.reply_v1[];
+begin
+  replies := '{}';
+  busy_jobs := array(select id from windlass.job where id = any (jobs) order by id for no key update skip locked);
+  busy_jobs := array(select id from windlass.job where id = any (jobs) and id <> all (busy_jobs));
+  busy_news := windlass.lock_keys_v1(now, news);
+  busy_chains := windlass.lock_chains_v1(array(
+    select distinct j.chain
+    from unnest(items) i
+    join windlass.job j on j.id = i.job and j.fence = i.fence and j.status = 'running'
+    where i.outcome in ('complete', 'continue', 'fail') or j.cancel_requested or i.outcome = 'retry' and j.attempt >= j.max_attempts
+  ), false);
+  if cardinality(news) > 0 then
+    busy_news := busy_news || array(
+      select n.item
+      from unnest(news) n
+      where n.blockers && windlass.lock_chains_v1(array(select distinct b from unnest(news) o, unnest(o.blockers) b), true)
+    );
+  end if;
+  foreach item in array items loop
+    if item.job = any (busy_jobs) then
+      replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
+      continue;
+    end if;
+    select * into own from windlass.job where id = item.job;
+    if own.status is distinct from 'running' or own.fence <> item.fence then
+      replies := replies || windlass.lost_v1(item, own);
+    elsif item.invalid then
+      replies := replies || ('settled', item.item, null, array['refused', 'invalid'], null, null)::windlass.reply_v1;
+    elsif own.chain = any (busy_chains) and (
+      item.outcome in ('complete', 'continue', 'fail') or own.cancel_requested or item.outcome = 'retry' and own.attempt >= own.max_attempts
+    ) then
+      replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
+    elsif item.carried = 0 and item.outcome <> 'continue' or own.cancel_requested and item.outcome = 'continue' then
+      replies := replies || windlass.apply_v1(now, own, item, null, '{}', '{}');
+    else
+      carried := news[item.created + 1 : item.created + item.carried];
+      next := case when item.outcome = 'continue' then news[item.created + item.carried + 1] end;
+      if next.item = any (busy_news) then
+        replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
+      else
+        replies := replies || windlass.apply_carrying_v1(
+          now, own, item, carried, next, case when own.cancel_requested then own.chain end, busy_news
+        );
+      end if;
+    end if;
+  end loop;
+  if cardinality(news) > 0 then
+    delete from windlass.key k using unnest(news) n where k.type = n.type and k.key = n.key and k.chain is null;
+  end if;
+  select r.left_over, r.replies into left_over, rippled from windlass.ripple_v1(now, true, left_over) r;
+  replies := replies || rippled;
+end
+$$;
+
+create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], news windlass.new_v1[])
+returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '100ms' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return query select (r).*
+  from windlass.settle_items_v1(windlass.time_v1(given), items, news, 1000) s, unnest(s.replies) r;
+end
+$$;

@@ -1,0 +1,162 @@
+-- Times are milliseconds since the Unix epoch, durations are milliseconds. `windlass.` stands for the schema and the
+-- table prefix of the store, and `windlass_` for the prefix.
+
+-- One row for each job. What is read most stands first; payloads, which can be large, stand last.
+create table windlass.job (
+  id uuid primary key,
+  chain uuid not null,
+  seq bigint generated always as identity,     -- the order of creation
+  fence bigint not null,
+  version bigint not null default 0,
+  due_at bigint not null,
+  created_at bigint not null,
+  attempt bigint not null default 0,
+  max_attempts bigint,
+  started_at bigint,
+  closed_at bigint,
+  lease_until bigint,                          -- while it runs
+  worker uuid,                                 -- who made the latest attempt
+  request uuid,                                -- the acquire that took it, while it runs
+  closed_by uuid,
+  outside uuid,                                -- the completion from outside that closed it
+  position integer not null,                   -- its place in the chain, from 0
+  blockers integer not null default 0,         -- how many it was created with
+  priority smallint not null,
+  cancel_requested boolean not null default false,
+  status text not null check (status in ('blocked', 'pending', 'running', 'completed', 'failed', 'cancelled')),
+  on_blocker_failure text not null check (on_blocker_failure in ('wait', 'fail', 'receive')),
+  type text not null,
+  chain_type text not null,
+  ended text,                                  -- how the attempt that closed it ended
+  trace text,
+  error text,
+  input_codec text not null,
+  input bytea not null,
+  output_codec text,
+  output bytea
+) with (
+  -- Every job is rewritten when it is taken and when it ends, so that pages keep room for that, and what is dead leaves
+  -- soon, however many rows are stored.
+  fillfactor = 70,
+  autovacuum_vacuum_scale_factor = 0.01,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_analyze_scale_factor = 0.02,
+  autovacuum_vacuum_insert_scale_factor = 0.05,
+  autovacuum_vacuum_cost_delay = 0
+);
+create unique index windlass_job_chain on windlass.job (chain, position);
+create unique index windlass_job_seq on windlass.job (seq);
+create index windlass_job_pending on windlass.job (type, priority, due_at, seq) where status = 'pending';
+create index windlass_job_running on windlass.job (type, lease_until, seq) where status = 'running';
+create index windlass_job_request on windlass.job (request) where status = 'running';
+create index windlass_job_blocked on windlass.job (type) where status = 'blocked';
+create index windlass_job_closed on windlass.job (type, status) where status in ('completed', 'failed', 'cancelled');
+
+-- One row for each chain: its id is that of its first job.
+create table windlass.chain (
+  id uuid primary key,
+  latest uuid not null,                        -- its latest job
+  seq bigint not null,                         -- that of its first job
+  created_at bigint not null,
+  keep_completed bigint not null,              -- how long it stays after it closed so
+  keep_failed bigint not null,
+  keep_cancelled bigint not null,
+  closed_at bigint,
+  retain_until bigint,
+  leaves_at bigint,                            -- when the closed chain may leave
+  trim_at bigint,                              -- when the oldest inner job of the open chain may leave
+  key_window bigint,
+  latest_position integer not null default 0,
+  rippling boolean not null default false,     -- whether jobs that waited for it are still to be resolved
+  type text not null,
+  closed_as text check (closed_as in ('completed', 'failed', 'cancelled')),
+  key_hold text check (key_hold in ('open', 'completed', 'completed_or_failed', 'any')),
+  key text,
+  trace text
+) with (
+  fillfactor = 80,
+  autovacuum_vacuum_scale_factor = 0.01,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_analyze_scale_factor = 0.02,
+  autovacuum_vacuum_insert_scale_factor = 0.05,
+  autovacuum_vacuum_cost_delay = 0
+);
+create unique index windlass_chain_seq on windlass.chain (seq);
+create index windlass_chain_leaving on windlass.chain (leaves_at, seq) where leaves_at is not null;
+create index windlass_chain_trimming on windlass.chain (trim_at, id) where trim_at is not null;
+create index windlass_chain_rippling on windlass.chain (closed_at, seq) where rippling;
+
+-- The chain that a key points at. Its row is what creators of one key wait for.
+create table windlass.key (
+  type text not null,
+  key text not null,
+  chain uuid,
+  primary key (type, key)
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- The chains that a job waits or waited for.
+create table windlass.blocker (
+  job uuid not null,
+  chain uuid not null,
+  seq bigint not null,                         -- the job's
+  position integer not null,                   -- its place among the job's blockers, from 1
+  resolved boolean not null,
+  waiting boolean not null,                    -- whether the job is blocked, and by this chain too
+  needed boolean not null,                     -- whether the job is open, or failed and may be retried
+  eager boolean not null,                      -- whether a failure of the chain ends the wait
+  trace text,
+  primary key (job, position)
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+create index windlass_blocker_chain on windlass.blocker (chain, seq);
+create index windlass_blocker_waiting on windlass.blocker (chain, seq) where waiting;
+create index windlass_blocker_needed on windlass.blocker (chain) where needed;
+
+-- Attempts that ended and did not close their job.
+create table windlass.attempt (
+  job uuid not null,
+  fence bigint not null,
+  attempt bigint not null,
+  worker uuid not null,
+  started_at bigint not null,
+  ended_at bigint,
+  ended text not null,
+  error text,
+  primary key (job, fence)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+create table windlass.paused (type text primary key);
+
+create table windlass.worker (
+  id uuid primary key,
+  name text,
+  types text[] not null,
+  concurrency bigint not null,
+  running bigint not null,
+  started_at bigint not null,
+  seen_at bigint not null,
+  gone_at bigint not null
+) with (fillfactor = 50);
+
+create table windlass.leader (
+  name text primary key,
+  token uuid not null,
+  until bigint not null
+) with (fillfactor = 50);
+
+-- A row of every reply: the part of the reply that it is, the item that it answers, and the values of that part in their
+-- order, by kind.
+create type windlass.reply_v1 as (part text, item integer, ids uuid[], words text[], numbers bigint[], bytes bytea[]);
+
+-- A job to create; with what belongs to its chain, where it is the first of one.
+create type windlass.new_v1 as (
+  item integer, id uuid, type text, codec text, input bytea, due_at bigint, due_after bigint, priority smallint,
+  max_attempts bigint, on_blocker_failure text, trace text, key text, key_hold text, key_window bigint, replaces uuid,
+  keep_completed bigint, keep_failed bigint, keep_cancelled bigint, chain_trace text, blockers uuid[], blocker_traces text[]
+);
+
+-- The end of an attempt. Its carried chains are `carried` jobs behind the first `created` of all that the command brings;
+-- behind them stands the next job, if it continues.
+create type windlass.settlement_v1 as (
+  item integer, job uuid, fence bigint, outcome text, codec text, output bytea, error text, due_at bigint, due_after bigint,
+  retention bigint, invalid boolean, created integer, carried integer
+);

@@ -1,0 +1,1 @@
+select * from windlass.cancel_v1($1, $2, $3, $4, $5, $6)

@@ -1,0 +1,1 @@
+select * from windlass.count_v1($1, $2)

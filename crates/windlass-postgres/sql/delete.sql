@@ -1,0 +1,1 @@
+select * from windlass.delete_v1($1, $2, $3, $4, $5, $6)

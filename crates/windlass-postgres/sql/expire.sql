@@ -1,0 +1,1 @@
+select * from windlass.expire_v1($1, $2::bigint::integer)

@@ -1,0 +1,1 @@
+select * from windlass.leader_v1($1, $2, $3, $4)

@@ -1,0 +1,49 @@
+-- Rows behind the cursor in the order asked for, as many as one page may look at.
+with walked as materialized (
+  (
+    select c.id, c.seq as place, c.type, c.latest, c.created_at
+    from windlass.chain c
+    where $1::boolean and c.seq < coalesce($2::bigint, 9223372036854775807)
+    order by c.seq desc
+    limit $9::bigint
+  )
+  union all
+  (
+    select c.id, c.seq, c.type, c.latest, c.created_at
+    from windlass.chain c
+    where not $1::boolean and c.seq > coalesce($2::bigint, 0)
+    order by c.seq
+    limit $9::bigint
+  )
+), judged as (
+  select
+    w.id, w.latest, w.place, row_number() over (order by case when $1::boolean then -w.place else w.place end) as n,
+    (cardinality($4::text[]) = 0 or w.type = any ($4::text[]))
+      and (
+        cardinality($5::text[]) = 0
+        or exists (select from windlass.job l where l.id = w.latest and l.status = any ($5::text[]))
+      )
+      and (not $6::boolean or not exists (select from windlass.blocker b where b.chain = w.id))
+      and w.created_at >= coalesce($7::bigint, 0)
+      and w.created_at <= coalesce($8::bigint, 9223372036854775807) as passes
+  from walked w
+), counted as materialized (
+  select j.id, j.latest, j.place, j.n, j.passes, count(*) filter (where j.passes) over (order by j.n) as passed
+  from judged j
+), ended as (
+  select coalesce(min(c.n) filter (where c.passed = $3::bigint), least(max(c.n), 10000)) as n from counted c
+), page as materialized (
+  select c.id, c.latest, c.n::integer from counted c where c.passes and c.n <= (select e.n from ended e)
+)
+select 'chain', p.n, c.ids, c.words, c.numbers, null::bytea[]
+from page p
+join windlass.chain_reply_v1 c on c.id = p.id
+union all
+select 'job', p.n, j.ids, j.words, j.numbers, j.bytes
+from page p
+join windlass.job_reply_v1 j on j.id in (p.id, p.latest)
+union all
+select 'next', null::integer, null::uuid[], null::text[], array[c.place], null::bytea[]
+from counted c
+where c.n = (select e.n from ended e) and exists (select from counted m where m.n > c.n)
+order by 2

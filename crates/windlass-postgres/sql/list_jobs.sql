@@ -1,0 +1,56 @@
+-- Rows behind the cursor in the order asked for, as many as one page may look at; of one chain by their place in it.
+with walked as materialized (
+  (
+    select j.id, j.seq as place, j.type, j.status, j.chain_type, j.created_at
+    from windlass.job j
+    where $7::uuid is null and $1::boolean and j.seq < coalesce($2::bigint, 9223372036854775807)
+    order by j.seq desc
+    limit $10::bigint
+  )
+  union all
+  (
+    select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at
+    from windlass.job j
+    where $7::uuid is null and not $1::boolean and j.seq > coalesce($2::bigint, 0)
+    order by j.seq
+    limit $10::bigint
+  )
+  union all
+  (
+    select j.id, j.position + 1, j.type, j.status, j.chain_type, j.created_at
+    from windlass.job j
+    where j.chain = $7::uuid and $1::boolean and j.position < coalesce($2::bigint, 2147483648) - 1
+    order by j.position desc
+    limit $10::bigint
+  )
+  union all
+  (
+    select j.id, j.position + 1, j.type, j.status, j.chain_type, j.created_at
+    from windlass.job j
+    where j.chain = $7::uuid and not $1::boolean and j.position >= coalesce($2::bigint, 0)
+    order by j.position
+    limit $10::bigint
+  )
+), judged as (
+  select
+    w.id, w.place, row_number() over (order by case when $1::boolean then -w.place else w.place end) as n,
+    (cardinality($4::text[]) = 0 or w.type = any ($4::text[]))
+      and (cardinality($5::text[]) = 0 or w.status = any ($5::text[]))
+      and (cardinality($6::text[]) = 0 or w.chain_type = any ($6::text[]))
+      and w.created_at >= coalesce($8::bigint, 0)
+      and w.created_at <= coalesce($9::bigint, 9223372036854775807) as passes
+  from walked w
+), counted as materialized (
+  select j.id, j.place, j.n, j.passes, count(*) filter (where j.passes) over (order by j.n) as passed from judged j
+), ended as (
+  select coalesce(min(c.n) filter (where c.passed = $3::bigint), least(max(c.n), 10000)) as n from counted c
+)
+select 'job', c.n::integer, j.ids, j.words, j.numbers, j.bytes
+from counted c
+join windlass.job_reply_v1 j on j.id = c.id
+where c.passes and c.n <= (select e.n from ended e)
+union all
+select 'next', null::integer, null::uuid[], null::text[], array[c.place], null::bytea[]
+from counted c
+where c.n = (select e.n from ended e) and exists (select from counted m where m.n > c.n)
+order by 2

@@ -1,0 +1,1 @@
+select * from windlass.pause_v1($1, $2)

@@ -1,0 +1,1 @@
+select * from windlass.reap_v1($1, $2, $3::bigint::integer, $4)

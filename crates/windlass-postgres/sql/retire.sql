@@ -1,0 +1,1 @@
+select * from windlass.retire_v1($1, $2)

@@ -1,0 +1,1 @@
+select * from windlass.retry_v1($1, $2, $3)

@@ -1,0 +1,110 @@
+//! Taking jobs and keeping them.
+
+use windlass_core::command::{
+    Acquire, AcquireReply, Acquired, BlockerOutput, Renew, RenewReply, Renewed, Ripple,
+};
+use windlass_core::{JobRecord, Result, Timestamp};
+
+use crate::provider::{Parameter, Provider};
+use crate::reply::{ChainFacts, Values, corrupt, in_order, put, ripple};
+use crate::request::{count, id, span};
+use crate::store::{CarryOut, Call};
+
+impl CarryOut for Acquire {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<AcquireReply> {
+        self.check()?;
+        let parameters = [call.time()].into_iter().chain(acquire_parameters(&self)).collect();
+        let mut rows = AcquireRows::default();
+        for row in call.run(&call.statements().acquire, parameters).await? {
+            rows.take(row.into())?;
+        }
+        rows.reply()
+    }
+}
+
+/// The parameters of an acquire behind the time.
+pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 6] {
+    [
+        id(request.request.as_uuid()),
+        id(request.worker.as_uuid()),
+        Parameter::Texts(Some(request.types.iter().map(|quota| Some(quota.job_type.to_string())).collect())),
+        Parameter::Numbers(request.types.iter().map(|quota| Some(quota.max.into())).collect()),
+        Parameter::Numbers(request.types.iter().map(|quota| Some(span(quota.lease))).collect()),
+        count(request.max),
+    ]
+}
+
+/// The rows of the reply to an acquire. Jobs come in order, then their chains, then what their blockers gave.
+#[derive(Default)]
+pub(crate) struct AcquireRows {
+    now: Option<Timestamp>,
+    jobs: Vec<JobRecord>,
+    chains: Vec<Option<ChainFacts>>,
+    outputs: Vec<Vec<BlockerOutput>>,
+    ripple: Ripple,
+}
+
+impl AcquireRows {
+    pub(crate) fn take(&mut self, mut values: Values) -> Result<()> {
+        match values.part.as_str() {
+            "now" => self.now = Some(values.time()?),
+            "job" => {
+                self.jobs.push(values.job()?);
+                self.chains.push(None);
+                self.outputs.push(Vec::new());
+            }
+            "chain" => put(&mut self.chains, values.place()?, values.chain()?)?,
+            "output" => {
+                let outputs = self.outputs.get_mut(values.place()?);
+                outputs.ok_or_else(|| corrupt("an output for no job"))?.push(values.output()?);
+            }
+            _ => ripple(&mut self.ripple, &mut values)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reply(self) -> Result<AcquireReply> {
+        let chains = in_order(self.chains)?;
+        let jobs = self.jobs.into_iter().zip(chains).zip(self.outputs).map(|((job, chain), blockers)| Acquired {
+            job,
+            key: chain.key.map(|key| key.key),
+            chain_trace: chain.trace,
+            chain_created_at: chain.created_at,
+            retention: chain.retention,
+            blockers,
+        });
+        let now = self.now.ok_or_else(|| corrupt("an acquire without its time"))?;
+        Ok(AcquireReply { jobs: jobs.collect(), ripple: self.ripple, now })
+    }
+}
+
+impl CarryOut for Renew {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<RenewReply> {
+        self.check()?;
+        let parameters = vec![
+            call.time(),
+            Parameter::Ids(self.leases.iter().map(|renew| Some(*renew.job.as_uuid())).collect()),
+            Parameter::Numbers(self.leases.iter().map(|renew| Some(renew.fence.0.cast_signed())).collect()),
+            Parameter::Numbers(self.leases.iter().map(|renew| Some(span(renew.lease))).collect()),
+        ];
+        let mut leases: Vec<Option<Renewed>> = self.leases.iter().map(|_| None).collect();
+        let mut now = None;
+        for row in call.run(&call.statements().renew, parameters).await? {
+            let mut values = Values::from(row);
+            if values.part == "now" {
+                now = Some(values.time()?);
+                continue;
+            }
+            let kind = values.text()?;
+            let renewed = match kind.as_str() {
+                "held" => Renewed::Held { until: values.time()?, cancel_requested: values.flag()? },
+                "busy" => Renewed::Busy,
+                "lost" => Renewed::Lost(values.lost()?),
+                _ => return Err(corrupt(&format!("the lease {kind:?}"))),
+            };
+            put(&mut leases, values.place()?, renewed)?;
+        }
+        let now = now.ok_or_else(|| corrupt("a renewal without its time"))?;
+        Ok(RenewReply { leases: in_order(leases)?, now })
+    }
+}

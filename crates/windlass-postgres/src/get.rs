@@ -1,0 +1,225 @@
+//! Looking things up, listing and counting.
+
+use std::collections::BTreeMap;
+
+use windlass_core::command::{
+    Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, ListAttempts,
+    ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply, ListJobs, ListJobsReply,
+    Order, Page, TypeCount,
+};
+use windlass_core::limit::PAGE_SCAN_MAX;
+use windlass_core::{
+    AttemptRecord, ChainRecord, Error, ErrorKind, Fence, JobRecord, Result, Status, Timestamp, TypeName,
+};
+
+use crate::provider::{Parameter, Provider, Row};
+use crate::reply::{ChainFacts, Values};
+use crate::request::{id, names, targets, types};
+use crate::store::{CarryOut, Call};
+use crate::word::word;
+
+impl CarryOut for GetJobs {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<GetJobsReply> {
+        self.check()?;
+        let ids = self.jobs.iter().map(|job| Some(*job.as_uuid())).collect();
+        let rows = call.run(&call.statements().get_jobs, vec![Parameter::Ids(ids)]).await?;
+        let mut jobs: Vec<Option<JobRecord>> = self.jobs.iter().map(|_| None).collect();
+        for row in rows {
+            let mut values = Values::from(row);
+            crate::reply::put(&mut jobs, values.place()?, values.job()?)?;
+        }
+        Ok(GetJobsReply { jobs })
+    }
+}
+
+impl CarryOut for GetChains {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<GetChainsReply> {
+        self.check()?;
+        let parameters = [call.time()].into_iter().chain(targets(&self.chains)).collect();
+        let rows = call.run(&call.statements().get_chains, parameters).await?;
+        let mut chains: Vec<Option<ChainRecord>> = self.chains.iter().map(|_| None).collect();
+        for (place, chain) in chains_by_item(rows)?.0 {
+            crate::reply::put(&mut chains, place, chain)?;
+        }
+        Ok(GetChainsReply { chains })
+    }
+}
+
+impl CarryOut for ListJobs {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListJobsReply> {
+        self.check()?;
+        let filter = &self.filter;
+        let all = filter.types.is_empty()
+            && filter.statuses.is_empty()
+            && filter.chain_types.is_empty()
+            && filter.created_from.is_none()
+            && filter.created_to.is_none();
+        let [order, after, max] = page(&self.page)?;
+        let parameters = vec![
+            order,
+            after,
+            max,
+            names(&filter.types),
+            statuses(&filter.statuses),
+            names(&filter.chain_types),
+            Parameter::Id(filter.chain.map(|chain| *chain.as_uuid())),
+            time(filter.created_from),
+            time(filter.created_to),
+            walked(&self.page, all),
+        ];
+        let (jobs, next) = jobs_and_next(call.run(&call.statements().list_jobs, parameters).await?)?;
+        Ok(ListJobsReply { jobs, next })
+    }
+}
+
+impl CarryOut for ListChains {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListChainsReply> {
+        self.check()?;
+        let filter = &self.filter;
+        let all = filter.types.is_empty()
+            && filter.statuses.is_empty()
+            && !filter.top_level
+            && filter.created_from.is_none()
+            && filter.created_to.is_none();
+        let [order, after, max] = page(&self.page)?;
+        let parameters = vec![
+            order,
+            after,
+            max,
+            names(&filter.types),
+            statuses(&filter.statuses),
+            Parameter::Flag(filter.top_level),
+            time(filter.created_from),
+            time(filter.created_to),
+            walked(&self.page, all),
+        ];
+        let (chains, next) = chains_by_item(call.run(&call.statements().list_chains, parameters).await?)?;
+        Ok(ListChainsReply { chains: chains.into_values().collect(), next })
+    }
+}
+
+impl CarryOut for ListDependents {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListDependentsReply> {
+        let [order, after, max] = page(&self.page)?;
+        let parameters = vec![order, after, max, id(self.chain.as_uuid())];
+        let (jobs, next) = jobs_and_next(call.run(&call.statements().list_dependents, parameters).await?)?;
+        Ok(ListDependentsReply { jobs, next })
+    }
+}
+
+impl CarryOut for ListAttempts {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListAttemptsReply> {
+        let rows = call.run(&call.statements().list_attempts, vec![id(self.job.as_uuid())]).await?;
+        let attempt = |row: Row| {
+            let mut values = Values::from(row);
+            Ok(AttemptRecord {
+                worker: values.worker_id()?,
+                end: values.word()?,
+                error: values.error(),
+                attempt: values.number()?,
+                fence: Fence(values.number()?),
+                started_at: values.time()?,
+                ended_at: values.maybe_time()?,
+            })
+        };
+        Ok(ListAttemptsReply { attempts: rows.into_iter().map(attempt).collect::<Result<_>>()? })
+    }
+}
+
+impl CarryOut for Count {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CountReply> {
+        self.types.check()?;
+        let parameters = vec![call.time(), types(&self.types)];
+        // The database may sort names otherwise.
+        let mut counts = BTreeMap::<TypeName, TypeCount>::new();
+        let mut closed_estimated = false;
+        for row in call.run(&call.statements().count, parameters).await? {
+            let mut values = Values::from(row);
+            let job_type = values.type_name()?;
+            let (blocked, pending, running) = (values.number()?, values.number()?, values.number()?);
+            let (completed, failed, cancelled) = (values.number()?, values.number()?, values.number()?);
+            closed_estimated |= values.flag()?;
+            let count = TypeCount {
+                job_type: job_type.clone(),
+                blocked,
+                pending,
+                running,
+                completed,
+                failed,
+                cancelled,
+                expired_leases: values.number()?,
+                paused: values.flag()?,
+                oldest_ready: values.maybe_time()?,
+            };
+            counts.insert(job_type, count);
+        }
+        Ok(CountReply { types: counts.into_values().collect(), closed_estimated })
+    }
+}
+
+/// Jobs in their order, and where to go on.
+fn jobs_and_next(rows: Vec<Row>) -> Result<(Vec<JobRecord>, Option<Cursor>)> {
+    let (mut jobs, mut next) = (Vec::new(), None);
+    for row in rows {
+        let mut values = Values::from(row);
+        if values.part == "next" {
+            next = Some(cursor(&mut values)?);
+        } else {
+            jobs.push(values.job()?);
+        }
+    }
+    Ok((jobs, next))
+}
+
+/// Chains with their first and latest jobs by the place of their item, and where to go on.
+fn chains_by_item(rows: Vec<Row>) -> Result<(BTreeMap<usize, ChainRecord>, Option<Cursor>)> {
+    let mut facts = BTreeMap::<usize, ChainFacts>::new();
+    let mut jobs = BTreeMap::<usize, Vec<JobRecord>>::new();
+    let mut next = None;
+    for row in rows {
+        let mut values = Values::from(row);
+        match values.part.as_str() {
+            "next" => next = Some(cursor(&mut values)?),
+            "chain" => drop(facts.insert(values.place()?, values.chain()?)),
+            _ => jobs.entry(values.place()?).or_default().push(values.job()?),
+        }
+    }
+    let with_jobs = |(place, facts): (usize, ChainFacts)| {
+        let jobs = jobs.get(&place).map_or(&[][..], Vec::as_slice);
+        Ok((place, facts.with_jobs(jobs)?))
+    };
+    Ok((facts.into_iter().map(with_jobs).collect::<Result<_>>()?, next))
+}
+
+fn cursor(values: &mut Values) -> Result<Cursor> {
+    Ok(Cursor(values.number::<i64>()?.to_string()))
+}
+
+/// The order, the place to go on behind, and the size of a page.
+fn page(page: &Page) -> Result<[Parameter; 3]> {
+    let not_ours = |_| {
+        let text = "the cursor is not one that this store gave: start from the first page";
+        Error::new(ErrorKind::Invalid, text)
+    };
+    let after = page.after.as_ref().map(|Cursor(text)| text.parse::<i64>().map_err(not_ours)).transpose()?;
+    page.check()?;
+    Ok([
+        Parameter::Flag(page.order == Order::Newest),
+        Parameter::Number(after),
+        Parameter::Number(Some(page.max.into())),
+    ])
+}
+
+/// How many rows to look at: where all of them pass, one more than the page has.
+fn walked(page: &Page, all: bool) -> Parameter {
+    let most = i64::try_from(PAGE_SCAN_MAX).unwrap_or(i64::MAX);
+    Parameter::Number(Some(if all { i64::from(page.max).min(most) } else { most } + 1))
+}
+
+fn statuses(statuses: &[Status]) -> Parameter {
+    Parameter::Texts(Some(statuses.iter().map(|status| word(*status)).collect()))
+}
+
+fn time(time: Option<Timestamp>) -> Parameter {
+    Parameter::Number(time.map(Timestamp::as_millis))
+}

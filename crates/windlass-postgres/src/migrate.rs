@@ -1,0 +1,165 @@
+//! The steps that make the tables and functions.
+
+use windlass_core::{Error, ErrorKind, Result};
+
+use crate::provider::{Parameter, Provider, Statement};
+use crate::statement::Names;
+
+/// One step of the schema. Steps are never changed once they were released; new ones are added behind them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Migration {
+    pub(crate) version: i64,
+    pub(crate) name: &'static str,
+    pub(crate) parts: &'static [&'static str],
+    /// A step that PostgreSQL does not allow in a transaction, like `create index concurrently`, runs outside of one.
+    /// Several starters may run it at once, and one may die half-way: it must be safe to repeat.
+    pub(crate) in_transaction: bool,
+}
+
+/// All steps. Functions have a version in their names, so that a newer program can bring its own beside those that an
+/// older one still calls.
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "tables and functions",
+    in_transaction: true,
+    parts: &[
+        include_str!("../migrations/001_tables.sql"),
+        include_str!("../functions/time.sql"),
+        include_str!("../functions/request.sql"),
+        include_str!("../functions/lock.sql"),
+        include_str!("../functions/create.sql"),
+        include_str!("../functions/close.sql"),
+        include_str!("../functions/ripple.sql"),
+        include_str!("../functions/settle.sql"),
+        include_str!("../functions/acquire.sql"),
+        include_str!("../functions/reap.sql"),
+        include_str!("../functions/expire.sql"),
+        include_str!("../functions/manage.sql"),
+        include_str!("../functions/outside.sql"),
+        include_str!("../functions/delete.sql"),
+        include_str!("../functions/registry.sql"),
+        include_str!("../functions/count.sql"),
+    ],
+}];
+
+/// Brings the schema to the latest of these steps, or checks that it is there. Any number of programs may do so at once.
+pub(crate) async fn migrate<P: Provider>(
+    provider: &P,
+    names: &Names,
+    migrations: &[Migration],
+    allowed: bool,
+) -> Result<()> {
+    let latest = migrations.last().map_or(0, |migration| migration.version);
+    let found = version(provider, names, None).await?;
+    check(found, latest, names)?;
+    if found >= latest {
+        return Ok(());
+    }
+    if !allowed {
+        return Err(Error::new(
+            ErrorKind::Incompatible,
+            format!(
+                "the schema {} is at version {found}, and this program needs {latest}: run the statements of \
+                 `migrations_sql`, or let the store migrate",
+                names.shown()
+            ),
+        ));
+    }
+    for migration in migrations.iter().filter(|migration| migration.version > found) {
+        apply(provider, names, migration, latest).await?;
+    }
+    Ok(())
+}
+
+/// The statements of all steps, for those who migrate by other means.
+pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
+    let mut text = preparation(names);
+    for migration in migrations {
+        let (begin, commit) = if migration.in_transaction { ("begin;\n", "commit;\n") } else { ("", "") };
+        text.push_str(&format!("\n-- {}: {}\n{begin}", migration.version, migration.name));
+        migration.parts.iter().for_each(|part| text.push_str(&names.render(part)));
+        text.push_str(&names.render(&record(migration)));
+        text.push_str(commit);
+    }
+    text
+}
+
+async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, latest: i64) -> Result<()> {
+    let parts: Vec<String> = migration.parts.iter().map(|part| names.render(part)).collect();
+    if !migration.in_transaction {
+        for part in &parts {
+            provider.script(part).await?;
+        }
+    }
+    let mut tx = provider.begin().await?;
+    // Held until the commit. The number is that of the namespace, so that others are not kept waiting.
+    let lock = format!("select pg_advisory_xact_lock(hashtextextended('{}', 0))", names.shown());
+    provider.script_in(&mut tx, &lock).await?;
+    provider.script_in(&mut tx, &preparation(names)).await?;
+    let found = version(provider, names, Some(&mut tx)).await?;
+    check(found, latest, names)?;
+    if found < migration.version {
+        if migration.in_transaction {
+            for part in &parts {
+                provider.script_in(&mut tx, part).await?;
+            }
+        }
+        provider.script_in(&mut tx, &names.render(&record(migration))).await?;
+    }
+    provider.commit(tx).await
+}
+
+/// What must be there before the first step. A role that may not create schemas can have it made by another.
+fn preparation(names: &Names) -> String {
+    let text = "\
+do $$ begin
+  if to_regnamespace('{schema}') is null then
+    create schema {schema};
+  end if;
+end $$;
+create table if not exists windlass.migration (
+  version bigint primary key, name text not null, applied_at timestamptz not null default clock_timestamp()
+);
+";
+    names.render(&text.replace("{schema}", &format!("\"{}\"", names.schema)))
+}
+
+fn record(migration: &Migration) -> String {
+    let Migration { version, name, .. } = migration;
+    format!("insert into windlass.migration (version, name) values ({version}, '{name}') on conflict do nothing;\n")
+}
+
+/// The version of the schema; 0 if there is none.
+async fn version<P: Provider>(provider: &P, names: &Names, tx: Option<&mut P::Tx>) -> Result<i64> {
+    let rows = |text: &str| Statement::new(names.render(text), false);
+    let exists = rows(
+        "select 'exists', null::integer, null::uuid[], null::text[], array[1::bigint], null::bytea[] \
+         where to_regclass($1) is not null",
+    );
+    let latest = rows(
+        "select 'version', null::integer, null::uuid[], null::text[], array[coalesce(max(m.version), 0)], \
+         null::bytea[] from windlass.migration m",
+    );
+    let table = vec![Parameter::Text(Some(names.render("windlass.migration")))];
+    let found = match tx {
+        None if provider.run(&exists, table).await?.is_empty() => return Ok(0),
+        None => provider.run(&latest, Vec::new()).await?,
+        Some(tx) => provider.run_in(tx, &latest, Vec::new()).await?,
+    };
+    Ok(found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0))
+}
+
+fn check(found: i64, latest: i64, names: &Names) -> Result<()> {
+    // Older functions stay beside newer ones for one version, so that programs can be updated one after the other.
+    if found <= latest + 1 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Incompatible,
+        format!(
+            "the schema {} is at version {found}, and this program knows versions up to {latest} and works with the one \
+             after it: update this program",
+            names.shown()
+        ),
+    ))
+}

@@ -1,0 +1,359 @@
+//! Hints over `LISTEN` and `NOTIFY`.
+//!
+//! Every process has one connection that listens, on one channel for each namespace. Hints of a process are collected
+//! while its latest notification is under way, and go together with the next: jobs scheduled of one type are told once.
+//! A notification is a line of text for each hint.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+use windlass_core::{
+    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
+};
+
+use crate::hint::{Line, PAYLOAD_MAX_BYTES};
+use crate::provider::{Listener, Parameter, Provider, Statement};
+use crate::store::Options;
+
+/// How long after a notification the next one waits for more hints.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long the notification that tries the connection out may take.
+const TRIAL: Duration = Duration::from_secs(5);
+
+/// How long a subscription waits for the connection.
+const READY: Duration = Duration::from_secs(10);
+
+/// The times between two attempts to connect: the first, and the longest, to which they double.
+const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// How long a connection is left alone that cannot listen.
+const DEAF: Duration = Duration::from_secs(60);
+
+/// How many hints wait to be sent before the oldest are dropped.
+const WAITING_MAX: usize = 10_000;
+
+/// Hints between the processes that use one database.
+///
+/// Behind a pooler that gives each transaction another connection a `LISTEN` hears nothing. The notifier tries its
+/// connection out with a notification to itself; where that does not arrive it says so once, and workers poll.
+pub struct PostgresNotifier<P> {
+    shared: Arc<Shared<P>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared<P> {
+    provider: P,
+    channel: String,
+    notify: Statement,
+    state: Mutex<State>,
+    wanted: Notify,
+    ready: watch::Sender<Hearing>,
+    next_subscriber: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Hint>,
+    topics: HashMap<Topic, HashMap<u64, Publisher>>,
+    closed: bool,
+}
+
+/// What the listening connection is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    NotYet,
+    Listens,
+    /// Notifications do not arrive: workers poll.
+    Deaf,
+}
+
+impl<P: Provider> PostgresNotifier<P> {
+    /// A notifier for the namespace of these options. Its connection is made in the background, and again whenever it is
+    /// lost.
+    pub fn new(provider: P, options: &Options) -> Result<Self> {
+        let names = options.names()?;
+        let text = names.render(include_str!("../sql/notify.sql"));
+        let shared = Arc::new(Shared {
+            provider,
+            channel: names.shown(),
+            notify: Statement::new(text, options.caches_statements()),
+            state: Mutex::default(),
+            wanted: Notify::new(),
+            ready: watch::channel(Hearing::NotYet).0,
+            next_subscriber: AtomicU64::new(0),
+        });
+        let tasks = vec![
+            tokio::spawn(Arc::clone(&shared).keep_sending()),
+            tokio::spawn(Arc::clone(&shared).keep_listening()),
+        ];
+        Ok(Self { shared, tasks: Mutex::new(tasks) })
+    }
+
+    fn stop(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl<P> Drop for PostgresNotifier<P> {
+    fn drop(&mut self) {
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl<P> fmt::Debug for PostgresNotifier<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresNotifier").field("channel", &self.shared.channel).finish_non_exhaustive()
+    }
+}
+
+impl<P: Provider> Notifier for PostgresNotifier<P> {
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.shared.open()?.collect(hint);
+            self.shared.wanted.notify_one();
+            Ok(())
+        })
+    }
+
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        Box::pin(async move {
+            if topics.is_empty() {
+                let text = "a subscription to nothing: give at least one topic";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            let subscription = self.shared.subscribe(topics)?;
+            let mut ready = self.shared.ready.subscribe();
+            let heard = timeout(READY, ready.wait_for(|hearing| *hearing != Hearing::NotYet)).await;
+            drop(self.shared.open()?);
+            match heard {
+                Ok(_) => Ok(subscription),
+                Err(_) => Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("no listening connection to PostgreSQL within {READY:?}: check that the server runs"),
+                )),
+            }
+        })
+    }
+
+    /// PostgreSQL has no place for a wake budget that would not cost more than it saves: everyone looks.
+    fn claim_wake(&self, _: TypeName) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { self.shared.open().map(|_| true) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        let topics = {
+            let mut state = self.shared.state();
+            state.closed = true;
+            state.waiting.clear();
+            std::mem::take(&mut state.topics)
+        };
+        drop(topics);
+        self.stop();
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl State {
+    /// Adds a hint to those that wait. Jobs of one type are told once: all of them, from the earliest on.
+    fn collect(&mut self, hint: Hint) {
+        if let Hint::Scheduled { job_type, count, due_at } = &hint {
+            let same = self.waiting.iter_mut().find_map(|waiting| match waiting {
+                Hint::Scheduled { job_type: of, count, due_at } if of == job_type => Some((count, due_at)),
+                _ => None,
+            });
+            if let Some((all, earliest)) = same {
+                *all = all.saturating_add(*count);
+                *earliest = (*earliest).min(*due_at);
+                return;
+            }
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(hint);
+    }
+
+    /// Hands a line to those who subscribed to its topic.
+    fn deliver(&self, line: Line) {
+        let (topic, hint) = match line {
+            Line::Hint(hint) => (hint.topic(), Some(hint)),
+            Line::TooLarge => (Topic::Events, None),
+            Line::Trial(_) => return,
+        };
+        for publisher in self.topics.get(&topic).into_iter().flat_map(HashMap::values) {
+            match &hint {
+                Some(hint) => publisher.send(hint.clone()),
+                None => publisher.gap(),
+            }
+        }
+    }
+}
+
+impl<P: Provider> Shared<P> {
+    fn open(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        if state.closed {
+            return Err(Error::new(ErrorKind::Closed, "the notifier was closed: make a new one"));
+        }
+        Ok(state)
+    }
+
+    fn subscribe(self: &Arc<Self>, topics: Vec<Topic>) -> Result<Subscription> {
+        let id = self.next_subscriber.fetch_add(1, Ordering::Relaxed);
+        let (weak, ended) = (Arc::downgrade(self), topics.clone());
+        let (publisher, subscription) = Subscription::new(move || {
+            let Some(shared) = weak.upgrade() else { return };
+            let mut state = shared.state();
+            for topic in &ended {
+                let Some(subscribers) = state.topics.get_mut(topic) else { continue };
+                subscribers.remove(&id);
+                if subscribers.is_empty() {
+                    state.topics.remove(topic);
+                }
+            }
+        });
+        let mut state = self.open()?;
+        for topic in topics {
+            state.topics.entry(topic).or_default().insert(id, publisher.clone());
+        }
+        Ok(subscription)
+    }
+
+    /// Sends what waits, as long as there is something, and then waits for more.
+    async fn keep_sending(self: Arc<Self>) {
+        loop {
+            self.wanted.notified().await;
+            loop {
+                let hints = std::mem::take(&mut self.state().waiting);
+                if hints.is_empty() {
+                    break;
+                }
+                // Hints are lossy, and whoever waits for one polls too.
+                if let Err(error) = self.send(payloads(&hints)).await {
+                    tracing::debug!(%error, "a notification was not sent");
+                }
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    async fn send(&self, payloads: Vec<String>) -> Result<()> {
+        let payloads = payloads.into_iter().map(Some).collect();
+        let parameters =
+            vec![Parameter::Text(Some(self.channel.clone())), Parameter::Texts(Some(payloads))];
+        self.provider.run(&self.notify, parameters).await.map(drop)
+    }
+
+    /// Listens, and connects again whenever the connection is lost.
+    async fn keep_listening(self: Arc<Self>) {
+        let (first, longest) = RECONNECT;
+        let (mut wait, mut warned) = (first, false);
+        loop {
+            match self.provider.listen(&self.channel).await {
+                Ok(mut listener) => match self.try_out(&mut *listener).await {
+                    Ok(()) => {
+                        wait = first;
+                        self.ready.send_replace(Hearing::Listens);
+                        // Something may have happened unheard since the last connection.
+                        self.gap();
+                        let error = self.hear(&mut *listener).await;
+                        tracing::debug!(%error, "the listening connection was lost");
+                    }
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {
+                        self.ready.send_replace(Hearing::Deaf);
+                        if !std::mem::replace(&mut warned, true) {
+                            tracing::warn!(
+                                "notifications of PostgreSQL do not arrive, so that workers poll: a pooler in transaction \
+                                 mode is in between; give the notifier a direct connection, or turn it off"
+                            );
+                        }
+                        wait = DEAF;
+                    }
+                    Err(error) => tracing::debug!(%error, "the listening connection was lost"),
+                },
+                Err(error) => tracing::debug!(%error, "no listening connection"),
+            }
+            sleep(wait).await;
+            wait = (wait * 2).clamp(first, longest.max(wait));
+        }
+    }
+
+    /// Sends a notification to itself, and hears everything until it arrives.
+    async fn try_out(&self, listener: &mut dyn Listener) -> Result<()> {
+        let nonce = Uuid::now_v7();
+        let ends_at = Instant::now() + TRIAL;
+        self.send(vec![Line::Trial(nonce).encoded()]).await?;
+        loop {
+            let Ok(payload) = tokio::time::timeout_at(ends_at, listener.next()).await else {
+                return Err(Error::new(ErrorKind::TimedOut, "a notification to itself did not arrive"));
+            };
+            if self.take(&payload?).contains(&nonce) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Hears until the connection is lost.
+    async fn hear(&self, listener: &mut dyn Listener) -> Error {
+        loop {
+            match listener.next().await {
+                Ok(payload) => drop(self.take(&payload)),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Hands on what a notification says. Gives the trials in it.
+    fn take(&self, payload: &str) -> Vec<Uuid> {
+        let mut trials = Vec::new();
+        let state = self.state();
+        for line in payload.lines().filter_map(Line::decoded) {
+            if let Line::Trial(nonce) = line {
+                trials.push(nonce);
+            }
+            state.deliver(line);
+        }
+        trials
+    }
+
+    fn gap(&self) {
+        let state = self.state();
+        state.topics.values().flat_map(HashMap::values).for_each(Publisher::gap);
+    }
+}
+
+impl<P> Shared<P> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock can panic half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The hints as few payloads, each within PostgreSQL's limit.
+fn payloads(hints: &VecDeque<Hint>) -> Vec<String> {
+    let mut payloads: Vec<String> = Vec::new();
+    for hint in hints {
+        let mut line = Line::Hint(hint.clone()).encoded();
+        if line.len() > PAYLOAD_MAX_BYTES {
+            line = Line::TooLarge.encoded();
+        }
+        match payloads.last_mut().filter(|last| last.len() + 1 + line.len() <= PAYLOAD_MAX_BYTES) {
+            Some(last) => {
+                last.push('\n');
+                last.push_str(&line);
+            }
+            None => payloads.push(line),
+        }
+    }
+    payloads
+}

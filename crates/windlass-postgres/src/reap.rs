@@ -1,0 +1,48 @@
+//! Putting back what expired, and when there is something to do.
+
+use windlass_core::Result;
+use windlass_core::command::{NextDue, NextDueReply, Reap, ReapReply, Reaped, Ripple};
+
+use crate::provider::{Parameter, Provider};
+use crate::reply::{Values, corrupt, ripple};
+use crate::request::{count, types};
+use crate::store::{CarryOut, Call};
+
+impl CarryOut for Reap {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ReapReply> {
+        self.check()?;
+        let except = self.except.iter().map(|job| Some(*job.as_uuid())).collect();
+        let parameters = vec![call.time(), types(&self.types), count(self.max), Parameter::Ids(except)];
+        let mut reply = ReapReply { reaped: Vec::new(), ripple: Ripple::default() };
+        for row in call.run(&call.statements().reap, parameters).await? {
+            let mut values = Values::from(row);
+            match values.part.as_str() {
+                "reaped" => reply.reaped.push(Reaped {
+                    job: values.placed()?,
+                    worker: values.worker_id()?,
+                    job_type: values.type_name()?,
+                    chain_type: values.type_name()?,
+                    attempt: values.number()?,
+                    lease_until: values.time()?,
+                }),
+                _ => ripple(&mut reply.ripple, &mut values)?,
+            }
+        }
+        Ok(reply)
+    }
+}
+
+impl CarryOut for NextDue {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<NextDueReply> {
+        self.types.check()?;
+        let parameters = vec![call.time(), types(&self.types)];
+        let rows = call.run(&call.statements().next_due, parameters).await?;
+        let row = rows.into_iter().next().ok_or_else(|| corrupt("no answer about what is due"))?;
+        let mut values = Values::from(row);
+        Ok(NextDueReply {
+            now: values.time()?,
+            due_at: values.maybe_time()?,
+            lease_until: values.maybe_time()?,
+        })
+    }
+}

@@ -1,0 +1,372 @@
+//! Rows of replies, as the contract's types.
+
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use bytes::Bytes;
+use uuid::Uuid;
+use windlass_core::command::{
+    Applied, BlockerOutput, ClosedChain, Created, Existing, Lost, Placed, Ripple, Unblocked,
+};
+use windlass_core::{
+    Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence, JobId,
+    JobRecord, Key, Lease, Millis, Payload, Refusal, RequestId, Result, Retention, Status, Timestamp,
+    TraceContext, TypeName, Version, WorkerId,
+};
+
+use crate::provider::Row;
+use crate::word::Word;
+
+/// A row that is read value by value, in the order in which the statement gives them.
+#[derive(Debug)]
+pub(crate) struct Values {
+    pub(crate) part: String,
+    pub(crate) item: Option<i32>,
+    ids: IntoIter<Option<Uuid>>,
+    words: IntoIter<Option<String>>,
+    numbers: IntoIter<Option<i64>>,
+    bytes: IntoIter<Option<Bytes>>,
+}
+
+impl From<Row> for Values {
+    fn from(row: Row) -> Self {
+        Self {
+            part: row.part,
+            item: row.item,
+            ids: row.ids.into_iter(),
+            words: row.words.into_iter(),
+            numbers: row.numbers.into_iter(),
+            bytes: row.bytes.into_iter(),
+        }
+    }
+}
+
+impl Values {
+    /// The place of the item that the row answers.
+    pub(crate) fn place(&self) -> Result<usize> {
+        let item = self.item.and_then(|item| usize::try_from(item).ok()).filter(|item| *item > 0);
+        item.map(|item| item - 1).ok_or_else(|| corrupt("a row without its item"))
+    }
+
+    pub(crate) fn maybe_id(&mut self) -> Option<Uuid> {
+        self.ids.next().flatten()
+    }
+
+    pub(crate) fn id(&mut self) -> Result<Uuid> {
+        self.maybe_id().ok_or_else(|| corrupt("a row without an id"))
+    }
+
+    pub(crate) fn job_id(&mut self) -> Result<JobId> {
+        self.id().map(JobId::from_uuid)
+    }
+
+    pub(crate) fn chain_id(&mut self) -> Result<ChainId> {
+        self.id().map(ChainId::from_uuid)
+    }
+
+    pub(crate) fn worker_id(&mut self) -> Result<WorkerId> {
+        self.id().map(WorkerId::from_uuid)
+    }
+
+    pub(crate) fn maybe_text(&mut self) -> Option<String> {
+        self.words.next().flatten()
+    }
+
+    /// Whether a text is left.
+    pub(crate) fn has_text(&self) -> bool {
+        self.words.len() > 0
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String> {
+        self.maybe_text().ok_or_else(|| corrupt("a row without a text"))
+    }
+
+    pub(crate) fn type_name(&mut self) -> Result<TypeName> {
+        TypeName::new(self.text()?).map_err(unreadable)
+    }
+
+    pub(crate) fn maybe_word<T: Word>(&mut self) -> Result<Option<T>> {
+        let known = |text: String| T::from_word(&text).ok_or_else(|| corrupt(&format!("{text:?} in a row")));
+        self.maybe_text().map(known).transpose()
+    }
+
+    pub(crate) fn word<T: Word>(&mut self) -> Result<T> {
+        self.maybe_word()?.ok_or_else(|| corrupt("a row without a word"))
+    }
+
+    pub(crate) fn error(&mut self) -> Option<ErrorText> {
+        self.maybe_text().map(ErrorText::new)
+    }
+
+    pub(crate) fn trace(&mut self) -> Result<Option<TraceContext>> {
+        self.maybe_text().map(TraceContext::new).transpose().map_err(unreadable)
+    }
+
+    pub(crate) fn maybe_number<T: TryFrom<i64>>(&mut self) -> Result<Option<T>> {
+        let convert = |number| T::try_from(number).map_err(|_| corrupt(&format!("{number} in a row")));
+        self.numbers.next().flatten().map(convert).transpose()
+    }
+
+    pub(crate) fn number<T: TryFrom<i64>>(&mut self) -> Result<T> {
+        self.maybe_number()?.ok_or_else(|| corrupt("a row without a number"))
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool> {
+        Ok(self.number::<i64>()? != 0)
+    }
+
+    pub(crate) fn maybe_time(&mut self) -> Result<Option<Timestamp>> {
+        self.numbers.next().flatten().map(Timestamp::from_millis).transpose().map_err(unreadable)
+    }
+
+    pub(crate) fn time(&mut self) -> Result<Timestamp> {
+        self.maybe_time()?.ok_or_else(|| corrupt("a row without a time"))
+    }
+
+    fn maybe_span(&mut self) -> Result<Option<Millis>> {
+        self.maybe_number()?.map(Millis::new).transpose().map_err(unreadable)
+    }
+
+    fn span(&mut self) -> Result<Millis> {
+        self.maybe_span()?.ok_or_else(|| corrupt("a row without a duration"))
+    }
+
+    /// A payload, whose codec and bytes come each in its turn.
+    fn payload(&mut self, codec: Option<String>) -> Result<Option<Payload>> {
+        let (Some(codec), Some(bytes)) = (codec, self.bytes.next().flatten()) else { return Ok(None) };
+        Codec::new(codec).and_then(|codec| Payload::new(codec, bytes)).map(Some).map_err(unreadable)
+    }
+
+    /// Where a job stands: its ids, its status and its time.
+    pub(crate) fn placed(&mut self) -> Result<Placed> {
+        Ok(Placed { job: self.job_id()?, chain: self.chain_id()?, status: self.word()?, due_at: self.time()? })
+    }
+
+    /// What a settlement did, without the chains that it carried.
+    pub(crate) fn applied(&mut self) -> Result<Applied> {
+        let job = self.placed()?;
+        let next = match self.maybe_id().map(JobId::from_uuid) {
+            None => None,
+            Some(next) => {
+                Some(Placed { job: next, chain: job.chain, status: self.word()?, due_at: self.time()? })
+            }
+        };
+        Ok(Applied { job, next, created: Vec::new() })
+    }
+
+    /// Why an attempt no longer holds its job.
+    pub(crate) fn lost(&mut self) -> Result<Lost> {
+        let text = self.text()?;
+        Ok(match (text.as_str(), Status::from_word(&text).map(Status::closed_as)) {
+            ("not_found", _) => Lost::NotFound,
+            ("running", _) => Lost::TakenOver,
+            (_, Some(Some(closed_as))) => Lost::Closed(closed_as),
+            (_, Some(None)) => Lost::Requeued,
+            _ => return Err(corrupt(&format!("{text:?} in a row"))),
+        })
+    }
+
+    /// A refusal; `invalid` is what can be seen without the store.
+    pub(crate) fn refusal(&mut self, invalid: Option<Refusal>) -> Result<Refusal> {
+        let text = self.text()?;
+        Ok(match text.as_str() {
+            "invalid" => invalid.ok_or_else(|| corrupt("a refusal without a reason"))?,
+            "id_taken" => Refusal::IdTaken,
+            "cancel_requested" => Refusal::CancelRequested,
+            "too_many_chains" => Refusal::TooManyChains,
+            "blocker_not_found" => Refusal::BlockerNotFound(self.chain_id()?),
+            "blocker_failed" => Refusal::BlockerFailed(self.chain_id()?),
+            "waits_for_itself" => Refusal::WaitsForItself(self.chain_id()?),
+            "key_taken" => Refusal::KeyTaken(self.chain_id()?),
+            "needed" => Refusal::Needed { chain: self.chain_id()?, by: self.job_id()? },
+            _ => return Err(corrupt(&format!("the refusal {text:?}"))),
+        })
+    }
+
+    pub(crate) fn created(&mut self) -> Result<Created> {
+        let text = self.text()?;
+        Ok(match text.as_str() {
+            "new" => Created::New { job: self.placed()?, repeated: self.flag()? },
+            "existing" => Created::Existing(self.existing()?),
+            "busy" => Created::Busy,
+            _ => Created::Refused(self.refusal(None)?),
+        })
+    }
+
+    fn existing(&mut self) -> Result<Existing> {
+        let (chain, status, job_type, codec) =
+            (self.chain_id()?, self.word()?, self.type_name()?, self.maybe_text());
+        let (error, trace) = (self.error(), self.trace()?);
+        Ok(Existing { chain, status, job_type, output: self.payload(codec)?, error, trace })
+    }
+
+    fn unblocked(&mut self) -> Result<Unblocked> {
+        let (job, job_type, chain_type) = (self.placed()?, self.type_name()?, self.type_name()?);
+        let trace = |text: Option<String>| text.map(TraceContext::new).transpose().map_err(unreadable);
+        let traces = self.words.by_ref().map(trace).collect::<Result<_>>()?;
+        Ok(Unblocked { job, job_type, chain_type, traces })
+    }
+
+    fn closed(&mut self) -> Result<ClosedChain> {
+        Ok(ClosedChain {
+            chain: self.chain_id()?,
+            job: self.job_id()?,
+            chain_type: self.type_name()?,
+            job_type: self.type_name()?,
+            closed_as: self.word::<ClosedAs>()?,
+            error: self.error(),
+            trace: self.trace()?,
+            created_at: self.time()?,
+        })
+    }
+
+    pub(crate) fn output(&mut self) -> Result<BlockerOutput> {
+        let chain = self.chain_id()?;
+        let (chain_type, job_type, status) = (self.type_name()?, self.type_name()?, self.word()?);
+        let (codec, error) = (self.maybe_text(), self.error());
+        Ok(BlockerOutput { chain, chain_type, job_type, status, output: self.payload(codec)?, error })
+    }
+
+    /// A whole job, in the order of `job_reply_v1`.
+    pub(crate) fn job(&mut self) -> Result<JobRecord> {
+        let (id, chain) = (self.job_id()?, self.chain_id()?);
+        let (worker, request, closed_by) = (self.maybe_id(), self.maybe_id(), self.maybe_id());
+        let (job_type, chain_type, status) = (self.type_name()?, self.type_name()?, self.word()?);
+        let (input_codec, output_codec) = (self.maybe_text(), self.maybe_text());
+        let (error, on_blocker_failure, trace) = (self.error(), self.word()?, self.trace()?);
+        let (index, priority, due_at) = (self.number()?, self.number()?, self.time()?);
+        let (attempt, max_attempts) = (self.number()?, self.maybe_number()?);
+        let (fence, version) = (Fence(self.number()?), Version(self.number()?));
+        let (until, cancel_requested) = (self.maybe_time()?, self.flag()?);
+        let lease = worker.zip(request).zip(until).filter(|_| status == Status::Running);
+        Ok(JobRecord {
+            id,
+            chain,
+            index,
+            job_type,
+            chain_type,
+            status,
+            input: self.payload(input_codec)?.ok_or_else(|| corrupt("a job without an input"))?,
+            output: self.payload(output_codec)?,
+            error,
+            priority,
+            due_at,
+            attempt,
+            max_attempts,
+            fence,
+            version,
+            lease: lease.map(|((worker, request), until)| Lease {
+                worker: WorkerId::from_uuid(worker),
+                request: RequestId::from_uuid(request),
+                until,
+            }),
+            cancel_requested,
+            on_blocker_failure,
+            created_at: self.time()?,
+            started_at: self.maybe_time()?,
+            closed_at: self.maybe_time()?,
+            closed_by: closed_by.map(WorkerId::from_uuid),
+            trace,
+            blockers: self.blockers()?,
+        })
+    }
+
+    /// What is left of the row of a job.
+    fn blockers(&mut self) -> Result<Arc<[Blocker]>> {
+        let mut blockers = Vec::with_capacity(self.ids.len());
+        while let Some(chain) = self.maybe_id() {
+            blockers.push(Blocker {
+                chain: ChainId::from_uuid(chain),
+                resolved: self.flag()?,
+                trace: self.trace()?,
+            });
+        }
+        Ok(blockers.into())
+    }
+
+    /// A chain without its jobs, in the order of `chain_reply_v1`.
+    pub(crate) fn chain(&mut self) -> Result<ChainFacts> {
+        let (id, latest, chain_type) = (self.chain_id()?, self.job_id()?, self.type_name()?);
+        let (key, hold) = (self.maybe_text(), self.maybe_word()?);
+        let (closed_as, trace) = (self.maybe_word::<ClosedAs>()?, self.trace()?);
+        let created_at = self.time()?;
+        let retention = Retention { completed: self.span()?, failed: self.span()?, cancelled: self.span()? };
+        let (closed_at, retain_until) = (self.maybe_time()?, self.maybe_time()?);
+        let (window, held) = (self.maybe_span()?, self.flag()?);
+        let closed = closed_at.zip(closed_as).zip(retain_until);
+        let key = key.map(Key::new).transpose().map_err(unreadable)?;
+        Ok(ChainFacts {
+            id,
+            latest,
+            chain_type,
+            key: key.zip(hold).map(|(key, hold)| ChainKey { key, hold, window, held }),
+            retention,
+            created_at,
+            closed: closed.map(|((at, closed_as), retain_until)| Closed { at, closed_as, retain_until }),
+            trace,
+        })
+    }
+}
+
+/// A chain without its jobs.
+#[derive(Debug)]
+pub(crate) struct ChainFacts {
+    id: ChainId,
+    latest: JobId,
+    chain_type: TypeName,
+    pub(crate) key: Option<ChainKey>,
+    pub(crate) retention: Retention,
+    pub(crate) created_at: Timestamp,
+    closed: Option<Closed>,
+    pub(crate) trace: Option<TraceContext>,
+}
+
+impl ChainFacts {
+    /// The whole chain, with its first and its latest job.
+    pub(crate) fn with_jobs(self, jobs: &[JobRecord]) -> Result<ChainRecord> {
+        let job = |id: JobId| jobs.iter().find(|job| job.id == id).cloned();
+        let latest = job(self.latest).ok_or_else(|| corrupt("a chain without its latest job"))?;
+        Ok(ChainRecord {
+            id: self.id,
+            chain_type: self.chain_type,
+            key: self.key,
+            retention: self.retention,
+            created_at: self.created_at,
+            closed: self.closed,
+            trace: self.trace,
+            first: job(self.id.first_job()).unwrap_or_else(|| latest.clone()),
+            latest,
+        })
+    }
+}
+
+/// Takes a row that tells what else a command did.
+pub(crate) fn ripple(ripple: &mut Ripple, values: &mut Values) -> Result<()> {
+    match values.part.as_str() {
+        "unblocked" => ripple.unblocked.push(values.unblocked()?),
+        "closed" => ripple.closed.push(values.closed()?),
+        part => return Err(corrupt(&format!("the part {part:?} of a reply"))),
+    }
+    Ok(())
+}
+
+/// One answer for each item, in order.
+pub(crate) fn in_order<T>(answers: Vec<Option<T>>) -> Result<Vec<T>> {
+    answers.into_iter().map(|answer| answer.ok_or_else(|| corrupt("no answer for an item"))).collect()
+}
+
+/// Puts the answer for an item in its place.
+pub(crate) fn put<T>(answers: &mut [Option<T>], place: usize, answer: T) -> Result<()> {
+    let slot = answers.get_mut(place).ok_or_else(|| corrupt("an answer for an item that was not sent"))?;
+    *slot = Some(answer);
+    Ok(())
+}
+
+/// The error of a row that holds what this code never writes.
+pub(crate) fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the store gave {what}: look at its tables with care"))
+}
+
+fn unreadable(refusal: Refusal) -> Error {
+    corrupt(&format!("a value that no longer passes: {refusal}"))
+}

@@ -1,0 +1,296 @@
+//! What commands bring, as the arrays that the functions take.
+
+use bytes::Bytes;
+use uuid::Uuid;
+use windlass_core::Payload;
+use windlass_core::command::{NewChain, NewJob, NextJob, Outcome, Schedule, Settlement, Step, Target, Types};
+use windlass_core::{ErrorText, Millis, TypeName};
+
+use crate::provider::Parameter;
+use crate::word::word;
+
+type Numbers = Vec<Option<i64>>;
+type Texts = Vec<Option<String>>;
+type Ids = Vec<Option<Uuid>>;
+
+/// Jobs to create, one array for each of their values; in the order of `news_v1`.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    ids: Ids,
+    types: Texts,
+    codecs: Texts,
+    inputs: Vec<Option<Bytes>>,
+    due_at: Numbers,
+    due_after: Numbers,
+    priorities: Numbers,
+    max_attempts: Numbers,
+    on_blocker_failure: Texts,
+    traces: Texts,
+    keys: Texts,
+    key_holds: Texts,
+    key_windows: Numbers,
+    replaces: Ids,
+    keep_completed: Numbers,
+    keep_failed: Numbers,
+    keep_cancelled: Numbers,
+    chain_traces: Texts,
+    blocked: Numbers,
+    blockers: Ids,
+    blocker_traces: Texts,
+}
+
+impl News {
+    pub(crate) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub(crate) fn push_chain(&mut self, chain: &NewChain) {
+        self.push_job(*chain.id.as_uuid(), &chain.job);
+        let key = chain.key.as_ref();
+        self.keys.push(key.map(|key| key.key.to_string()));
+        self.key_holds.push(key.and_then(|key| word(key.hold)));
+        self.key_windows.push(key.and_then(|key| key.window).map(span));
+        self.replaces.push(key.and_then(|key| key.replaces).map(|chain| *chain.as_uuid()));
+        self.keep_completed.push(Some(span(chain.retention.completed)));
+        self.keep_failed.push(Some(span(chain.retention.failed)));
+        self.keep_cancelled.push(Some(span(chain.retention.cancelled)));
+        self.chain_traces.push(chain.trace.as_ref().map(ToString::to_string));
+    }
+
+    pub(crate) fn push_next(&mut self, next: &NextJob) {
+        self.push_job(*next.id.as_uuid(), &next.job);
+        for texts in [&mut self.keys, &mut self.key_holds, &mut self.chain_traces] {
+            texts.push(None);
+        }
+        self.replaces.push(None);
+        for numbers in [
+            &mut self.key_windows,
+            &mut self.keep_completed,
+            &mut self.keep_failed,
+            &mut self.keep_cancelled,
+        ] {
+            numbers.push(None);
+        }
+    }
+
+    fn push_job(&mut self, id: Uuid, job: &NewJob) {
+        self.ids.push(Some(id));
+        self.types.push(Some(job.job_type.to_string()));
+        self.codecs.push(Some(job.input.codec().to_string()));
+        self.inputs.push(Some(job.input.bytes().clone()));
+        let (at, after) = schedule(job.schedule);
+        self.due_at.push(at);
+        self.due_after.push(after);
+        self.priorities.push(Some(job.priority.into()));
+        self.max_attempts.push(job.max_attempts.map(i64::from));
+        self.on_blocker_failure.push(word(job.on_blocker_failure));
+        self.traces.push(job.trace.as_ref().map(ToString::to_string));
+        let number = number(self.ids.len());
+        for blocker in &job.blockers {
+            self.blocked.push(Some(number));
+            self.blockers.push(Some(*blocker.chain.as_uuid()));
+            self.blocker_traces.push(blocker.trace.as_ref().map(ToString::to_string));
+        }
+    }
+
+    pub(crate) fn parameters(self) -> [Parameter; 21] {
+        [
+            Parameter::Ids(self.ids),
+            Parameter::Texts(Some(self.types)),
+            Parameter::Texts(Some(self.codecs)),
+            Parameter::Bytes(self.inputs),
+            Parameter::Numbers(self.due_at),
+            Parameter::Numbers(self.due_after),
+            Parameter::Numbers(self.priorities),
+            Parameter::Numbers(self.max_attempts),
+            Parameter::Texts(Some(self.on_blocker_failure)),
+            Parameter::Texts(Some(self.traces)),
+            Parameter::Texts(Some(self.keys)),
+            Parameter::Texts(Some(self.key_holds)),
+            Parameter::Numbers(self.key_windows),
+            Parameter::Ids(self.replaces),
+            Parameter::Numbers(self.keep_completed),
+            Parameter::Numbers(self.keep_failed),
+            Parameter::Numbers(self.keep_cancelled),
+            Parameter::Texts(Some(self.chain_traces)),
+            Parameter::Numbers(self.blocked),
+            Parameter::Ids(self.blockers),
+            Parameter::Texts(Some(self.blocker_traces)),
+        ]
+    }
+}
+
+/// Ends of attempts, and what they bring; in the order of `settlements_v1`.
+#[derive(Debug, Default)]
+pub(crate) struct Settlements {
+    jobs: Ids,
+    fences: Numbers,
+    outcomes: Texts,
+    codecs: Texts,
+    outputs: Vec<Option<Bytes>>,
+    errors: Texts,
+    due_at: Numbers,
+    due_after: Numbers,
+    retentions: Numbers,
+    invalid: Numbers,
+    created: Numbers,
+    carried: Numbers,
+    pub(crate) news: News,
+}
+
+/// What one outcome or step says.
+#[derive(Default)]
+struct Said<'a> {
+    outcome: &'static str,
+    output: Option<&'a Payload>,
+    error: Option<&'a ErrorText>,
+    schedule: Option<Schedule>,
+    retention: Option<Millis>,
+    create: &'a [NewChain],
+    next: Option<&'a NextJob>,
+}
+
+impl Settlements {
+    pub(crate) fn push(&mut self, item: &Settlement) {
+        self.jobs.push(Some(*item.job.as_uuid()));
+        self.fences.push(Some(item.fence.0.cast_signed()));
+        let said = match &item.outcome {
+            Outcome::Complete { output, retention, create } => {
+                Said { outcome: "complete", output: Some(output), retention: *retention, create, ..Said::default() }
+            }
+            Outcome::Continue { next, create } => {
+                Said { outcome: "continue", next: Some(next), create, ..Said::default() }
+            }
+            Outcome::Retry { schedule, error } => {
+                Said { outcome: "retry", schedule: Some(*schedule), error: Some(error), ..Said::default() }
+            }
+            Outcome::Reschedule { schedule, error } => Said {
+                outcome: "reschedule",
+                schedule: Some(*schedule),
+                error: error.as_ref(),
+                ..Said::default()
+            },
+            Outcome::Fail { error, retention } => {
+                Said { outcome: "fail", error: Some(error), retention: *retention, ..Said::default() }
+            }
+            Outcome::Release => Said { outcome: "release", ..Said::default() },
+        };
+        self.say(&said, item.outcome.check().is_err());
+    }
+
+    pub(crate) fn push_step(&mut self, step: &Step) {
+        self.jobs.push(None);
+        self.fences.push(None);
+        let said = match step {
+            Step::Complete { output, retention, create } => {
+                Said { outcome: "complete", output: Some(output), retention: *retention, create, ..Said::default() }
+            }
+            Step::Continue { next, create } => {
+                Said { outcome: "continue", next: Some(next), create, ..Said::default() }
+            }
+            Step::Fail { error, retention } => {
+                Said { outcome: "fail", error: Some(error), retention: *retention, ..Said::default() }
+            }
+        };
+        self.say(&said, false);
+    }
+
+    fn say(&mut self, said: &Said<'_>, invalid: bool) {
+        self.outcomes.push(Some(said.outcome.to_owned()));
+        self.codecs.push(said.output.map(|output| output.codec().to_string()));
+        self.outputs.push(said.output.map(|output| output.bytes().clone()));
+        self.errors.push(said.error.map(ToString::to_string));
+        let (at, after) = said.schedule.map_or((None, None), schedule);
+        self.due_at.push(at);
+        self.due_after.push(after);
+        self.retentions.push(said.retention.map(span));
+        self.invalid.push(Some(invalid.into()));
+        self.created.push(Some(number(self.news.len())));
+        self.carried.push(Some(number(said.create.len())));
+        said.create.iter().for_each(|chain| self.news.push_chain(chain));
+        if let Some(next) = said.next {
+            self.news.push_next(next);
+        }
+    }
+
+    pub(crate) fn parameters(self) -> impl Iterator<Item = Parameter> {
+        let own = [
+            Parameter::Ids(self.jobs),
+            Parameter::Numbers(self.fences),
+            Parameter::Texts(Some(self.outcomes)),
+            Parameter::Texts(Some(self.codecs)),
+            Parameter::Bytes(self.outputs),
+            Parameter::Texts(Some(self.errors)),
+            Parameter::Numbers(self.due_at),
+            Parameter::Numbers(self.due_after),
+            Parameter::Numbers(self.retentions),
+            Parameter::Numbers(self.invalid),
+            Parameter::Numbers(self.created),
+            Parameter::Numbers(self.carried),
+        ];
+        own.into_iter().chain(self.news.parameters())
+    }
+}
+
+/// Targets in the order of `find_v1`: chains, jobs, types and keys.
+pub(crate) fn targets(targets: &[Target]) -> [Parameter; 4] {
+    let (mut chains, mut jobs) = (Ids::new(), Ids::new());
+    let (mut types, mut keys) = (Texts::new(), Texts::new());
+    for target in targets {
+        let (chain, job, key) = match target {
+            Target::Chain(chain) => (Some(*chain.as_uuid()), None, None),
+            Target::Job(job) => (None, Some(*job.as_uuid()), None),
+            Target::Key(chain_type, key) => (None, None, Some((chain_type.to_string(), key.to_string()))),
+        };
+        chains.push(chain);
+        jobs.push(job);
+        let (chain_type, key) = key.unzip();
+        types.push(chain_type);
+        keys.push(key);
+    }
+    [
+        Parameter::Ids(chains),
+        Parameter::Ids(jobs),
+        Parameter::Texts(Some(types)),
+        Parameter::Texts(Some(keys)),
+    ]
+}
+
+/// These types; null for all.
+pub(crate) fn types(types: &Types) -> Parameter {
+    match types {
+        Types::All => Parameter::Texts(None),
+        Types::Only(types) => names(types),
+    }
+}
+
+pub(crate) fn names(types: &[TypeName]) -> Parameter {
+    Parameter::Texts(Some(types.iter().map(|name| Some(name.to_string())).collect()))
+}
+
+pub(crate) fn id(id: &Uuid) -> Parameter {
+    Parameter::Id(Some(*id))
+}
+
+pub(crate) fn count(count: u32) -> Parameter {
+    Parameter::Number(Some(count.into()))
+}
+
+/// A duration is at most a hundred years, far within the type.
+pub(crate) fn span(span: Millis) -> i64 {
+    span.get().cast_signed()
+}
+
+/// The number of something in a command, which its limits keep small.
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A time, or a while.
+fn schedule(schedule: Schedule) -> (Option<i64>, Option<i64>) {
+    match schedule {
+        Schedule::Now => (None, None),
+        Schedule::At(at) => (Some(at.as_millis()), None),
+        Schedule::After(delay) => (None, Some(span(delay))),
+    }
+}

@@ -1,0 +1,110 @@
+//! Ending attempts.
+
+use windlass_core::Result;
+use windlass_core::command::{
+    Created, Exchange, ExchangeReply, Outcome, Ripple, Settle, SettleReply, Settled, Settlement,
+};
+
+use crate::acquire::{AcquireRows, acquire_parameters};
+use crate::provider::Provider;
+use crate::reply::{Values, corrupt, in_order, put, ripple};
+use crate::request::Settlements;
+use crate::store::{CarryOut, Call};
+
+impl CarryOut for Settle {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<SettleReply> {
+        self.check()?;
+        if self.settlements.is_empty() {
+            return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
+        }
+        let (items, mut rows) = SettleRows::new(&self.settlements);
+        let parameters = [call.time()].into_iter().chain(items.parameters()).collect();
+        for row in call.run(&call.statements().settle, parameters).await? {
+            rows.take(row.into())?;
+        }
+        rows.reply()
+    }
+}
+
+impl CarryOut for Exchange {
+    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ExchangeReply> {
+        self.settle.check()?;
+        self.acquire.check()?;
+        let (items, mut settled) = SettleRows::new(&self.settle.settlements);
+        let parameters =
+            [call.time()].into_iter().chain(items.parameters()).chain(acquire_parameters(&self.acquire));
+        let mut acquired = AcquireRows::default();
+        // The time stands between the two parts.
+        let mut settling = true;
+        for row in call.run(&call.statements().exchange, parameters.collect()).await? {
+            settling &= row.part != "now";
+            if settling { settled.take(row.into())? } else { acquired.take(row.into())? }
+        }
+        Ok(ExchangeReply { settle: settled.reply()?, acquire: acquired.reply()? })
+    }
+}
+
+/// The rows of the reply to settlements.
+struct SettleRows<'a> {
+    settlements: &'a [Settlement],
+    /// For each chain that is brought: the settlement that carries it. A next job has none.
+    carriers: Vec<Option<usize>>,
+    settled: Vec<Option<Settled>>,
+    created: Vec<Option<Created>>,
+    ripple: Ripple,
+}
+
+impl<'a> SettleRows<'a> {
+    fn new(settlements: &'a [Settlement]) -> (Settlements, Self) {
+        let (mut items, mut carriers) = (Settlements::default(), Vec::new());
+        for (place, settlement) in settlements.iter().enumerate() {
+            items.push(settlement);
+            carriers.extend(settlement.outcome.carried().iter().map(|_| Some(place)));
+            if matches!(settlement.outcome, Outcome::Continue { .. }) {
+                carriers.push(None);
+            }
+        }
+        let created = carriers.iter().map(|_| None).collect();
+        let settled = settlements.iter().map(|_| None).collect();
+        (items, Self { settlements, carriers, settled, created, ripple: Ripple::default() })
+    }
+
+    fn take(&mut self, mut values: Values) -> Result<()> {
+        match values.part.as_str() {
+            "settled" => {
+                let place = values.place()?;
+                let settled = self.settled(place, &mut values)?;
+                put(&mut self.settled, place, settled)
+            }
+            "created" => put(&mut self.created, values.place()?, values.created()?),
+            _ => ripple(&mut self.ripple, &mut values),
+        }
+    }
+
+    fn settled(&self, place: usize, values: &mut Values) -> Result<Settled> {
+        let kind = values.text()?;
+        Ok(match kind.as_str() {
+            "applied" => Settled::Applied(values.applied()?),
+            "already_applied" => Settled::AlreadyApplied(values.placed()?),
+            "busy" => Settled::Busy,
+            "lost" => Settled::Lost(values.lost()?),
+            "refused" => {
+                let item = self.settlements.get(place);
+                Settled::Refused(values.refusal(item.and_then(|item| item.outcome.check().err()))?)
+            }
+            _ => return Err(corrupt(&format!("the end {kind:?} of a settlement"))),
+        })
+    }
+
+    fn reply(self) -> Result<SettleReply> {
+        let mut settled = in_order(self.settled)?;
+        for (carrier, created) in self.carriers.into_iter().zip(self.created) {
+            let Some(created) = created else { continue };
+            let carrier = carrier.and_then(|place| settled.get_mut(place));
+            if let Some(Settled::Applied(applied)) = carrier {
+                applied.created.push(created);
+            }
+        }
+        Ok(SettleReply { settled, ripple: self.ripple })
+    }
+}

@@ -1,0 +1,181 @@
+//! sqlx as the driver: the application's own pool, and its own transactions.
+
+use bytes::Bytes;
+use sqlx::postgres::{PgArguments, PgConnection, PgListener, PgPool, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Executor, Postgres, Row as _, Transaction};
+use windlass_core::{BoxFuture, Error, ErrorKind, Result};
+
+use crate::provider::{Listener, Parameter, Provider, Row, Statement, from_sqlstate, unreachable};
+
+/// A pool of sqlx connections.
+#[derive(Clone, Debug)]
+pub struct Sqlx {
+    pool: PgPool,
+    owned: bool,
+}
+
+impl Sqlx {
+    /// Connects to a server: `postgres://user:password@host:port/database`. The pool is closed with the store.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let pool = PgPool::connect(url).await.map_err(from_driver)?;
+        Ok(Self { pool, owned: true })
+    }
+
+    /// The pool.
+    #[must_use]
+    pub const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+}
+
+impl From<PgPool> for Sqlx {
+    /// The application's pool, which stays open when the store is closed.
+    fn from(pool: PgPool) -> Self {
+        Self { pool, owned: false }
+    }
+}
+
+impl Provider for Sqlx {
+    type Tx = Transaction<'static, Postgres>;
+
+    fn run<'a>(
+        &'a self,
+        statement: &'a Statement,
+        parameters: Vec<Parameter>,
+    ) -> BoxFuture<'a, Result<Vec<Row>>> {
+        Box::pin(async move {
+            let query = bind(statement, parameters);
+            rows(query.fetch_all(&self.pool).await)
+        })
+    }
+
+    fn run_in<'a>(
+        &'a self,
+        tx: &'a mut Self::Tx,
+        statement: &'a Statement,
+        parameters: Vec<Parameter>,
+    ) -> BoxFuture<'a, Result<Vec<Row>>> {
+        Box::pin(async move {
+            let connection: &mut PgConnection = tx;
+            rows(bind(statement, parameters).fetch_all(connection).await)
+        })
+    }
+
+    fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>> {
+        let script = sqlx::raw_sql(AssertSqlSafe(text));
+        Box::pin(async move { self.pool.execute(script).await.map(drop).map_err(from_driver) })
+    }
+
+    fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+        let script = sqlx::raw_sql(AssertSqlSafe(text));
+        Box::pin(async move { (&mut **tx).execute(script).await.map(drop).map_err(from_driver) })
+    }
+
+    fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {
+        // A `begin` of sqlx that is dropped half-way may give a connection back that is in a transaction
+        // (launchbadge/sqlx#4393), so that it runs on a task that nobody drops.
+        let pool = self.pool.clone();
+        Box::pin(async move {
+            let begun = tokio::spawn(async move { pool.begin().await }).await;
+            begun.map_err(|error| unreachable(&error))?.map_err(from_driver)
+        })
+    }
+
+    fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { tx.commit().await.map_err(from_driver) })
+    }
+
+    fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { tx.rollback().await.map_err(from_driver) })
+    }
+
+    fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            let options = (*self.pool.connect_options()).clone();
+            let own = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_with(options);
+            let own = own.await.map_err(from_driver)?;
+            let mut listener = PgListener::connect_with(&own).await.map_err(from_driver)?;
+            listener.eager_reconnect(false);
+            listener.listen(channel).await.map_err(from_driver)?;
+            Ok(Box::new(Listening(listener)) as Box<dyn Listener>)
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if self.owned {
+                self.pool.close().await;
+            }
+        })
+    }
+}
+
+struct Listening(PgListener);
+
+impl Listener for Listening {
+    fn next(&mut self) -> BoxFuture<'_, Result<String>> {
+        Box::pin(async {
+            match self.0.try_recv().await.map_err(from_driver)? {
+                Some(notification) => Ok(notification.payload().to_owned()),
+                None => Err(unreachable("the listening connection was lost")),
+            }
+        })
+    }
+}
+
+fn bind(statement: &Statement, parameters: Vec<Parameter>) -> Query<'_, Postgres, PgArguments> {
+    let mut query = sqlx::query(AssertSqlSafe(statement.text().clone())).persistent(statement.is_cached());
+    for parameter in parameters {
+        query = match parameter {
+            Parameter::Flag(value) => query.bind(value),
+            Parameter::Number(value) => query.bind(value),
+            Parameter::Text(value) => query.bind(value),
+            Parameter::Id(value) => query.bind(value),
+            Parameter::Numbers(values) => query.bind(values),
+            Parameter::Texts(values) => query.bind(values),
+            Parameter::Ids(values) => query.bind(values),
+            Parameter::Bytes(values) => {
+                query.bind(values.iter().map(Option::as_deref).collect::<Vec<Option<&[u8]>>>())
+            }
+        };
+    }
+    query
+}
+
+fn rows(rows: sqlx::Result<Vec<PgRow>>) -> Result<Vec<Row>> {
+    rows.map_err(from_driver)?.iter().map(|found| row(found).map_err(from_driver)).collect()
+}
+
+fn row(row: &PgRow) -> sqlx::Result<Row> {
+    let bytes: Option<Vec<Option<Vec<u8>>>> = row.try_get(5)?;
+    Ok(Row {
+        part: row.try_get(0)?,
+        item: row.try_get(1)?,
+        ids: row.try_get::<Option<_>, _>(2)?.unwrap_or_default(),
+        words: row.try_get::<Option<_>, _>(3)?.unwrap_or_default(),
+        numbers: row.try_get::<Option<_>, _>(4)?.unwrap_or_default(),
+        bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
+    })
+}
+
+fn from_driver(error: sqlx::Error) -> Error {
+    let told = match &error {
+        sqlx::Error::Database(database) => {
+            from_sqlstate(&database.code().unwrap_or_default(), database.message())
+        }
+        sqlx::Error::PoolTimedOut => Error::new(
+            ErrorKind::Busy,
+            "all connections of the pool are taken: allow more of them, or hold transactions for a shorter time",
+        ),
+        sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the pool was closed: open the store again"),
+        sqlx::Error::Configuration(_) => {
+            Error::new(ErrorKind::Invalid, format!("the address of the database is wrong: {error}"))
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
+            Error::new(ErrorKind::Corrupt, format!("a row cannot be read: {error}; look at it with care"))
+        }
+        _ => unreachable(&error),
+    };
+    told.with_source(error)
+}

@@ -1,0 +1,74 @@
+//! The statements, with the names of one namespace in them.
+
+use crate::provider::Statement;
+
+macro_rules! statements {
+    ($($name:ident,)*) => {
+        /// Every statement that a command runs: one for each.
+        #[derive(Debug)]
+        pub(crate) struct Statements {
+            $(pub(crate) $name: Statement,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(names: &Names, cached: bool) -> Self {
+                Self { $($name: Statement::new(names.render(include_str!(concat!("../sql/", stringify!($name), ".sql"))), cached),)* }
+            }
+
+            /// Each with its name, so that a test can prepare them all.
+            pub(crate) fn all(&self) -> Vec<(&'static str, &Statement)> {
+                vec![$((stringify!($name), &self.$name),)*]
+            }
+        }
+    };
+}
+
+statements! {
+    acquire,
+    beat,
+    cancel,
+    count,
+    create,
+    delete,
+    exchange,
+    expire,
+    get_chains,
+    get_jobs,
+    leader_lock,
+    list_attempts,
+    list_chains,
+    list_dependents,
+    list_jobs,
+    list_workers,
+    next_due,
+    outside,
+    pause,
+    reap,
+    renew,
+    retire,
+    retry,
+    set_retention,
+    settle,
+    trigger,
+}
+
+/// The schema and the prefix that the names of all tables, types and functions have.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    pub(crate) schema: String,
+    pub(crate) prefix: String,
+}
+
+impl Names {
+    /// For messages, and for the number of a lock.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}.{}", self.schema, self.prefix)
+    }
+
+    /// The text with the names of this namespace: in the files `windlass.` stands in front of them, and `windlass_` in
+    /// front of the names of indexes, which PostgreSQL puts into the schema of their table.
+    pub(crate) fn render(&self, text: &str) -> String {
+        let qualified = format!("\"{}\".{}", self.schema, self.prefix);
+        text.replace("windlass_", &self.prefix).replace("windlass.", &qualified)
+    }
+}

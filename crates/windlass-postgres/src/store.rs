@@ -1,0 +1,333 @@
+//! The store: its options, and the commands handed to the module of their family.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use windlass_core::command::*;
+use windlass_core::{
+    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Result, Store, Transactional, for_each_command,
+};
+
+use crate::migrate::{MIGRATIONS, migrate, sql};
+use crate::provider::{Parameter, Provider, Row, Statement};
+use crate::statement::{Names, Statements};
+
+/// The longest schema name or table prefix, in bytes.
+pub const NAME_MAX_BYTES: usize = 30;
+
+/// How often a command is given again that met a concurrent change.
+const TRIES: usize = 5;
+
+/// How a [`PostgresStore`] is opened.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing before a store is opened with them"]
+pub struct Options {
+    schema: String,
+    prefix: String,
+    migrate: bool,
+    cached_statements: bool,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for Options {
+    /// The schema `windlass` without a prefix, made and migrated if needed, and prepared statements.
+    fn default() -> Self {
+        Self {
+            schema: "windlass".to_owned(),
+            prefix: String::new(),
+            migrate: true,
+            cached_statements: true,
+            clock: None,
+        }
+    }
+}
+
+impl Options {
+    /// The schema that has the tables: 1 to 30 of `a-z`, `0-9` and `_`, not beginning with a digit nor with `pg_`.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// What the names of tables and functions begin with: at most 30 of `a-z`, `0-9` and `_`, not beginning with a digit.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Whether opening makes or migrates the schema. Without it, a schema that is missing or old is an error; see
+    /// [`migrations_sql`](Self::migrations_sql).
+    pub const fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// Whether statements stay prepared on their connections. Turn it off behind a pooler that gives each transaction
+    /// another connection and does not know of prepared statements, like PgBouncer before 1.21.
+    pub const fn cached_statements(mut self, cached: bool) -> Self {
+        self.cached_statements = cached;
+        self
+    }
+
+    /// Another clock than the database's, for tests. All stores on one schema need the same one.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The statements that make the schema, for those who run migrations by other means.
+    pub fn migrations_sql(&self) -> Result<String> {
+        Ok(sql(&self.names()?, MIGRATIONS))
+    }
+
+    pub(crate) const fn caches_statements(&self) -> bool {
+        self.cached_statements
+    }
+
+    pub(crate) fn names(&self) -> Result<Names> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let good = |name: &str| {
+            name.len() <= NAME_MAX_BYTES
+                && name.bytes().all(plain)
+                && !name.starts_with(|first: char| first.is_ascii_digit())
+        };
+        if self.schema.is_empty() || !good(&self.schema) || self.schema.starts_with("pg_") || !good(&self.prefix) {
+            let text = format!(
+                "the schema {:?} and the prefix {:?} are not at most {NAME_MAX_BYTES} of a-z, 0-9 and _ each, beginning \
+                 neither with a digit nor with pg_",
+                self.schema, self.prefix
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(Names { schema: self.schema.clone(), prefix: self.prefix.clone() })
+    }
+}
+
+/// A store in a PostgreSQL database. See the [crate's page](crate).
+pub struct PostgresStore<P> {
+    provider: P,
+    names: Names,
+    statements: Statements,
+    clock: Option<Arc<dyn Clock>>,
+    durability: Durability,
+    closed: AtomicBool,
+    round_trips: AtomicU64,
+    commits: AtomicU64,
+}
+
+impl<P: Provider> PostgresStore<P> {
+    /// Opens the store, and makes or migrates its schema. Any number of programs may do so at once.
+    pub async fn open(provider: P, options: Options) -> Result<Self> {
+        let names = options.names()?;
+        migrate(&provider, &names, MIGRATIONS, options.migrate).await?;
+        let durability = find_durability(&provider).await?;
+        Ok(Self {
+            statements: Statements::new(&names, options.cached_statements),
+            provider,
+            names,
+            clock: options.clock,
+            durability,
+            closed: AtomicBool::new(false),
+            round_trips: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+        })
+    }
+
+    /// The driver.
+    pub const fn provider(&self) -> &P {
+        &self.provider
+    }
+
+    fn call<'a>(&'a self, tx: Option<&'a mut P::Tx>) -> Result<Call<'a, P>> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"));
+        }
+        Ok(Call { store: self, tx })
+    }
+
+    async fn savepoints(&self, tx: &mut P::Tx) -> Result<i64> {
+        let found = self.provider.run_in(tx, &Statement::new(SAVEPOINTS.to_owned(), true), Vec::new()).await?;
+        let depth = found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0);
+        if depth > 0 {
+            return Ok(depth);
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "the transaction has no savepoint: make one before you return to it",
+        ))
+    }
+}
+
+/// How many savepoints a transaction has. The number is a setting of the transaction, which PostgreSQL itself takes back
+/// when it returns to a savepoint: the driver's own transaction has no room for it.
+const SAVEPOINTS: &str = "select 'savepoints', null::integer, null::uuid[], null::text[], \
+     array[nullif(current_setting('windlass.savepoints', true), '')::bigint], null::bytea[]";
+
+/// One command, by itself or in a transaction.
+pub(crate) struct Call<'a, P: Provider> {
+    store: &'a PostgresStore<P>,
+    tx: Option<&'a mut P::Tx>,
+}
+
+impl<'a, P: Provider> Call<'a, P> {
+    pub(crate) const fn statements(&self) -> &'a Statements {
+        &self.store.statements
+    }
+
+    pub(crate) const fn durability(&self) -> Durability {
+        self.store.durability
+    }
+
+    /// The time to give to a function; none where the database's own counts.
+    pub(crate) fn time(&self) -> Parameter {
+        Parameter::Number(self.store.clock.as_ref().map(|clock| clock.now().as_millis()))
+    }
+
+    pub(crate) async fn run(&mut self, statement: &Statement, parameters: Vec<Parameter>) -> Result<Vec<Row>> {
+        let store = self.store;
+        store.round_trips.fetch_add(1, Ordering::Relaxed);
+        if let Some(tx) = &mut self.tx {
+            return store.provider.run_in(tx, statement, parameters).await;
+        }
+        let mut left = TRIES;
+        loop {
+            match store.provider.run(statement, parameters.clone()).await {
+                // Nothing was written, and every command is safe to repeat.
+                Err(error) if error.kind() == ErrorKind::Busy && left > 1 => left -= 1,
+                done => {
+                    store.commits.fetch_add(1, Ordering::Relaxed);
+                    return done;
+                }
+            }
+            store.round_trips.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A command that knows how to be carried out.
+pub(crate) trait CarryOut: Request {
+    fn carry_out<P: Provider>(self, call: Call<'_, P>) -> impl Future<Output = Result<Self::Reply>> + Send;
+}
+
+impl<P> fmt::Debug for PostgresStore<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl<P: Provider> Store for PostgresStore<P> {
+            fn capabilities(&self) -> Capabilities {
+                Capabilities::all()
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                Box::pin(async move { request.carry_out(self.call(None)?).await })
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                Box::pin(async {
+                    self.call(None)?;
+                    let text = "truncate windlass.job, windlass.chain, windlass.key, windlass.blocker, windlass.attempt, \
+                        windlass.paused, windlass.worker, windlass.leader";
+                    self.provider.script(&self.names.render(text)).await
+                })
+            }
+
+            fn counters(&self) -> Counters {
+                Counters {
+                    round_trips: self.round_trips.load(Ordering::Relaxed),
+                    commits: self.commits.load(Ordering::Relaxed),
+                }
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                Box::pin(async {
+                    self.closed.store(true, Ordering::Release);
+                    self.provider.close().await;
+                    Ok(())
+                })
+            }
+        }
+
+        async fn execute<P: Provider>(call: Call<'_, P>, command: Command) -> Result<Reply> {
+            match command { $(Command::$request(request) => request.carry_out(call).await.map(Reply::$request),)* }
+        }
+    };
+}
+for_each_command!(store);
+
+impl<P: Provider> Transactional for PostgresStore<P> {
+    type Tx = P::Tx;
+
+    fn begin(&self) -> BoxFuture<'_, Result<P::Tx>> {
+        Box::pin(async {
+            self.call(None)?;
+            self.provider.begin().await
+        })
+    }
+
+    fn commit(&self, tx: P::Tx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.commits.fetch_add(1, Ordering::Relaxed);
+            self.provider.commit(tx).await
+        })
+    }
+
+    fn rollback(&self, tx: P::Tx) -> BoxFuture<'_, Result<()>> {
+        self.provider.rollback(tx)
+    }
+
+    fn savepoint<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
+        let text = "savepoint windlass; select set_config('windlass.savepoints', (coalesce(nullif(\
+                    current_setting('windlass.savepoints', true), ''), '0')::bigint + 1)::text, true)";
+        self.provider.script_in(tx, text)
+    }
+
+    fn release<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            let left = self.savepoints(tx).await? - 1;
+            let text = format!(
+                "release savepoint windlass; select set_config('windlass.savepoints', '{left}', true)"
+            );
+            self.provider.script_in(tx, &text).await
+        })
+    }
+
+    fn rollback_to<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            self.savepoints(tx).await?;
+            self.provider.script_in(tx, "rollback to savepoint windlass; release savepoint windlass").await
+        })
+    }
+
+    fn execute_in<'a>(&'a self, tx: &'a mut P::Tx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+        Box::pin(async move {
+            if !command.is_transactional() {
+                let name = command.name();
+                let text = format!(
+                    "`{name}` belongs to workers and takes effect at once: give it outside the transaction"
+                );
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            execute(self.call(Some(tx))?, command).await
+        })
+    }
+}
+
+/// How safe a write is that the server acknowledged, as it is set up now.
+async fn find_durability<P: Provider>(provider: &P) -> Result<Durability> {
+    let text = "select 'settings', null::integer, null::uuid[], \
+                array[current_setting('synchronous_commit'), current_setting('fsync')], null::bigint[], null::bytea[]";
+    let rows = provider.run(&Statement::new(text.to_owned(), false), Vec::new()).await?;
+    let setting = |place: usize| {
+        rows.first().and_then(|row| row.words.get(place).cloned().flatten()).unwrap_or_default()
+    };
+    Ok(match (setting(0).as_str(), setting(1).as_str()) {
+        ("off", _) | (_, "off") => Durability::Buffered,
+        _ => Durability::Synced,
+    })
+}

@@ -1,0 +1,289 @@
+//! tokio-postgres as the driver, with the pool of deadpool.
+
+use std::error::Error as StdError;
+use std::ops::{Deref, DerefMut};
+
+use bytes::{Bytes, BytesMut};
+use deadpool_postgres::{Client, Manager, Object, Pool};
+use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{AsyncMessage, Config, NoTls};
+use windlass_core::{BoxFuture, Error, ErrorKind, Result};
+
+use crate::provider::{Listener, Parameter, Provider, Row, Statement, from_sqlstate, unreachable};
+
+/// How many notifications wait for their reader before the connection waits too.
+const NOTIFICATIONS_MAX: usize = 1_000;
+
+/// A pool of tokio-postgres clients.
+#[derive(Clone)]
+pub struct TokioPostgres {
+    pool: Pool,
+    listening: Option<Config>,
+    owned: bool,
+}
+
+impl TokioPostgres {
+    /// Connects to a server without encryption: `postgres://user:password@host:port/database`. The pool is closed with
+    /// the store.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            Error::new(ErrorKind::Invalid, format!("the address of the database is wrong: {error}"))
+                .with_source(error)
+        })?;
+        let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
+        let pool = pool.map_err(|error| unreachable(&error).with_source(error))?;
+        drop(pool.get().await.map_err(from_pool)?);
+        Ok(Self { pool, listening: Some(config), owned: true })
+    }
+
+    /// The application's pool, which stays open when the store is closed.
+    #[must_use]
+    pub const fn new(pool: Pool) -> Self {
+        Self { pool, listening: None, owned: false }
+    }
+
+    /// How a notifier connects for itself.
+    #[must_use]
+    pub fn listening(mut self, config: Config) -> Self {
+        self.listening = Some(config);
+        self
+    }
+}
+
+impl std::fmt::Debug for TokioPostgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokioPostgres").field("pool", &self.pool.status()).finish_non_exhaustive()
+    }
+}
+
+/// A pooled client in a transaction. Dropped before its end, its connection is closed, which rolls it back: it never goes
+/// back to the pool as it is.
+#[derive(Debug)]
+pub struct PooledTx(Option<Client>);
+
+impl PooledTx {
+    fn end(mut self) -> Client {
+        self.0.take().expect("only the end takes the client, and ends this")
+    }
+}
+
+impl Deref for PooledTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.0.as_ref().expect("only the end takes the client, and ends this")
+    }
+}
+
+impl DerefMut for PooledTx {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.0.as_mut().expect("only the end takes the client, and ends this")
+    }
+}
+
+impl Drop for PooledTx {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(Object::take(client));
+        }
+    }
+}
+
+impl Provider for TokioPostgres {
+    type Tx = PooledTx;
+
+    fn run<'a>(
+        &'a self,
+        statement: &'a Statement,
+        parameters: Vec<Parameter>,
+    ) -> BoxFuture<'a, Result<Vec<Row>>> {
+        Box::pin(async move {
+            let client = self.pool.get().await.map_err(from_pool)?;
+            run(&client, statement, &parameters).await
+        })
+    }
+
+    fn run_in<'a>(
+        &'a self,
+        tx: &'a mut PooledTx,
+        statement: &'a Statement,
+        parameters: Vec<Parameter>,
+    ) -> BoxFuture<'a, Result<Vec<Row>>> {
+        Box::pin(async move { run(tx, statement, &parameters).await })
+    }
+
+    fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let client = self.pool.get().await.map_err(from_pool)?;
+            client.batch_execute(text).await.map_err(from_driver)
+        })
+    }
+
+    fn script_in<'a>(&'a self, tx: &'a mut PooledTx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { tx.batch_execute(text).await.map_err(from_driver) })
+    }
+
+    fn begin(&self) -> BoxFuture<'_, Result<PooledTx>> {
+        Box::pin(async {
+            // From here on the connection does not go back by itself.
+            let tx = PooledTx(Some(self.pool.get().await.map_err(from_pool)?));
+            tx.batch_execute("begin").await.map_err(from_driver)?;
+            Ok(tx)
+        })
+    }
+
+    fn commit(&self, tx: PooledTx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            tx.batch_execute("commit").await.map_err(from_driver)?;
+            drop(tx.end());
+            Ok(())
+        })
+    }
+
+    fn rollback(&self, tx: PooledTx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            tx.batch_execute("rollback").await.map_err(from_driver)?;
+            drop(tx.end());
+            Ok(())
+        })
+    }
+
+    fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
+        Box::pin(async move {
+            let config = self.listening.as_ref().ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Unsupported,
+                    "a pool does not tell how to connect: give that by `TokioPostgres::listening`",
+                )
+            })?;
+            let (client, mut connection) = config.connect(NoTls).await.map_err(from_driver)?;
+            let (sender, payloads) = mpsc::channel(NOTIFICATIONS_MAX);
+            let reading = tokio::spawn(async move {
+                let mut messages = poll_fn(move |context| connection.poll_message(context));
+                while let Some(Ok(message)) = messages.next().await {
+                    let AsyncMessage::Notification(notification) = message else { continue };
+                    if sender.send(notification.payload().to_owned()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            let listening = Listening { payloads, reading, _client: client };
+            listening._client.batch_execute(&format!("listen \"{channel}\"")).await.map_err(from_driver)?;
+            Ok(Box::new(listening) as Box<dyn Listener>)
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if self.owned {
+                self.pool.close();
+            }
+        })
+    }
+}
+
+struct Listening {
+    payloads: mpsc::Receiver<String>,
+    reading: JoinHandle<()>,
+    /// The connection ends with its client.
+    _client: tokio_postgres::Client,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl Listener for Listening {
+    fn next(&mut self) -> BoxFuture<'_, Result<String>> {
+        Box::pin(async {
+            self.payloads.recv().await.ok_or_else(|| unreachable("the listening connection was lost"))
+        })
+    }
+}
+
+async fn run(client: &Client, statement: &Statement, parameters: &[Parameter]) -> Result<Vec<Row>> {
+    let rows = if statement.is_cached() {
+        let prepared = client.prepare_cached(statement.text()).await.map_err(from_driver)?;
+        let parameters: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|one| one as _).collect();
+        client.query(&prepared, &parameters).await
+    } else {
+        let typed = |one| (one as &(dyn ToSql + Sync), type_of(one));
+        client.query_typed(statement.text(), &parameters.iter().map(typed).collect::<Vec<_>>()).await
+    };
+    rows.map_err(from_driver)?.iter().map(|found| row(found).map_err(from_driver)).collect()
+}
+
+const fn type_of(parameter: &Parameter) -> Type {
+    match parameter {
+        Parameter::Flag(_) => Type::BOOL,
+        Parameter::Number(_) => Type::INT8,
+        Parameter::Text(_) => Type::TEXT,
+        Parameter::Id(_) => Type::UUID,
+        Parameter::Numbers(_) => Type::INT8_ARRAY,
+        Parameter::Texts(_) => Type::TEXT_ARRAY,
+        Parameter::Ids(_) => Type::UUID_ARRAY,
+        Parameter::Bytes(_) => Type::BYTEA_ARRAY,
+    }
+}
+
+impl ToSql for Parameter {
+    fn to_sql(&self, of: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        match self {
+            Self::Flag(value) => value.to_sql(of, out),
+            Self::Number(value) => value.to_sql(of, out),
+            Self::Text(value) => value.to_sql(of, out),
+            Self::Id(value) => value.to_sql(of, out),
+            Self::Numbers(values) => values.to_sql(of, out),
+            Self::Texts(values) => values.to_sql(of, out),
+            Self::Ids(values) => values.to_sql(of, out),
+            Self::Bytes(values) => {
+                values.iter().map(Option::as_deref).collect::<Vec<Option<&[u8]>>>().to_sql(of, out)
+            }
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+fn row(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
+    let bytes: Option<Vec<Option<Vec<u8>>>> = row.try_get(5)?;
+    Ok(Row {
+        part: row.try_get(0)?,
+        item: row.try_get(1)?,
+        ids: row.try_get::<_, Option<_>>(2)?.unwrap_or_default(),
+        words: row.try_get::<_, Option<_>>(3)?.unwrap_or_default(),
+        numbers: row.try_get::<_, Option<_>>(4)?.unwrap_or_default(),
+        bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
+    })
+}
+
+fn from_pool(error: deadpool_postgres::PoolError) -> Error {
+    use deadpool_postgres::PoolError;
+    match error {
+        PoolError::Backend(error) => from_driver(error),
+        PoolError::Closed => Error::new(ErrorKind::Closed, "the pool was closed: open the store again"),
+        PoolError::Timeout(_) => Error::new(
+            ErrorKind::Busy,
+            "all connections of the pool are taken: allow more of them, or hold transactions for a shorter time",
+        ),
+        _ => unreachable(&error).with_source(error),
+    }
+}
+
+fn from_driver(error: tokio_postgres::Error) -> Error {
+    let told = match error.as_db_error() {
+        Some(database) => from_sqlstate(database.code().code(), database.message()),
+        None => unreachable(&error),
+    };
+    told.with_source(error)
+}
