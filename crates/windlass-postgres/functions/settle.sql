@@ -116,7 +116,7 @@ declare
   how_ended text;
 begin
   if own.id is null then
-    return ('settled', item.item, null, array['lost', 'not_found'], null, null);
+    return ('settled', item.item, null, array['lost', 'not_found'], null, null)::windlass.reply_v1;
   end if;
   if own.fence = item.fence and own.ended is not null then
     how_ended := own.ended;
@@ -128,9 +128,9 @@ begin
     when 'continue' then array['continued', 'cancelled'] when 'retry' then array['retried', 'exhausted', 'cancelled']
     when 'reschedule' then array['rescheduled', 'cancelled'] else array['released', 'cancelled']
   end) then
-    return ('settled', item.item, array[own.id, own.chain], array['already_applied', own.status], array[own.due_at], null);
+    return ('settled', item.item, array[own.id, own.chain], array['already_applied', own.status], array[own.due_at], null)::windlass.reply_v1;
   end if;
-  return ('settled', item.item, null, array['lost', own.status], null, null);
+  return ('settled', item.item, null, array['lost', own.status], null, null)::windlass.reply_v1;
 end
 $$;
 
@@ -194,8 +194,7 @@ declare
   rippled windlass.reply_v1[];
 begin
   replies := '{}';
-  busy_jobs := array(select id from windlass.job where id = any (jobs) order by id for no key update skip locked);
-  busy_jobs := array(select id from windlass.job where id = any (jobs) and id <> all (busy_jobs));
+  busy_jobs := windlass.lock_jobs_v1(jobs);
   busy_news := windlass.lock_keys_v1(now, news);
   busy_chains := windlass.lock_chains_v1(array(
     select distinct j.chain
