@@ -136,7 +136,7 @@ $$;
 create function windlass.acquire_v1(
   given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -152,7 +152,7 @@ create function windlass.exchange_v1(
   given bigint, items windlass.settlement_v1[], news windlass.new_v1[],
   by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '100ms' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '100ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -170,7 +170,7 @@ $$;
 -- Renews leases.
 create function windlass.renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[])
 returns setof windlass.reply_v1 language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

@@ -177,7 +177,7 @@ $$;
 -- Starts chains.
 create function windlass.create_v1(given bigint, news windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

@@ -2,7 +2,7 @@
 create function windlass.delete_v1(
   given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

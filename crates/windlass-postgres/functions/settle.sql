@@ -178,6 +178,49 @@ exception when sqlstate 'WL001' then
 end
 $$;
 
+-- Completes jobs that carry nothing, in three statements however many they are. Those that no longer run under their
+-- fence, and those that somebody has, are left.
+create function windlass.complete_v1(
+  now bigint, items windlass.settlement_v1[], busy_jobs uuid[], busy_chains uuid[]
+) returns windlass.reply_v1[] language plpgsql as $$
+declare
+  replies windlass.reply_v1[];
+  waited uuid[];
+begin
+  with ended as (
+    update windlass.job j
+    set status = 'completed', output_codec = i.codec, output = i.output, error = null, closed_at = now,
+      closed_by = j.worker, version = version + 1, lease_until = null, request = null, ended = 'completed'
+    from unnest(items) i
+    where j.id = i.job and j.fence = i.fence and j.status = 'running'
+      and j.id <> all (busy_jobs) and j.chain <> all (busy_chains)
+    returning i.item, i.retention, j.id, j.chain, j.type, j.due_at, j.blockers
+  ), closed as (
+    update windlass.chain c
+    set closed_at = now, closed_as = 'completed', trim_at = null,
+      retain_until = windlass.later_v1(now, coalesce(e.retention, c.keep_completed)),
+      leaves_at = windlass.later_v1(now, greatest(coalesce(e.retention, c.keep_completed), 600000)),
+      rippling = exists (select from windlass.blocker b where b.chain = c.id and b.waiting)
+    from ended e
+    where c.id = e.chain
+    returning e.item, e.id, e.type as job_type, e.due_at, e.blockers, c.id as chain, c.type, c.created_at, c.trace
+  )
+  select
+    array_agg((
+      'settled', c.item, array[c.id, c.chain], array['applied', 'completed'], array[c.due_at], null
+    )::windlass.reply_v1) || array_agg((
+      'closed', null, array[c.chain, c.id], array[c.type, c.job_type, 'completed', null, c.trace], array[c.created_at], null
+    )::windlass.reply_v1),
+    array_agg(c.id) filter (where c.blockers > 0)
+  into replies, waited
+  from closed c;
+  if waited is not null then
+    update windlass.blocker set waiting = false, needed = false where job = any (waited);
+  end if;
+  return coalesce(replies, '{}');
+end
+$$;
+
 -- Ends attempts, and goes on with what follows.
 create function windlass.settle_items_v1(
   now bigint, items windlass.settlement_v1[], news windlass.new_v1[], inout left_over integer, out replies windlass.reply_v1[]
@@ -207,6 +250,18 @@ begin
       select n.item
       from unnest(news) n
       where n.blockers && windlass.lock_chains_v1(array(select distinct b from unnest(news) o, unnest(o.blockers) b), true)
+    );
+  end if;
+  if (
+    select bool_and(i.outcome = 'complete' and i.carried = 0 and not i.invalid) and count(distinct i.job) = count(*)
+    from unnest(items) i
+  ) then
+    replies := windlass.complete_v1(now, items, busy_jobs, busy_chains);
+    items := array(
+      select i
+      from unnest(items) i
+      where i.item not in (select r.item from unnest(replies) r where r.item is not null)
+      order by i.item
     );
   end if;
   foreach item in array items loop
@@ -247,7 +302,7 @@ $$;
 
 create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], news windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '100ms' set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '100ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query select (r).*

@@ -8,7 +8,7 @@ use windlass_core::{JobRecord, Result, Timestamp};
 use crate::provider::{Parameter, Provider};
 use crate::reply::{ChainFacts, Values, corrupt, in_order, put, ripple};
 use crate::request::{count, id, span};
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for Acquire {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<AcquireReply> {
@@ -65,14 +65,15 @@ impl AcquireRows {
 
     pub(crate) fn reply(self) -> Result<AcquireReply> {
         let chains = in_order(self.chains)?;
-        let jobs = self.jobs.into_iter().zip(chains).zip(self.outputs).map(|((job, chain), blockers)| Acquired {
-            job,
-            key: chain.key.map(|key| key.key),
-            chain_trace: chain.trace,
-            chain_created_at: chain.created_at,
-            retention: chain.retention,
-            blockers,
-        });
+        let jobs =
+            self.jobs.into_iter().zip(chains).zip(self.outputs).map(|((job, chain), blockers)| Acquired {
+                job,
+                key: chain.key.map(|key| key.key),
+                chain_trace: chain.trace,
+                chain_created_at: chain.created_at,
+                retention: chain.retention,
+                blockers,
+            });
         let now = self.now.ok_or_else(|| corrupt("an acquire without its time"))?;
         Ok(AcquireReply { jobs: jobs.collect(), ripple: self.ripple, now })
     }

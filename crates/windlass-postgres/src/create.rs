@@ -6,7 +6,7 @@ use windlass_core::command::{Create, CreateReply, Created};
 use crate::provider::Provider;
 use crate::reply::{Values, in_order, put};
 use crate::request::News;
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for Create {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CreateReply> {

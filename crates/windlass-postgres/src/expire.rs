@@ -6,7 +6,7 @@ use windlass_core::command::{Expire, ExpireReply, Expired};
 use crate::provider::Provider;
 use crate::reply::Values;
 use crate::request::count;
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for Expire {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ExpireReply> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use windlass_core::command::{
     Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, ListAttempts,
-    ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply, ListJobs, ListJobsReply,
-    Order, Page, TypeCount,
+    ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply, ListJobs,
+    ListJobsReply, Order, Page, TypeCount,
 };
 use windlass_core::limit::PAGE_SCAN_MAX;
 use windlass_core::{
@@ -15,7 +15,7 @@ use windlass_core::{
 use crate::provider::{Parameter, Provider, Row};
 use crate::reply::{ChainFacts, Values};
 use crate::request::{id, names, targets, types};
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 use crate::word::word;
 
 impl CarryOut for GetJobs {

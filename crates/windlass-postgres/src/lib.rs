@@ -64,10 +64,12 @@ mod sqlx;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
-#[cfg(feature = "tokio-postgres")]
-pub use crate::tokio_postgres::{PooledTx, TokioPostgres};
 #[cfg(feature = "sqlx")]
 pub use crate::sqlx::Sqlx;
+#[cfg(feature = "tokio-postgres")]
+pub use crate::tokio_postgres::{PooledTx, TokioPostgres};
 pub use notifier::PostgresNotifier;
-pub use provider::{Listener, Parameter, Provider, Row, Statement, from_sqlstate, unreachable};
+pub use provider::{
+    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, unreachable,
+};
 pub use store::{NAME_MAX_BYTES, Options, PostgresStore};

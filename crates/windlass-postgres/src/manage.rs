@@ -1,9 +1,9 @@
 //! Changing chains from outside.
 
 use windlass_core::command::{
-    Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Pause, PauseReply,
-    RetentionSet, Retried, Retry, RetryReply, Ripple, SetRetention, SetRetentionReply, Trigger, TriggerReply,
-    Triggered, Untriggerable,
+    Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Pause,
+    PauseReply, RetentionSet, Retried, Retry, RetryReply, Ripple, SetRetention, SetRetentionReply, Trigger,
+    TriggerReply, Triggered, Untriggerable,
 };
 use windlass_core::limit::BATCH_MAX_ITEMS;
 use windlass_core::{Error, ErrorKind, Result, WorkerId};
@@ -11,7 +11,7 @@ use windlass_core::{Error, ErrorKind, Result, WorkerId};
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::{names, span, targets};
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for Cancel {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CancelReply> {
@@ -58,7 +58,8 @@ impl CarryOut for Trigger {
             let mut values = Values::from(row);
             let place = values.place()?;
             if values.part == "triggered" {
-                let (job, job_type, chain_type) = (values.placed()?, values.type_name()?, values.type_name()?);
+                let (job, job_type, chain_type) =
+                    (values.placed()?, values.type_name()?, values.type_name()?);
                 put(&mut triggered, place, Triggered { job, job_type, chain_type })?;
                 continue;
             }

@@ -126,7 +126,9 @@ create table if not exists windlass.migration (
 
 fn record(migration: &Migration) -> String {
     let Migration { version, name, .. } = migration;
-    format!("insert into windlass.migration (version, name) values ({version}, '{name}') on conflict do nothing;\n")
+    format!(
+        "insert into windlass.migration (version, name) values ({version}, '{name}') on conflict do nothing;\n"
+    )
 }
 
 /// The version of the schema; 0 if there is none.

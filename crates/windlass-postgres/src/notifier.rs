@@ -1,8 +1,8 @@
 //! Hints over `LISTEN` and `NOTIFY`.
 //!
 //! Every process has one connection that listens, on one channel for each namespace. Hints of a process are collected
-//! while its latest notification is under way, and go together with the next: jobs scheduled of one type are told once.
-//! A notification is a line of text for each hint.
+//! while its latest notification is under way, and go together with the next, which has a line of text for each. Where
+//! many wait, jobs scheduled of one type are told once.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -36,6 +36,9 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::fr
 
 /// How long a connection is left alone that cannot listen.
 const DEAF: Duration = Duration::from_secs(60);
+
+/// From so many hints on that wait to be sent, those about one type become one.
+const MERGED_FROM: usize = 200;
 
 /// How many hints wait to be sent before the oldest are dropped.
 const WAITING_MAX: usize = 10_000;
@@ -139,7 +142,9 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
                 Ok(_) => Ok(subscription),
                 Err(_) => Err(Error::new(
                     ErrorKind::Unavailable,
-                    format!("no listening connection to PostgreSQL within {READY:?}: check that the server runs"),
+                    format!(
+                        "no listening connection to PostgreSQL within {READY:?}: check that the server runs"
+                    ),
                 )),
             }
         })
@@ -164,9 +169,11 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
 }
 
 impl State {
-    /// Adds a hint to those that wait. Jobs of one type are told once: all of them, from the earliest on.
+    /// Adds a hint to those that wait. Where they are many, jobs of one type are told once: all of them, from the
+    /// earliest on.
     fn collect(&mut self, hint: Hint) {
-        if let Hint::Scheduled { job_type, count, due_at } = &hint {
+        let many = self.waiting.len() >= MERGED_FROM;
+        if let (true, Hint::Scheduled { job_type, count, due_at }) = (many, &hint) {
             let same = self.waiting.iter_mut().find_map(|waiting| match waiting {
                 Hint::Scheduled { job_type: of, count, due_at } if of == job_type => Some((count, due_at)),
                 _ => None,
@@ -249,8 +256,7 @@ impl<P: Provider> Shared<P> {
 
     async fn send(&self, payloads: Vec<String>) -> Result<()> {
         let payloads = payloads.into_iter().map(Some).collect();
-        let parameters =
-            vec![Parameter::Text(Some(self.channel.clone())), Parameter::Texts(Some(payloads))];
+        let parameters = vec![Parameter::Text(Some(self.channel.clone())), Parameter::Texts(Some(payloads))];
         self.provider.run(&self.notify, parameters).await.map(drop)
     }
 
@@ -263,9 +269,10 @@ impl<P: Provider> Shared<P> {
                 Ok(mut listener) => match self.try_out(&mut *listener).await {
                     Ok(()) => {
                         wait = first;
-                        self.ready.send_replace(Hearing::Listens);
                         // Something may have happened unheard since the last connection.
-                        self.gap();
+                        if self.ready.send_replace(Hearing::Listens) != Hearing::NotYet {
+                            self.gap();
+                        }
                         let error = self.hear(&mut *listener).await;
                         tracing::debug!(%error, "the listening connection was lost");
                     }

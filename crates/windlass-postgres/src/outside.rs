@@ -8,7 +8,7 @@ use windlass_core::{Result, Version, WorkerId};
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, put, ripple};
 use crate::request::{Settlements, id};
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for CompleteFromOutside {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CompleteFromOutsideReply> {
@@ -64,4 +64,3 @@ impl CarryOut for CompleteFromOutside {
         Ok(reply)
     }
 }
-

@@ -142,7 +142,9 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
         "25P01" => (ErrorKind::Invalid, "there is no transaction: begin one first"),
         "42501" => (ErrorKind::Unavailable, "the role lacks a privilege: grant it"),
         "53100" => (ErrorKind::Unavailable, "the disk is full: make room"),
-        "28P01" | "28000" => (ErrorKind::Unavailable, "the server refused the login: check user and password"),
+        "28P01" | "28000" => {
+            (ErrorKind::Unavailable, "the server refused the login: check user and password")
+        }
         "3D000" => (ErrorKind::Unavailable, "there is no such database: create it"),
         _ if code.starts_with("XX") => (ErrorKind::Corrupt, "the database may be damaged: look at its log"),
         _ => (ErrorKind::Unavailable, "try again, and look at the server's log"),
@@ -155,4 +157,14 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
 pub fn unreachable(what: impl fmt::Display) -> Error {
     let text = format!("PostgreSQL cannot be reached: {what}; check the address and that the server runs");
     Error::new(ErrorKind::Unavailable, text)
+}
+
+/// The error of a pool that gave no connection in time.
+#[must_use]
+pub fn no_connection() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the pool gave no connection in time: check that the server runs, allow more connections, or hold transactions \
+         for a shorter time",
+    )
 }

@@ -6,7 +6,7 @@ use windlass_core::command::{NextDue, NextDueReply, Reap, ReapReply, Reaped, Rip
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, ripple};
 use crate::request::{count, types};
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for Reap {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ReapReply> {

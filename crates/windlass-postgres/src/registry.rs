@@ -1,8 +1,8 @@
 //! Workers and leader locks.
 
 use windlass_core::command::{
-    Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState, Retire,
-    RetireReply, WorkerInfo,
+    Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,
+    Retire, RetireReply, WorkerInfo,
 };
 use windlass_core::{Result, WorkerName};
 
@@ -10,7 +10,7 @@ use crate::manage::check_items;
 use crate::provider::{Parameter, Provider, Row};
 use crate::reply::{Values, corrupt};
 use crate::request::{count, id, names, span};
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for Beat {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<BeatReply> {

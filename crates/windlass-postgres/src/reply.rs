@@ -9,8 +9,8 @@ use windlass_core::command::{
     Applied, BlockerOutput, ClosedChain, Created, Existing, Lost, Placed, Ripple, Unblocked,
 };
 use windlass_core::{
-    Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence, JobId,
-    JobRecord, Key, Lease, Millis, Payload, Refusal, RequestId, Result, Retention, Status, Timestamp,
+    Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence,
+    JobId, JobRecord, Key, Lease, Millis, Payload, Refusal, RequestId, Result, Retention, Status, Timestamp,
     TraceContext, TypeName, Version, WorkerId,
 };
 
@@ -139,7 +139,12 @@ impl Values {
 
     /// Where a job stands: its ids, its status and its time.
     pub(crate) fn placed(&mut self) -> Result<Placed> {
-        Ok(Placed { job: self.job_id()?, chain: self.chain_id()?, status: self.word()?, due_at: self.time()? })
+        Ok(Placed {
+            job: self.job_id()?,
+            chain: self.chain_id()?,
+            status: self.word()?,
+            due_at: self.time()?,
+        })
     }
 
     /// What a settlement did, without the chains that it carried.

@@ -63,12 +63,9 @@ impl News {
             texts.push(None);
         }
         self.replaces.push(None);
-        for numbers in [
-            &mut self.key_windows,
-            &mut self.keep_completed,
-            &mut self.keep_failed,
-            &mut self.keep_cancelled,
-        ] {
+        for numbers in
+            [&mut self.key_windows, &mut self.keep_completed, &mut self.keep_failed, &mut self.keep_cancelled]
+        {
             numbers.push(None);
         }
     }
@@ -155,9 +152,13 @@ impl Settlements {
         self.jobs.push(Some(*item.job.as_uuid()));
         self.fences.push(Some(item.fence.0.cast_signed()));
         let said = match &item.outcome {
-            Outcome::Complete { output, retention, create } => {
-                Said { outcome: "complete", output: Some(output), retention: *retention, create, ..Said::default() }
-            }
+            Outcome::Complete { output, retention, create } => Said {
+                outcome: "complete",
+                output: Some(output),
+                retention: *retention,
+                create,
+                ..Said::default()
+            },
             Outcome::Continue { next, create } => {
                 Said { outcome: "continue", next: Some(next), create, ..Said::default() }
             }
@@ -182,9 +183,13 @@ impl Settlements {
         self.jobs.push(None);
         self.fences.push(None);
         let said = match step {
-            Step::Complete { output, retention, create } => {
-                Said { outcome: "complete", output: Some(output), retention: *retention, create, ..Said::default() }
-            }
+            Step::Complete { output, retention, create } => Said {
+                outcome: "complete",
+                output: Some(output),
+                retention: *retention,
+                create,
+                ..Said::default()
+            },
             Step::Continue { next, create } => {
                 Said { outcome: "continue", next: Some(next), create, ..Said::default() }
             }

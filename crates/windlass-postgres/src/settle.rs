@@ -9,7 +9,7 @@ use crate::acquire::{AcquireRows, acquire_parameters};
 use crate::provider::Provider;
 use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::Settlements;
-use crate::store::{CarryOut, Call};
+use crate::store::{Call, CarryOut};
 
 impl CarryOut for Settle {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<SettleReply> {

@@ -1,12 +1,14 @@
 //! sqlx as the driver: the application's own pool, and its own transactions.
 
 use bytes::Bytes;
-use sqlx::postgres::{PgArguments, PgConnection, PgListener, PgPool, PgRow};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgListener, PgPool, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Executor, Postgres, Row as _, Transaction};
+use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-use crate::provider::{Listener, Parameter, Provider, Row, Statement, from_sqlstate, unreachable};
+use crate::provider::{
+    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, unreachable,
+};
 
 /// A pool of sqlx connections.
 #[derive(Clone, Debug)]
@@ -18,8 +20,11 @@ pub struct Sqlx {
 impl Sqlx {
     /// Connects to a server: `postgres://user:password@host:port/database`. The pool is closed with the store.
     pub async fn connect(url: &str) -> Result<Self> {
-        let pool = PgPool::connect(url).await.map_err(from_driver)?;
-        Ok(Self { pool, owned: true })
+        let options: PgConnectOptions = url.parse().map_err(from_driver)?;
+        // A pool tries for long before it gives up, and does not tell why.
+        let first = PgConnection::connect_with(&options).await.map_err(from_driver)?;
+        first.close().await.map_err(from_driver)?;
+        Ok(Self { pool: PgPool::connect_lazy_with(options), owned: true })
     }
 
     /// The pool.
@@ -164,15 +169,14 @@ fn from_driver(error: sqlx::Error) -> Error {
         sqlx::Error::Database(database) => {
             from_sqlstate(&database.code().unwrap_or_default(), database.message())
         }
-        sqlx::Error::PoolTimedOut => Error::new(
-            ErrorKind::Busy,
-            "all connections of the pool are taken: allow more of them, or hold transactions for a shorter time",
-        ),
+        sqlx::Error::PoolTimedOut => no_connection(),
         sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the pool was closed: open the store again"),
         sqlx::Error::Configuration(_) => {
             Error::new(ErrorKind::Invalid, format!("the address of the database is wrong: {error}"))
         }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
+        sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::Decode(_)
+        | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
             Error::new(ErrorKind::Corrupt, format!("a row cannot be read: {error}; look at it with care"))
         }
         _ => unreachable(&error),

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Result, Store, Transactional, for_each_command,
+    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Result, Store, Transactional,
+    for_each_command,
 };
 
 use crate::migrate::{MIGRATIONS, migrate, sql};
@@ -18,7 +19,7 @@ use crate::statement::{Names, Statements};
 pub const NAME_MAX_BYTES: usize = 30;
 
 /// How often a command is given again that met a concurrent change.
-const TRIES: usize = 5;
+const TRIES: usize = 3;
 
 /// How a [`PostgresStore`] is opened.
 #[derive(Clone, Debug)]
@@ -93,7 +94,11 @@ impl Options {
                 && name.bytes().all(plain)
                 && !name.starts_with(|first: char| first.is_ascii_digit())
         };
-        if self.schema.is_empty() || !good(&self.schema) || self.schema.starts_with("pg_") || !good(&self.prefix) {
+        if self.schema.is_empty()
+            || !good(&self.schema)
+            || self.schema.starts_with("pg_")
+            || !good(&self.prefix)
+        {
             let text = format!(
                 "the schema {:?} and the prefix {:?} are not at most {NAME_MAX_BYTES} of a-z, 0-9 and _ each, beginning \
                  neither with a digit nor with pg_",
@@ -140,6 +145,13 @@ impl<P: Provider> PostgresStore<P> {
         &self.provider
     }
 
+    /// The statements of all commands, each with its name. For tests.
+    #[doc(hidden)]
+    pub fn statements(&self) -> Vec<(&'static str, Arc<str>)> {
+        let text = |(name, statement): (_, &Statement)| (name, statement.text().clone());
+        self.statements.all().into_iter().map(text).collect()
+    }
+
     fn call<'a>(&'a self, tx: Option<&'a mut P::Tx>) -> Result<Call<'a, P>> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"));
@@ -148,7 +160,8 @@ impl<P: Provider> PostgresStore<P> {
     }
 
     async fn savepoints(&self, tx: &mut P::Tx) -> Result<i64> {
-        let found = self.provider.run_in(tx, &Statement::new(SAVEPOINTS.to_owned(), true), Vec::new()).await?;
+        let found =
+            self.provider.run_in(tx, &Statement::new(SAVEPOINTS.to_owned(), true), Vec::new()).await?;
         let depth = found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0);
         if depth > 0 {
             return Ok(depth);
@@ -185,7 +198,11 @@ impl<'a, P: Provider> Call<'a, P> {
         Parameter::Number(self.store.clock.as_ref().map(|clock| clock.now().as_millis()))
     }
 
-    pub(crate) async fn run(&mut self, statement: &Statement, parameters: Vec<Parameter>) -> Result<Vec<Row>> {
+    pub(crate) async fn run(
+        &mut self,
+        statement: &Statement,
+        parameters: Vec<Parameter>,
+    ) -> Result<Vec<Row>> {
         let store = self.store;
         store.round_trips.fetch_add(1, Ordering::Relaxed);
         if let Some(tx) = &mut self.tx {

@@ -13,7 +13,9 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-use crate::provider::{Listener, Parameter, Provider, Row, Statement, from_sqlstate, unreachable};
+use crate::provider::{
+    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, unreachable,
+};
 
 /// How many notifications wait for their reader before the connection waits too.
 const NOTIFICATIONS_MAX: usize = 1_000;
@@ -272,10 +274,7 @@ fn from_pool(error: deadpool_postgres::PoolError) -> Error {
     match error {
         PoolError::Backend(error) => from_driver(error),
         PoolError::Closed => Error::new(ErrorKind::Closed, "the pool was closed: open the store again"),
-        PoolError::Timeout(_) => Error::new(
-            ErrorKind::Busy,
-            "all connections of the pool are taken: allow more of them, or hold transactions for a shorter time",
-        ),
+        PoolError::Timeout(_) => no_connection(),
         _ => unreachable(&error).with_source(error),
     }
 }

@@ -5,5 +5,6 @@
 mod fixture;
 
 fn main() {
-    windlass_conformance::main(fixture::Postgres)
+    let connect = |url: String| async move { windlass_postgres::Sqlx::connect(&url).await.unwrap() };
+    windlass_conformance::main(fixture::Postgres { name: "postgres", connect })
 }

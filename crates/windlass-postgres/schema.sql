@@ -1,0 +1,369 @@
+table attempt (
+  job uuid not null,
+  fence bigint not null,
+  attempt bigint not null,
+  worker uuid not null,
+  started_at bigint not null,
+  ended_at bigint,
+  ended text not null,
+  error text
+) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
+
+table blocker (
+  job uuid not null,
+  chain uuid not null,
+  seq bigint not null,
+  position integer not null,
+  resolved boolean not null,
+  waiting boolean not null,
+  needed boolean not null,
+  eager boolean not null,
+  trace text
+) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
+
+table chain (
+  id uuid not null,
+  latest uuid not null,
+  seq bigint not null,
+  created_at bigint not null,
+  keep_completed bigint not null,
+  keep_failed bigint not null,
+  keep_cancelled bigint not null,
+  closed_at bigint,
+  retain_until bigint,
+  leaves_at bigint,
+  trim_at bigint,
+  key_window bigint,
+  latest_position integer not null default 0,
+  rippling boolean not null default false,
+  type text not null,
+  closed_as text,
+  key_hold text,
+  key text,
+  trace text
+) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=0)
+
+table job (
+  id uuid not null,
+  chain uuid not null,
+  seq bigint not null,
+  fence bigint not null,
+  version bigint not null default 0,
+  due_at bigint not null,
+  created_at bigint not null,
+  attempt bigint not null default 0,
+  max_attempts bigint,
+  started_at bigint,
+  closed_at bigint,
+  lease_until bigint,
+  worker uuid,
+  request uuid,
+  closed_by uuid,
+  outside uuid,
+  position integer not null,
+  blockers integer not null default 0,
+  priority smallint not null,
+  cancel_requested boolean not null default false,
+  status text not null,
+  on_blocker_failure text not null,
+  type text not null,
+  chain_type text not null,
+  ended text,
+  trace text,
+  error text,
+  input_codec text not null,
+  input bytea not null,
+  output_codec text,
+  output bytea
+) with (fillfactor=70, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=0)
+
+table key (
+  type text not null,
+  key text not null,
+  chain uuid
+) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
+
+table leader (
+  name text not null,
+  token uuid not null,
+  until bigint not null
+) with (fillfactor=50)
+
+table migration (
+  version bigint not null,
+  name text not null,
+  applied_at timestamp with time zone not null default clock_timestamp()
+)
+
+table new_v1 (
+  item integer,
+  id uuid,
+  type text,
+  codec text,
+  input bytea,
+  due_at bigint,
+  due_after bigint,
+  priority smallint,
+  max_attempts bigint,
+  on_blocker_failure text,
+  trace text,
+  key text,
+  key_hold text,
+  key_window bigint,
+  replaces uuid,
+  keep_completed bigint,
+  keep_failed bigint,
+  keep_cancelled bigint,
+  chain_trace text,
+  blockers uuid[],
+  blocker_traces text[]
+)
+
+table paused (
+  type text not null
+)
+
+table reply_v1 (
+  part text,
+  item integer,
+  ids uuid[],
+  words text[],
+  numbers bigint[],
+  bytes bytea[]
+)
+
+table settlement_v1 (
+  item integer,
+  job uuid,
+  fence bigint,
+  outcome text,
+  codec text,
+  output bytea,
+  error text,
+  due_at bigint,
+  due_after bigint,
+  retention bigint,
+  invalid boolean,
+  created integer,
+  carried integer
+)
+
+table worker (
+  id uuid not null,
+  name text,
+  types text[] not null,
+  concurrency bigint not null,
+  running bigint not null,
+  started_at bigint not null,
+  seen_at bigint not null,
+  gone_at bigint not null
+) with (fillfactor=50)
+
+CHECK ((closed_as = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]))) on chain
+
+CHECK ((key_hold = ANY (ARRAY['open'::text, 'completed'::text, 'completed_or_failed'::text, 'any'::text]))) on chain
+
+CHECK ((on_blocker_failure = ANY (ARRAY['wait'::text, 'fail'::text, 'receive'::text]))) on job
+
+CHECK ((status = ANY (ARRAY['blocked'::text, 'pending'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))) on job
+
+CREATE INDEX blocker_chain ON blocker USING btree (chain, seq)
+
+CREATE INDEX blocker_needed ON blocker USING btree (chain) WHERE needed
+
+CREATE INDEX blocker_waiting ON blocker USING btree (chain, seq) WHERE waiting
+
+CREATE INDEX chain_leaving ON chain USING btree (leaves_at, seq) WHERE (leaves_at IS NOT NULL)
+
+CREATE INDEX chain_rippling ON chain USING btree (closed_at, seq) WHERE rippling
+
+CREATE INDEX chain_trimming ON chain USING btree (trim_at, id) WHERE (trim_at IS NOT NULL)
+
+CREATE INDEX job_blocked ON job USING btree (type) WHERE (status = 'blocked'::text)
+
+CREATE INDEX job_closed ON job USING btree (type, status) WHERE (status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]))
+
+CREATE INDEX job_pending ON job USING btree (type, priority, due_at, seq) WHERE (status = 'pending'::text)
+
+CREATE INDEX job_request ON job USING btree (request) WHERE (status = 'running'::text)
+
+CREATE INDEX job_running ON job USING btree (type, lease_until, seq) WHERE (status = 'running'::text)
+
+CREATE UNIQUE INDEX attempt_pkey ON attempt USING btree (job, fence)
+
+CREATE UNIQUE INDEX blocker_pkey ON blocker USING btree (job, "position")
+
+CREATE UNIQUE INDEX chain_pkey ON chain USING btree (id)
+
+CREATE UNIQUE INDEX chain_seq ON chain USING btree (seq)
+
+CREATE UNIQUE INDEX job_chain ON job USING btree (chain, "position")
+
+CREATE UNIQUE INDEX job_pkey ON job USING btree (id)
+
+CREATE UNIQUE INDEX job_seq ON job USING btree (seq)
+
+CREATE UNIQUE INDEX key_pkey ON key USING btree (type, key)
+
+CREATE UNIQUE INDEX leader_pkey ON leader USING btree (name)
+
+CREATE UNIQUE INDEX migration_pkey ON migration USING btree (version)
+
+CREATE UNIQUE INDEX paused_pkey ON paused USING btree (type)
+
+CREATE UNIQUE INDEX worker_pkey ON worker USING btree (id)
+
+view chain_reply_v1 as
+ SELECT c.id,
+    c.seq,
+    c.type,
+    c.latest,
+    c.created_at,
+    ARRAY[c.id, c.latest] AS ids,
+    ARRAY[c.type, c.key, c.key_hold, c.closed_as, c.trace] AS words,
+    ARRAY[c.created_at, c.keep_completed, c.keep_failed, c.keep_cancelled, c.closed_at, c.retain_until, c.key_window, (((EXISTS ( SELECT
+           FROM key k
+          WHERE ((k.type = c.type) AND (k.key = c.key) AND (k.chain = c.id)))))::integer)::bigint] AS numbers
+   FROM chain c;
+
+view job_reply_v1 as
+ SELECT j.id,
+    j.seq,
+    j.chain,
+    j."position",
+    j.type,
+    j.chain_type,
+    j.status,
+    j.created_at,
+    (ARRAY[j.id, j.chain, j.worker, j.request, j.closed_by] || b.chains) AS ids,
+    (ARRAY[j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error, j.on_blocker_failure, j.trace] || b.traces) AS words,
+    (ARRAY[(j."position")::bigint, (j.priority)::bigint, j.due_at, j.attempt, j.max_attempts, j.fence, j.version, j.lease_until, ((j.cancel_requested)::integer)::bigint, j.created_at, j.started_at, j.closed_at] || b.resolved) AS numbers,
+    ARRAY[j.input, j.output] AS bytes
+   FROM (job j
+     LEFT JOIN LATERAL ( SELECT array_agg(b_1.chain ORDER BY b_1."position") AS chains,
+            array_agg(b_1.trace ORDER BY b_1."position") AS traces,
+            array_agg(((b_1.resolved)::integer)::bigint ORDER BY b_1."position") AS resolved
+           FROM blocker b_1
+          WHERE ((j.blockers > 0) AND (b_1.job = j.id))) b ON (true));
+
+function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer)
+
+function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function apply_carrying_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
+
+function apply_steps_v1(now bigint, by_request uuid, own job, items settlement_v1[], news new_v1[], busy integer[])
+
+function apply_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
+
+function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint)
+
+function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
+
+function close_job_v1(now bigint, own job, how text, how_ended text, new_error text, codec text, result bytea, by_worker uuid)
+
+function complete_v1(now bigint, items settlement_v1[], busy_jobs uuid[], busy_chains uuid[])
+
+function continue_v1(now bigint, own job, new new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text, OUT refusal reply_v1, OUT next job, OUT closed reply_v1)
+
+function count_closed_v1(of_type text, how text, OUT jobs bigint, OUT estimated boolean)
+
+function count_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function create_chain_v1(now bigint, new new_v1, named uuid[], meant uuid[])
+
+function create_plain_v1(now bigint, news new_v1[])
+
+function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function due_v1(now bigint, due_at bigint, due_after bigint)
+
+function earliest_due_v1(of_type text)
+
+function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=100ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+
+function find_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
+
+function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
+
+function holder_v1(now bigint, key_type text, key_text text)
+
+function insert_job_v1(now bigint, new new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[])
+
+function known_types_v1()
+
+function later_v1(moment bigint, span bigint)
+
+function leader_v1(given bigint, of_name text, own uuid, ttl bigint)
+
+function leaving_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
+
+function lock_chains_v1(wanted uuid[], shared boolean)
+
+function lock_jobs_v1(wanted uuid[])
+
+function lock_key_v1(now bigint, key_type text, key_text text)
+
+function lock_keys_v1(now bigint, news new_v1[])
+
+function lock_waiting_v1(wanted uuid[], patient boolean) set lock_timeout=250ms
+
+function lost_v1(item settlement_v1, own job)
+
+function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], blocked bigint[], blockers uuid[], blocker_traces text[])
+
+function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], news new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function pause_v1(types text[], pausing boolean)
+
+function pending_types_v1(types text[])
+
+function put_back_v1(now bigint, own job, due bigint, new_error text, how_ended text)
+
+function reaches_v1(chains uuid[], sought uuid)
+
+function reap_v1(given bigint, types text[], max_jobs integer, spared uuid[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function remember_v1(own job, at_time bigint, how_ended text, its_error text)
+
+function remove_v1(chains uuid[])
+
+function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[])
+
+function retire_v1(given bigint, who uuid)
+
+function retry_one_v1(now bigint, at_item integer, wanted uuid, seen_version bigint)
+
+function retry_v1(given bigint, jobs uuid[], versions bigint[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function ripple_v1(now bigint, patient boolean, INOUT left_over integer, OUT replies reply_v1[])
+
+function running_types_v1(types text[])
+
+function set_retention_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function set_trim_v1(of_chain uuid)
+
+function settle_items_v1(now bigint, items settlement_v1[], news new_v1[], INOUT left_over integer, OUT replies reply_v1[])
+
+function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=100ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[])
+
+function take_v1(now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer)
+
+function time_v1(given bigint)
+
+function trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function trim_v1(now bigint, of_chain uuid, max_jobs integer)

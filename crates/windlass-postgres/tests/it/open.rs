@@ -1,0 +1,108 @@
+//! Opening and migrating.
+
+use std::sync::Arc;
+
+use windlass_conformance::complete;
+use windlass_core::{ErrorKind, Store};
+use windlass_postgres::{Options, PostgresStore, Sqlx};
+
+use crate::{Database, fixture};
+
+async fn check(url: &str, options: Options, kind: ErrorKind, part: &str) {
+    let opened = match Sqlx::connect(url).await {
+        Ok(provider) => PostgresStore::open(provider, options).await.map(drop),
+        Err(error) => Err(error),
+    };
+    let error = opened.unwrap_err();
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(part), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_may_open_a_new_schema_at_once() {
+    let (server, _, options) = fixture::fresh().await;
+    let opening: Vec<_> = (0..16)
+        .map(|_| {
+            let (url, options) = (server.url(), options.clone());
+            tokio::spawn(async move {
+                let pool =
+                    sqlx::postgres::PgPoolOptions::new().max_connections(2).connect(&url).await.unwrap();
+                PostgresStore::open(Sqlx::from(pool), options).await.map(drop)
+            })
+        })
+        .collect();
+    for opened in opening {
+        opened.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_opened_says_why() {
+    let (server, _, options) = fixture::fresh().await;
+    for bad in ["", "Upper", "1st", "a-b", "a\"; drop", "pg_x", &"x".repeat(31)] {
+        check(&server.url(), options.clone().schema(bad), ErrorKind::Invalid, "schema").await;
+    }
+    check(&server.url(), options.clone().prefix("a b"), ErrorKind::Invalid, "prefix").await;
+    check("postgres://nobody@127.0.0.1:1/none", options.clone(), ErrorKind::Unavailable, "cannot be reached")
+        .await;
+    check("no address at all", options.clone(), ErrorKind::Invalid, "address").await;
+    check(&server.url(), options.clone().migrate(false), ErrorKind::Incompatible, "migrations_sql").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_much_newer_schema_is_refused_and_the_next_one_is_not() {
+    let database = Database::new().await;
+    let later =
+        |version: i64| format!("insert into {{}}.migration (version, name) values ({version}, 'later')");
+    sqlx::query(database.sql(&later(2))).execute(&database.pool).await.unwrap();
+    let provider = Sqlx::from(database.pool.clone());
+    PostgresStore::open(provider, database.options.clone().migrate(false)).await.unwrap();
+    sqlx::query(database.sql(&later(99))).execute(&database.pool).await.unwrap();
+    check(&database.server.url(), database.options.clone(), ErrorKind::Incompatible, "update this program")
+        .await;
+}
+
+/// The next version brings functions of its own beside these and adds to the tables; programs of both work at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_and_new_programs_overlap_during_an_upgrade() {
+    let database = Database::new().await;
+    let old = database.subject();
+    old.start("a").await;
+    let attempt = old.acquire_one("a").await;
+    for step in [
+        "alter table {}.job add column tenant text",
+        "create function {}.renew_v2(given bigint, jobs uuid[], fences bigint[], leases bigint[])
+         returns setof {}.reply_v1 language sql as $$ select * from {}.renew_v1(given, jobs, fences, leases) $$",
+        "insert into {}.migration (version, name) values (2, 'the next one')",
+    ] {
+        sqlx::query(database.sql(step)).execute(&database.pool).await.unwrap();
+    }
+    old.renew(&attempt).await;
+    old.apply(&attempt, complete("1")).await;
+    old.start("a").await;
+    let provider = Sqlx::from(database.pool.clone());
+    let reopened = Arc::new(PostgresStore::open(provider, database.options.clone()).await.unwrap());
+    let mut restarted = database.subject();
+    restarted.store = reopened;
+    restarted.work("a", complete("2")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prefix_is_a_namespace() {
+    let (server, _, options) = fixture::fresh().await;
+    let open = |prefix: &'static str| {
+        let (url, options) = (server.url(), options.clone().prefix(prefix));
+        async move { PostgresStore::open(Sqlx::connect(&url).await.unwrap(), options).await.unwrap() }
+    };
+    let (one, two) = (open("one_").await, open("two_").await);
+    let counted = |store: PostgresStore<Sqlx>| async move {
+        let count = windlass_core::command::Count { types: windlass_core::command::Types::All };
+        store.count(count).await.unwrap().types.len()
+    };
+    let chain = Database::new().await.subject().start("a").build();
+    for store in [&one, &two] {
+        store.create(windlass_core::command::Create { chains: vec![chain.clone()] }).await.unwrap();
+    }
+    two.erase().await.unwrap();
+    assert_eq!((counted(one).await, counted(two).await), (1, 0));
+}

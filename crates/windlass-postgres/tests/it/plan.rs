@@ -1,0 +1,79 @@
+//! What commands cost does not depend on what else is stored.
+
+use sqlx::{Connection, PgConnection};
+
+use crate::Database;
+
+/// How many rows a command may look at, with many times as many stored.
+const LOOKED_AT_MAX: i64 = 400;
+
+/// Closed and future jobs, as if they had been there for long. A type of its own has a job that is due, one whose lease
+/// has expired, and a chain with a key.
+const STORED: &str = "
+insert into {}.job (id, chain, position, type, chain_type, status, priority, due_at, fence, on_blocker_failure, created_at,
+  closed_at, input_codec, input)
+select i, i, 0, 'a', 'a', case when n <= $1 then 'completed' else 'pending' end, 0,
+  case when n <= $1 then 0 else 9000000000000 end, 0, 'wait', 0, case when n <= $1 then 0 end, 'json', '1'
+from (select n, gen_random_uuid() as i from generate_series(1, 2 * $1) n) rows;";
+
+const CHAINS: &str = "
+insert into {}.chain (id, seq, type, latest, keep_completed, keep_failed, keep_cancelled, created_at, closed_at, closed_as,
+  retain_until, leaves_at)
+select id, seq, type, id, 1, 1, 1, 0, closed_at, case when closed_at is not null then 'completed' end,
+  case when closed_at is not null then 9000000000000 end, case when closed_at is not null then 9000000000000 end
+from {}.job";
+
+/// The rows that this transaction has read so far: those of whole tables, and those found by indexes.
+async fn looked_at(connection: &mut PgConnection, database: &Database) -> (i64, i64) {
+    let text = "select coalesce(sum(seq_tup_read), 0)::bigint, coalesce(sum(idx_tup_fetch), 0)::bigint
+        from pg_stat_xact_user_tables where schemaname = '{}' and relname <> 'paused'";
+    sqlx::query_as(database.sql(text)).fetch_one(connection).await.unwrap()
+}
+
+async fn check(database: &Database, connection: &mut PgConnection, text: &str) {
+    // In a new session nothing is known yet, and after some calls PostgreSQL may plan otherwise.
+    for _ in 0..8 {
+        let before = looked_at(connection, database).await;
+        sqlx::raw_sql(database.sql(text)).execute(&mut *connection).await.unwrap();
+        let after = looked_at(connection, database).await;
+        assert_eq!(after.0, before.0, "a whole table was read: {text}");
+        assert!(after.1 - before.1 <= LOOKED_AT_MAX, "{} rows were looked at: {text}", after.1 - before.1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_and_future_jobs_cost_nothing() {
+    let database = Database::new().await;
+    let rows: i64 = if std::env::var_os("WINDLASS_FULL").is_some() { 1_000_000 } else { 100_000 };
+    sqlx::query(database.sql(STORED)).bind(rows).execute(&database.pool).await.unwrap();
+    sqlx::query(database.sql(CHAINS)).execute(&database.pool).await.unwrap();
+    let s = database.subject();
+    s.create((0..50).map(|n| s.start("a").key(&n.to_string()).build()).collect()).await;
+    s.acquire("a", 10).await;
+
+    let mut connection = database.pool.acquire().await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    for analyzed in [false, true] {
+        if analyzed {
+            tx.rollback().await.unwrap();
+            sqlx::raw_sql(database.sql("analyze {}.job; analyze {}.chain"))
+                .execute(&mut *connection)
+                .await
+                .unwrap();
+            tx = connection.begin().await.unwrap();
+        }
+        for command in [
+            "select * from {}.acquire_v1(1800000000000, gen_random_uuid(), gen_random_uuid(), '{a,b}', '{2,2}', '{5,5}', 2)",
+            "select * from {}.reap_v1(1800000000000, null, 10, '{}'::uuid[])",
+            "select * from {}.reap_v1(1800000000000, '{a}', 10, '{}'::uuid[])",
+            "select * from {}.next_due_v1(1800000000000, null)",
+            "select * from {}.next_due_v1(1800000000000, '{a}')",
+            "select * from {}.expire_v1(1800000000000, 100)",
+            "select * from {}.find_v1(1800000000000, '{null}', '{null}', '{a}', '{3}')",
+        ] {
+            // The schema stands where nothing but braces is; an empty array is written otherwise.
+            let command = command.replace("'{}'::uuid[]", "array[]::uuid[]");
+            check(&database, &mut tx, &command).await;
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The schema, its golden file, and the statements that run on it.
+
+use windlass_postgres::Options;
+
+use crate::Database;
+
+/// Everything in the schema as PostgreSQL itself tells it, without the schema's name.
+const DUMP: &str = "
+select string_agg(text, E'\\n\\n' order by kind, text) || E'\\n' from (
+  select 1 as kind, format(
+    E'table %s (\\n  %s\\n)%s', c.relname,
+    string_agg(
+      format('%s %s%s%s', a.attname, format_type(a.atttypid, a.atttypmod), case when a.attnotnull then ' not null' end,
+        coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')), E',\\n  ' order by a.attnum
+    ), coalesce(' with (' || array_to_string(c.reloptions, ', ') || ')', '')
+  ) as text
+  from pg_class c
+  join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+  left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+  where c.relnamespace = '{}'::regnamespace and c.relkind in ('r', 'c')
+  group by c.oid, c.relname, c.reloptions
+  union all
+  select 2, pg_get_constraintdef(k.oid) || ' on ' || k.conrelid::regclass
+  from pg_constraint k where k.connamespace = '{}'::regnamespace and k.contype = 'c'
+  union all
+  select 3, pg_get_indexdef(i.indexrelid) from pg_index i join pg_class c on c.oid = i.indexrelid
+  where c.relnamespace = '{}'::regnamespace
+  union all
+  select 4, format('view %s as%s', c.relname, E'\\n' || pg_get_viewdef(c.oid)) from pg_class c
+  where c.relnamespace = '{}'::regnamespace and c.relkind = 'v'
+  union all
+  select 5, format('function %s(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
+    || coalesce(' set ' || array_to_string(p.proconfig, ' set '), '')
+  from pg_proc p where p.pronamespace = '{}'::regnamespace
+) all_of_it";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schema_is_the_one_in_the_golden_file() {
+    let database = Database::new().await;
+    let schema: String = sqlx::query_scalar(database.sql(DUMP)).fetch_one(&database.pool).await.unwrap();
+    let schema = schema.replace(&format!("{}.", database.server.namespace()), "");
+
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
+    if std::env::var_os("WINDLASS_UPDATE").is_some() {
+        std::fs::write(golden, &schema).unwrap();
+    }
+    let expected = std::fs::read_to_string(golden).unwrap();
+    assert_eq!(
+        schema, expected,
+        "the schema changed: run the test with WINDLASS_UPDATE=1 and look at the difference"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_statement_can_be_prepared_and_gives_rows_of_one_shape() {
+    let database = Database::new().await;
+    for (name, text) in database.store.statements() {
+        let statement = sqlx::SqlSafeStr::into_sql_str(sqlx::AssertSqlSafe(text.to_string()));
+        let prepared = sqlx::Executor::prepare(&database.pool, statement).await;
+        let prepared = prepared.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let types: Vec<_> = sqlx::Statement::columns(&prepared)
+            .iter()
+            .map(|column| sqlx::TypeInfo::name(sqlx::Column::type_info(column)).to_owned())
+            .collect();
+        assert_eq!(types, ["TEXT", "INT4", "UUID[]", "TEXT[]", "INT8[]", "BYTEA[]"], "{name}");
+    }
+}
+
+/// Every function is looked at as a whole, also where no other test goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_migrations_as_text_make_the_same_schema() {
+    let database = Database::new().await;
+    let by_hand = format!("{}_by_hand", database.server.namespace());
+    let text = Options::default().schema(&by_hand).migrations_sql().unwrap();
+    database.server.server().query(&text);
+    let dump = |schema: &str| sqlx::AssertSqlSafe(DUMP.replace("{}", schema));
+    let own: String =
+        sqlx::query_scalar(dump(database.server.namespace())).fetch_one(&database.pool).await.unwrap();
+    let theirs: String = sqlx::query_scalar(dump(&by_hand)).fetch_one(&database.pool).await.unwrap();
+    assert_eq!(theirs.replace(&by_hand, database.server.namespace()), own);
+}
