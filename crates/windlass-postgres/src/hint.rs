@@ -13,6 +13,8 @@ pub(crate) const PAYLOAD_MAX_BYTES: usize = 7_900;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Line {
     Hint(Hint),
+    /// More jobs of a type were scheduled than are told one by one: those who wait for it look at the store.
+    Unheard(TypeName),
     /// An event that is too large to be sent: those who watch look elsewhere.
     TooLarge,
     /// A notification of a notifier to itself.
@@ -39,6 +41,7 @@ impl Line {
             }
             // A kind of hint that is newer than this code has no subscribers in it.
             Self::Hint(_) | Self::TooLarge => "too-large".to_owned(),
+            Self::Unheard(job_type) => format!("unheard {job_type}"),
             Self::Trial(nonce) => format!("trial {nonce}"),
         }
     }
@@ -61,6 +64,7 @@ impl Line {
                 Self::Hint(Hint::OwnershipLost { worker, job })
             }
             "event" => Self::Hint(Hint::Event(bytes(rest)?)),
+            "unheard" => Self::Unheard(TypeName::new(rest).ok()?),
             "too-large" => Self::TooLarge,
             "trial" => Self::Trial(rest.parse().ok()?),
             _ => return None,
@@ -91,6 +95,7 @@ mod tests {
             Line::Hint(Hint::OwnershipLost { worker: WorkerId::new(), job: JobId::new() }),
             Line::Hint(Hint::Event(Bytes::from_static(b"\0\n\xff any"))),
             Line::Hint(Hint::Event(Bytes::new())),
+            Line::Unheard(TypeName::new("a b").unwrap()),
             Line::TooLarge,
             Line::Trial(Uuid::now_v7()),
         ] {

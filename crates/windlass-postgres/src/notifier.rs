@@ -2,9 +2,9 @@
 //!
 //! Every process has one connection that listens, on one channel for each namespace. Hints of a process are collected
 //! while its latest notification is under way, and go together with the next, which has a line of text for each. Where
-//! many wait, jobs scheduled of one type are told once.
+//! many wait, further ones about a type become a single line, which makes its workers look at the store.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +37,8 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::fr
 /// How long a connection is left alone that cannot listen.
 const DEAF: Duration = Duration::from_secs(60);
 
-/// From so many hints on that wait to be sent, those about one type become one.
-const MERGED_FROM: usize = 200;
+/// From so many hints on that wait to be sent, further ones about one type become one.
+const SINGLE_MAX: usize = 200;
 
 /// How many hints wait to be sent before the oldest are dropped.
 const WAITING_MAX: usize = 10_000;
@@ -65,6 +65,8 @@ struct Shared<P> {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Hint>,
+    /// Types of which more was scheduled than hints are sent.
+    unheard: BTreeSet<TypeName>,
     topics: HashMap<Topic, HashMap<u64, Publisher>>,
     closed: bool,
 }
@@ -169,20 +171,11 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
 }
 
 impl State {
-    /// Adds a hint to those that wait. Where they are many, jobs of one type are told once: all of them, from the
-    /// earliest on.
+    /// Adds a hint to those that wait.
     fn collect(&mut self, hint: Hint) {
-        let many = self.waiting.len() >= MERGED_FROM;
-        if let (true, Hint::Scheduled { job_type, count, due_at }) = (many, &hint) {
-            let same = self.waiting.iter_mut().find_map(|waiting| match waiting {
-                Hint::Scheduled { job_type: of, count, due_at } if of == job_type => Some((count, due_at)),
-                _ => None,
-            });
-            if let Some((all, earliest)) = same {
-                *all = all.saturating_add(*count);
-                *earliest = (*earliest).min(*due_at);
-                return;
-            }
+        if let (true, Hint::Scheduled { job_type, .. }) = (self.waiting.len() >= SINGLE_MAX, &hint) {
+            self.unheard.insert(job_type.clone());
+            return;
         }
         if self.waiting.len() >= WAITING_MAX {
             self.waiting.pop_front();
@@ -190,10 +183,17 @@ impl State {
         self.waiting.push_back(hint);
     }
 
+    /// Everything that waits to be sent.
+    fn take_lines(&mut self) -> Vec<Line> {
+        let unheard = std::mem::take(&mut self.unheard).into_iter().map(Line::Unheard);
+        self.waiting.drain(..).map(Line::Hint).chain(unheard).collect()
+    }
+
     /// Hands a line to those who subscribed to its topic.
     fn deliver(&self, line: Line) {
         let (topic, hint) = match line {
             Line::Hint(hint) => (hint.topic(), Some(hint)),
+            Line::Unheard(job_type) => (Topic::Scheduled(job_type), None),
             Line::TooLarge => (Topic::Events, None),
             Line::Trial(_) => return,
         };
@@ -241,12 +241,12 @@ impl<P: Provider> Shared<P> {
         loop {
             self.wanted.notified().await;
             loop {
-                let hints = std::mem::take(&mut self.state().waiting);
-                if hints.is_empty() {
+                let lines = self.state().take_lines();
+                if lines.is_empty() {
                     break;
                 }
                 // Hints are lossy, and whoever waits for one polls too.
-                if let Err(error) = self.send(payloads(&hints)).await {
+                if let Err(error) = self.send(payloads(lines)).await {
                     tracing::debug!(%error, "a notification was not sent");
                 }
                 sleep(PAUSE).await;
@@ -346,20 +346,20 @@ impl<P> Shared<P> {
     }
 }
 
-/// The hints as few payloads, each within PostgreSQL's limit.
-fn payloads(hints: &VecDeque<Hint>) -> Vec<String> {
+/// The lines in few payloads, each within PostgreSQL's limit.
+fn payloads(lines: Vec<Line>) -> Vec<String> {
     let mut payloads: Vec<String> = Vec::new();
-    for hint in hints {
-        let mut line = Line::Hint(hint.clone()).encoded();
-        if line.len() > PAYLOAD_MAX_BYTES {
-            line = Line::TooLarge.encoded();
+    for line in lines {
+        let mut text = line.encoded();
+        if text.len() > PAYLOAD_MAX_BYTES {
+            text = Line::TooLarge.encoded();
         }
-        match payloads.last_mut().filter(|last| last.len() + 1 + line.len() <= PAYLOAD_MAX_BYTES) {
+        match payloads.last_mut().filter(|last| last.len() + 1 + text.len() <= PAYLOAD_MAX_BYTES) {
             Some(last) => {
                 last.push('\n');
-                last.push_str(&line);
+                last.push_str(&text);
             }
-            None => payloads.push(line),
+            None => payloads.push(text),
         }
     }
     payloads

@@ -5,6 +5,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod notifier;
 mod open;
 mod plan;
 mod race;
