@@ -174,28 +174,37 @@ set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
-  locked uuid[];
 begin
-  locked := array(select id from windlass.job where id = any (jobs) order by id for no key update skip locked);
-  update windlass.job j
-  set lease_until = windlass.later_v1(now, a.lease)
-  from (
-    select distinct on (a.job, a.fence) a.job, a.fence, a.lease
-    from unnest(jobs, fences, leases) with ordinality a (job, fence, lease, n)
-    order by a.job, a.fence, a.n desc
-  ) a
-  where j.id = a.job and j.id = any (locked) and j.status = 'running' and j.fence = a.fence;
   return query
+  with asked as materialized (
+    select a.n::integer as item, a.job, a.fence, windlass.later_v1(now, a.lease) as until
+    from unnest(jobs, fences, leases) with ordinality a (job, fence, lease, n)
+  ), locked as materialized (
+    select j.id, j.status, j.fence, j.cancel_requested
+    from windlass.job j
+    where j.id = any (jobs)
+    order by j.id
+    for no key update skip locked
+  ), held as (
+    -- Of several leases of one attempt the last counts.
+    select distinct on (a.job) a.job, a.until
+    from asked a
+    join locked l on l.id = a.job and l.fence = a.fence and l.status = 'running'
+    order by a.job, a.item desc
+  ), renewed as (
+    update windlass.job j set lease_until = h.until from held h where j.id = h.job
+  )
   select
-    'renewed', a.n::integer, null::uuid[],
+    'renewed', a.item, null::uuid[],
     case
-      when j.id is null then array['lost', 'not_found']
-      when j.id <> all (locked) then array['busy']
-      when j.status = 'running' and j.fence = a.fence then array['held']
-      else array['lost', j.status]
+      when l.id is null and j.id is null then array['lost', 'not_found']
+      when l.id is null then array['busy']
+      when l.status = 'running' and l.fence = a.fence then array['held']
+      else array['lost', l.status]
     end,
-    array[windlass.later_v1(now, a.lease), j.cancel_requested::int], null::bytea[]
-  from unnest(jobs, fences, leases) with ordinality a (job, fence, lease, n)
+    array[a.until, l.cancel_requested::int], null::bytea[]
+  from asked a
+  left join locked l on l.id = a.job
   left join windlass.job j on j.id = a.job;
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
 end

@@ -138,6 +138,7 @@ $$;
 create function windlass.create_plain_v1(now bigint, news windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql as $$
 declare
+  new windlass.new_v1;
   stored uuid[];
 begin
   with inserted as (
@@ -165,12 +166,16 @@ begin
     'created', n.item, array[n.id, n.id], array['new', 'pending'],
     array[windlass.due_v1(now, n.due_at, n.due_after), 0], null::bytea[]
   from unnest(news) n
-  where n.id = any (stored);
+  join unnest(stored) s (id) on s.id = n.id;
+  if cardinality(stored) = cardinality(news) then
+    return;
+  end if;
   -- The rest was stored before, or its id is another's.
-  return query
-  select (windlass.create_chain_v1(now, n, '{}', '{}')).*
-  from unnest(news) n
-  where n.id <> all (coalesce(stored, '{}'));
+  foreach new in array news loop
+    if new.id <> all (coalesce(stored, '{}')) then
+      return next windlass.create_chain_v1(now, new, '{}', '{}');
+    end if;
+  end loop;
 end
 $$;
 

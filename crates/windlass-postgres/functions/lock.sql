@@ -15,7 +15,7 @@ begin
   else
     locked := array(select id from windlass.chain where id = any (wanted) order by id for no key update skip locked);
   end if;
-  if not exists (select from windlass.chain where id = any (wanted) and id <> all (locked)) then
+  if cardinality(locked) = (select count(*) from windlass.chain where id = any (wanted)) then
     return '{}';
   end if;
   begin
@@ -37,7 +37,7 @@ declare
   locked uuid[];
 begin
   locked := array(select id from windlass.job where id = any (wanted) order by id for no key update skip locked);
-  if not exists (select from windlass.job where id = any (wanted) and id <> all (locked)) then
+  if cardinality(locked) = (select count(*) from windlass.job where id = any (wanted)) then
     return '{}';
   end if;
   begin

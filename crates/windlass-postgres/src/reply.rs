@@ -372,6 +372,7 @@ pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the store gave {what}: look at its tables with care"))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 fn unreadable(refusal: Refusal) -> Error {
     corrupt(&format!("a value that no longer passes: {refusal}"))
 }

@@ -1,7 +1,9 @@
 //! sqlx as the driver: the application's own pool, and its own transactions.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgListener, PgPool, PgRow};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
@@ -9,6 +11,9 @@ use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 use crate::provider::{
     Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, unreachable,
 };
+
+/// How long a pool that the store made waits for a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A pool of sqlx connections.
 #[derive(Clone, Debug)]
@@ -24,7 +29,8 @@ impl Sqlx {
         // A pool tries for long before it gives up, and does not tell why.
         let first = PgConnection::connect_with(&options).await.map_err(from_driver)?;
         first.close().await.map_err(from_driver)?;
-        Ok(Self { pool: PgPool::connect_lazy_with(options), owned: true })
+        let pool = PgPoolOptions::new().acquire_timeout(PATIENCE).connect_lazy_with(options);
+        Ok(Self { pool, owned: true })
     }
 
     /// The pool.
@@ -98,7 +104,7 @@ impl Provider for Sqlx {
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
         Box::pin(async move {
             let options = (*self.pool.connect_options()).clone();
-            let own = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_with(options);
+            let own = PgPoolOptions::new().max_connections(1).connect_with(options);
             let own = own.await.map_err(from_driver)?;
             let mut listener = PgListener::connect_with(&own).await.map_err(from_driver)?;
             listener.eager_reconnect(false);

@@ -37,7 +37,7 @@ impl TokioPostgres {
                 .with_source(error)
         })?;
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
-        let pool = pool.map_err(|error| unreachable(&error).with_source(error))?;
+        let pool = pool.map_err(|error| unreachable(error.to_string()).with_source(error))?;
         drop(pool.get().await.map_err(from_pool)?);
         Ok(Self { pool, listening: Some(config), owned: true })
     }

@@ -5,8 +5,10 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod known_bad;
 mod notifier;
 mod open;
+mod outage;
 mod plan;
 mod race;
 mod random;

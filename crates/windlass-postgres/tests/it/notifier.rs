@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_conformance::type_name;
-use windlass_core::{Hint, Notifier, Signal, Timestamp, Topic};
-use windlass_postgres::{Options, PostgresNotifier, Sqlx};
+use windlass_core::{BoxFuture, Hint, Notifier, Result, Signal, Timestamp, Topic};
+use windlass_postgres::{Listener, Options, Parameter, PostgresNotifier, Provider, Row, Sqlx, Statement};
 use windlass_testkit::{PostgresServer, wait_until};
+
+use crate::fixture;
 
 fn hint() -> Hint {
     Hint::Scheduled { job_type: type_name("a"), count: 1, due_at: Timestamp::default() }
@@ -43,4 +45,76 @@ async fn all_subscriptions_share_one_connection() {
     }
     let listening = server.query("select count(*) from pg_stat_activity where query ilike 'listen%'");
     assert_eq!(listening.trim(), "1");
+}
+
+/// A driver whose listening connection hears nothing, as behind a pooler in transaction mode.
+#[derive(Debug)]
+struct Deaf(Sqlx);
+
+struct Silence;
+
+impl Listener for Silence {
+    fn next(&mut self) -> BoxFuture<'_, Result<String>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl Provider for Deaf {
+    type Tx = <Sqlx as Provider>::Tx;
+
+    fn run<'a>(
+        &'a self,
+        statement: &'a Statement,
+        parameters: Vec<Parameter>,
+    ) -> BoxFuture<'a, Result<Vec<Row>>> {
+        self.0.run(statement, parameters)
+    }
+
+    fn run_in<'a>(
+        &'a self,
+        tx: &'a mut Self::Tx,
+        statement: &'a Statement,
+        parameters: Vec<Parameter>,
+    ) -> BoxFuture<'a, Result<Vec<Row>>> {
+        self.0.run_in(tx, statement, parameters)
+    }
+
+    fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.0.script(text)
+    }
+
+    fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.0.script_in(tx, text)
+    }
+
+    fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {
+        self.0.begin()
+    }
+
+    fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
+        self.0.commit(tx)
+    }
+
+    fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
+        self.0.rollback(tx)
+    }
+
+    fn listen<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
+        Box::pin(async { Ok(Box::new(Silence) as Box<dyn Listener>) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.0.close()
+    }
+}
+
+/// It goes on without notifications: subscribing and publishing are no errors, and workers poll.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_hears_nothing_is_noticed() {
+    let (server, _, options) = fixture::fresh().await;
+    let provider = Deaf(Sqlx::connect(&server.url()).await.unwrap());
+    let notifier = PostgresNotifier::new(provider, &options).unwrap();
+    let mut subscription = notifier.subscribe(vec![Topic::Scheduled(type_name("a"))]).await.unwrap();
+    notifier.publish(hint()).await.unwrap();
+    assert_eq!(subscription.try_next(), None);
 }

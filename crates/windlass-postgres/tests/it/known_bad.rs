@@ -1,0 +1,75 @@
+//! The races again, on functions that were broken on purpose: the scenarios notice it.
+
+use windlass_conformance::complete;
+use windlass_core::Transactional;
+use windlass_core::command::{Acquired, Create, Settle, Settled, Settlement};
+
+use crate::Database;
+
+/// Changes the text of a function. The part must be there: a change of the functions may not make a bad store good.
+async fn spoil(database: &Database, function: &str, part: &str, by: &str) {
+    let text = "select pg_get_functiondef(oid) from pg_proc where proname = $1 and pronamespace = '{}'::regnamespace";
+    let text: String =
+        sqlx::query_scalar(database.sql(text)).bind(function).fetch_one(&database.pool).await.unwrap();
+    assert!(text.contains(part), "{function} no longer has {part:?}: break it in another place");
+    let spoiled = sqlx::AssertSqlSafe(text.replacen(part, by, 1));
+    sqlx::raw_sql(spoiled).execute(&database.pool).await.unwrap();
+}
+
+fn settle(attempt: &Acquired) -> Settle {
+    let outcome = complete("1");
+    Settle { settlements: vec![Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome }] }
+}
+
+/// Two blockers end in transactions that overlap. Whether the job that waits for both can be taken afterwards.
+async fn is_unblocked_by_overlapping_ends(database: &Database) -> bool {
+    let s = database.subject();
+    let (one, two) = (s.start("b").await, s.start("b").await);
+    s.start("a").blocked_by([one, two]).await;
+    let attempts = s.acquire("b", 2).await;
+    let mut tx = database.store.begin().await.unwrap();
+    database.store.run_in(&mut tx, settle(&attempts[0])).await.unwrap();
+    s.complete(&attempts[1], "1").await;
+    database.store.commit(tx).await.unwrap();
+    s.acquire("a", 1).await.len() == 1
+}
+
+/// A job is attached to a chain in a transaction, during which the chain ends. Whether the job can be taken afterwards.
+async fn is_unblocked_after_attaching_to_an_end(database: &Database) -> bool {
+    let s = database.subject();
+    let blocker = s.start("b").await;
+    let attempt = s.acquire_one("b").await;
+    let mut tx = database.store.begin().await.unwrap();
+    let waiting = s.start("a").blocked_by([blocker]).build();
+    database.store.run_in(&mut tx, Create { chains: vec![waiting] }).await.unwrap();
+    let settled = s.settle(&attempt, complete("1")).await;
+    database.store.commit(tx).await.unwrap();
+    if settled == Settled::Busy {
+        s.complete(&attempt, "1").await;
+    }
+    s.acquire("a", 1).await.len() == 1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_lock_on_jobs_that_wait_overlapping_ends_strand_one() {
+    let database = Database::new().await;
+    assert!(is_unblocked_by_overlapping_ends(&database).await);
+    spoil(&database, "lock_waiting_v1", "begin", "begin return wanted;").await;
+    assert!(!is_unblocked_by_overlapping_ends(&database).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_lock_on_blockers_attaching_to_an_end_strands_the_job() {
+    let database = Database::new().await;
+    assert!(is_unblocked_after_attaching_to_an_end(&database).await);
+    spoil(
+        &database,
+        "lock_chains_v1",
+        "if cardinality(wanted) = 0 then",
+        "if shared or cardinality(wanted) = 0 then",
+    )
+    .await;
+    // What is not locked is not busy either.
+    spoil(&database, "lock_chains_v1", "return wanted;", "return '{}';").await;
+    assert!(!is_unblocked_after_attaching_to_an_end(&database).await);
+}
