@@ -11,8 +11,8 @@ pub(crate) struct Migration {
     pub(crate) version: i64,
     pub(crate) name: &'static str,
     pub(crate) parts: &'static [&'static str],
-    /// A step that PostgreSQL does not allow in a transaction, like `create index concurrently`, runs outside of one.
-    /// Several starters may run it at once, and one may die half-way: it must be safe to repeat.
+    /// A step that PostgreSQL does not allow in a transaction, like `create index concurrently`, runs beside the one that
+    /// records it. Whoever runs it may die half-way, so that it must be safe to repeat.
     pub(crate) in_transaction: bool,
 }
 
@@ -85,23 +85,20 @@ pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
 }
 
 async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, latest: i64) -> Result<()> {
-    let parts: Vec<String> = migration.parts.iter().map(|part| names.render(part)).collect();
-    if !migration.in_transaction {
-        for part in &parts {
-            provider.script(part).await?;
-        }
-    }
     let mut tx = provider.begin().await?;
-    // Held until the commit. The number is that of the namespace, so that others are not kept waiting.
+    // Held until the commit, so that one starter does the work. The number is that of the namespace, so that others are
+    // not kept waiting.
     let lock = format!("select pg_advisory_xact_lock(hashtextextended('{}', 0))", names.shown());
     provider.script_in(&mut tx, &lock).await?;
     provider.script_in(&mut tx, &preparation(names)).await?;
     let found = version(provider, names, Some(&mut tx)).await?;
     check(found, latest, names)?;
     if found < migration.version {
-        if migration.in_transaction {
-            for part in &parts {
-                provider.script_in(&mut tx, part).await?;
+        for part in migration.parts {
+            let part = names.render(part);
+            match migration.in_transaction {
+                true => provider.script_in(&mut tx, &part).await?,
+                false => provider.script(&part).await?,
             }
         }
         provider.script_in(&mut tx, &names.render(&record(migration))).await?;
@@ -164,4 +161,78 @@ fn check(found: i64, latest: i64, names: &Names) -> Result<()> {
             names.shown()
         ),
     ))
+}
+
+#[cfg(all(test, feature = "sqlx"))]
+mod tests {
+    use windlass_testkit::shared_postgres;
+
+    use super::*;
+    use crate::Sqlx;
+
+    const STEPS: &[Migration] = &[
+        Migration {
+            version: 1,
+            name: "a table",
+            in_transaction: true,
+            parts: &["create table windlass.thing (id bigint, name text);"],
+        },
+        Migration {
+            version: 2,
+            name: "an index beside the transaction",
+            in_transaction: false,
+            parts: &["create index concurrently if not exists windlass_thing_name on windlass.thing (name)"],
+        },
+        Migration {
+            version: 3,
+            name: "a column",
+            in_transaction: true,
+            parts: &["alter table windlass.thing add column size bigint;"],
+        },
+    ];
+
+    async fn namespace() -> (Sqlx, Names, &'static windlass_testkit::PostgresServer) {
+        let shared = shared_postgres().await;
+        let names = Names { schema: shared.namespace().to_owned(), prefix: "x_".to_owned() };
+        (Sqlx::connect(&shared.url()).await.unwrap(), names, shared.server())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn many_starters_run_each_step_once_also_outside_a_transaction() {
+        let (provider, names, server) = namespace().await;
+        migrate(&provider, &names, &STEPS[..1], true).await.unwrap();
+        let starting: Vec<_> = (0..4)
+            .map(|_| {
+                let (provider, names) = (provider.clone(), names.clone());
+                tokio::spawn(async move { migrate(&provider, &names, STEPS, true).await })
+            })
+            .collect();
+        for started in starting {
+            started.await.unwrap().unwrap();
+        }
+        let indexes = format!(
+            "select count(*) from pg_indexes where schemaname = '{}' and indexname = 'x_thing_name'",
+            names.schema
+        );
+        assert_eq!(server.query(&indexes).trim(), "1");
+        let recorded =
+            names.render("select string_agg(version::text, ' ' order by version) from windlass.migration");
+        assert_eq!(server.query(&recorded).trim(), "1 2 3");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_step_that_fails_leaves_the_version_before_it() {
+        let (provider, names, server) = namespace().await;
+        let bad = Migration {
+            version: 2,
+            name: "bad",
+            in_transaction: true,
+            parts: &["create table windlass.more (); nonsense"],
+        };
+        migrate(&provider, &names, &[STEPS[0], bad], true).await.unwrap_err();
+        let recorded =
+            names.render("select max(version), to_regclass('windlass.more') is null from windlass.migration");
+        assert_eq!(server.query(&recorded).trim(), "1|t");
+        migrate(&provider, &names, STEPS, true).await.unwrap();
+    }
 }

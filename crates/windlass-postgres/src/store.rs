@@ -248,7 +248,8 @@ macro_rules! store {
             fn erase(&self) -> BoxFuture<'_, Result<()>> {
                 Box::pin(async {
                     self.call(None)?;
-                    let text = "truncate windlass.job, windlass.chain, windlass.key, windlass.blocker, windlass.attempt, \
+                    // Somebody's open transaction is not waited for without end.
+                    let text = "set local lock_timeout = '5s'; truncate windlass.job, windlass.chain, windlass.key, windlass.blocker, windlass.attempt, \
                         windlass.paused, windlass.worker, windlass.leader";
                     self.provider.script(&self.names.render(text)).await
                 })
