@@ -194,7 +194,8 @@ mod tests {
     async fn namespace() -> (Sqlx, Names, &'static windlass_testkit::PostgresServer) {
         let shared = shared_postgres().await;
         let names = Names { schema: shared.namespace().to_owned(), prefix: "x_".to_owned() };
-        (Sqlx::connect(&shared.url()).await.unwrap(), names, shared.server())
+        let provider = Sqlx::connect(&shared.url()).await.expect("the server runs");
+        (provider, names, shared.server())
     }
 
     #[tokio::test(flavor = "multi_thread")]

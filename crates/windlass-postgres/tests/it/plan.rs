@@ -1,6 +1,12 @@
 //! What commands cost does not depend on what else is stored.
 
 use sqlx::{Connection, PgConnection};
+use windlass_conformance::{key, type_name};
+use windlass_core::Transactional;
+use windlass_core::command::{
+    ChainFilter, Command, Count, GetChains, GetJobs, JobFilter, ListChains, ListDependents, ListJobs, Page,
+    Target, Types,
+};
 
 use crate::Database;
 
@@ -26,7 +32,7 @@ from {}.job";
 /// The rows that this transaction has read so far: those of whole tables, and those found by indexes.
 async fn looked_at(connection: &mut PgConnection, database: &Database) -> (i64, i64) {
     let text = "select coalesce(sum(seq_tup_read), 0)::bigint, coalesce(sum(idx_tup_fetch), 0)::bigint
-        from pg_stat_xact_user_tables where schemaname = '{}' and relname <> 'paused'";
+        from pg_stat_xact_user_tables where schemaname = '{}' and relname in ('job', 'chain', 'blocker')";
     sqlx::query_as(database.sql(text)).fetch_one(connection).await.unwrap()
 }
 
@@ -76,4 +82,53 @@ async fn closed_and_future_jobs_cost_nothing() {
             check(&database, &mut tx, &command).await;
         }
     }
+}
+
+/// Runs a look-up in a transaction, and gives the rows that it read: those of whole tables, and those found by indexes.
+async fn cost(database: &Database, tx: &mut sqlx::PgTransaction<'static>, query: Command) -> (i64, i64) {
+    let before = looked_at(tx, database).await;
+    database.store.execute_in(tx, query).await.unwrap();
+    let after = looked_at(tx, database).await;
+    (after.0 - before.0, after.1 - before.1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn look_ups_lists_and_counts_use_indexes() {
+    let database = Database::new().await;
+    let rows: i64 = if std::env::var_os("WINDLASS_FULL").is_some() { 1_000_000 } else { 100_000 };
+    sqlx::query(database.sql(STORED)).bind(rows).execute(&database.pool).await.unwrap();
+    sqlx::query(database.sql(CHAINS)).execute(&database.pool).await.unwrap();
+    let s = database.subject();
+    let chain = s.start("a").key("k").await;
+    sqlx::raw_sql(database.sql("analyze {}.job; analyze {}.chain")).execute(&database.pool).await.unwrap();
+    let page = Page { max: 20, ..Page::default() };
+    let filter = JobFilter { chain: Some(chain), ..JobFilter::default() };
+    let queries: [Command; 6] = [
+        GetChains { chains: vec![chain.into(), Target::Key(type_name("a"), key("k"))] }.into(),
+        GetJobs { jobs: vec![chain.first_job()] }.into(),
+        ListJobs { filter: JobFilter::default(), page: page.clone() }.into(),
+        ListJobs { filter, page: page.clone() }.into(),
+        ListChains { filter: ChainFilter::default(), page: page.clone() }.into(),
+        ListDependents { chain, page: page.clone() }.into(),
+    ];
+    let mut tx = database.store.begin().await.unwrap();
+    for query in queries {
+        for _ in 0..8 {
+            let (whole, found) = cost(&database, &mut tx, query.clone()).await;
+            assert!(
+                whole == 0 && found <= LOOKED_AT_MAX,
+                "{whole} and {found} rows were looked at: {query:?}"
+            );
+        }
+    }
+    // Open jobs are counted one by one, in an index; closed ones are estimated where they are many.
+    let (whole, _) = cost(&database, &mut tx, Count { types: Types::All }.into()).await;
+    assert_eq!(whole, 0, "a whole table was read to count");
+    let counted = database.store.run_in(&mut tx, Count { types: Types::All }).await.unwrap();
+    let completed = i64::try_from(counted.types[0].completed).unwrap();
+    assert!(counted.closed_estimated && (completed - rows).abs() < rows / 2, "{counted:?}");
+    // A filter that nothing passes ends after as many rows as a page may look at.
+    let filter = ChainFilter { types: vec![type_name("none")], ..ChainFilter::default() };
+    let (whole, found) = cost(&database, &mut tx, ListChains { filter, page }.into()).await;
+    assert!(whole == 0 && found <= 11_000, "{whole} and {found} rows were looked at for an empty page");
 }
