@@ -13,6 +13,7 @@ mod plan;
 mod race;
 mod random;
 mod schema;
+mod worker;
 
 use std::sync::Arc;
 

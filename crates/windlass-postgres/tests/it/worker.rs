@@ -1,0 +1,78 @@
+//! Jobs that are created with the application's rows, and completed with the rows that they write.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use windlass_core::{Attempt, BoxError, Client, Done, Entry, Job, Worker};
+use windlass_postgres::{PostgresNotifier, PostgresStore, Sqlx};
+
+use crate::Database;
+
+const SOON: Duration = Duration::from_secs(20);
+
+type Postgres = PostgresStore<Sqlx>;
+
+#[derive(Serialize, Deserialize)]
+struct Greet {
+    user: i64,
+}
+
+impl Job for Greet {
+    const NAME: &'static str = "greet";
+    type Output = i64;
+    type Next = ();
+    type Blockers = ();
+}
+
+impl Entry for Greet {}
+
+/// Writes a row in the transaction that completes the job, and fails the first time, when all is written.
+async fn greet(a: Attempt<Greet, Postgres>) -> Result<Done<Greet, Postgres>, BoxError> {
+    let user = a.input().user;
+    let mut step = a.finish().await?;
+    sqlx::query("insert into greeting (user_id) values ($1)").bind(user).execute(&mut **step.tx()).await?;
+    let done = step.done(user)?;
+    if a.attempt() == 1 {
+        return Err("on second thought".into());
+    }
+    Ok(done)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_and_jobs_commit_together_or_not_at_all() {
+    let database = Database::new().await;
+    let url = database.server.fresh_database();
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    let tables = "create table account (id bigint generated always as identity, name text);
+        create table greeting (user_id bigint)";
+    sqlx::raw_sql(tables).execute(&pool).await.unwrap();
+    let options = windlass_postgres::Options::default();
+    let store = PostgresStore::open(Sqlx::from(pool.clone()), options.clone()).await.unwrap();
+    let notifier = PostgresNotifier::new(Sqlx::from(pool.clone()), &options).unwrap();
+    let client = Client::builder(store).notifier(notifier).build();
+
+    let sign_up = async |name: &str| {
+        let mut tx = client.begin().await.unwrap();
+        let insert = sqlx::query_scalar("insert into account (name) values ($1) returning id").bind(name);
+        let user: i64 = insert.fetch_one(&mut **tx.as_mut()).await.unwrap();
+        let chain = tx.start(Greet { user }).await.unwrap();
+        (tx, chain, user)
+    };
+    let (tx, forgotten, _) = sign_up("Nobody").await;
+    tx.rollback().await.unwrap();
+    let worker = Worker::new(&client).handle(greet).start().await.unwrap();
+    let (tx, chain, user) = sign_up("Ada").await;
+    tx.commit().await.unwrap();
+
+    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), user);
+    worker.stop(SOON).await;
+    let count = "select (select count(*) from account), (select count(*) from greeting)";
+    let counted: (i64, i64) = sqlx::query_as(count).fetch_one(&pool).await.unwrap();
+    assert_eq!(counted, (1, 1), "a rolled back row and a greeting that was taken back leave no trace");
+    let stored: i64 = sqlx::query_scalar("select count(*) from windlass.job where id = $1")
+        .bind(forgotten.id().as_uuid())
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(stored, 0);
+}
