@@ -1,0 +1,93 @@
+//! What clients and workers do, on PostgreSQL: without hints, with hints inside the process, and with PostgreSQL's own.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Executor, PgPool};
+use windlass_conformance::{BehaviourFixture, BehaviourSuite, MuteNotifier, Scene};
+use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, Notifier};
+use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
+use windlass_testkit::shared_postgres;
+
+#[derive(Clone, Copy)]
+enum Hints {
+    None,
+    InProcess,
+    Postgres,
+}
+
+struct Postgres {
+    name: &'static str,
+    hints: Hints,
+}
+
+impl BehaviourFixture for Postgres {
+    type Store = PostgresStore<Sqlx>;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn has_hints(&self) -> bool {
+        !matches!(self.hints, Hints::None)
+    }
+
+    fn has_outage(&self) -> bool {
+        true
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<PostgresStore<Sqlx>>> {
+        Box::pin(async {
+            let server = shared_postgres().await;
+            let namespace = server.namespace();
+            let options = Options::default().schema(&namespace);
+            let pools = [pool(&server.url(), &namespace), pool(&server.url(), &namespace)];
+            let [store, other] =
+                pools.each_ref().map(|pool| PostgresStore::open(pool.clone().into(), options.clone()));
+            let stores = [Arc::new(store.await.unwrap()), Arc::new(other.await.unwrap())];
+            let in_process: Arc<dyn Notifier> = Arc::new(InProcessNotifier::new());
+            let notifiers = pools.map(|pool| -> Arc<dyn Notifier> {
+                match self.hints {
+                    Hints::None => Arc::new(MuteNotifier::default()),
+                    Hints::InProcess => Arc::clone(&in_process),
+                    Hints::Postgres => Arc::new(PostgresNotifier::new(Sqlx::from(pool), &options).unwrap()),
+                }
+            });
+            let killer = pool(&server.url(), "killer");
+            let outage = move || kill(killer.clone(), namespace.clone());
+            Scene::new(stores, notifiers)
+                .with_outage(outage)
+                .with_poison(|tx| {
+                    Box::pin(async move { drop(tx.execute("select 1 / 0").await.unwrap_err()) })
+                })
+                .keeping(server)
+        })
+    }
+}
+
+/// Connections that can be told from those of other cases.
+fn pool(url: &str, name: &str) -> PgPool {
+    let options: PgConnectOptions = url.parse().unwrap();
+    PgPoolOptions::new().max_connections(8).connect_lazy_with(options.application_name(name))
+}
+
+fn kill(pool: PgPool, name: String) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1";
+        sqlx::query(kill).bind(name).execute(&pool).await.unwrap();
+    })
+}
+
+fn main() {
+    let pair = |name, hints| Postgres { name, hints };
+    BehaviourSuite::new()
+        .transactional_pair(pair("postgres+none", Hints::None))
+        .transactional_pair(pair("postgres+in-process", Hints::InProcess))
+        .transactional_pair(pair("postgres+postgres", Hints::Postgres))
+        .run()
+}
