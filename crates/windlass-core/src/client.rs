@@ -14,7 +14,7 @@ mod wait;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use announce::Announcements;
+pub(crate) use announce::{Announcements, Untold};
 pub(crate) use batch::Batcher;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub(crate) use plan::new_job;
@@ -24,6 +24,7 @@ pub use transaction::{InTx, Tx, Unannounced};
 pub use wait::Wait;
 
 use crate::chain::Chain;
+use crate::clock::answered;
 use crate::command::{Create, Created, ListWorkers, NewChain, WorkerInfo};
 use crate::error::Result;
 use crate::job::{Blockers, Entry};
@@ -181,7 +182,7 @@ async fn create<S: Store + ?Sized>(
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
     let request = Create { chains };
-    let created = send(store, &request).await?.chains;
+    let created = answered(send(store, &request)).await?.chains;
     let mut announcements = Announcements::by(teller);
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);

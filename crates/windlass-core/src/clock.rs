@@ -4,14 +4,24 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::time::{Millis, Timestamp};
 
 /// So long from now; for ever is thirty years.
 pub(crate) fn far(delay: Duration) -> Instant {
     const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
     Instant::now() + delay.min(FOREVER)
+}
+
+/// How long a store may take to answer before the call is given up and, being safe to repeat, repeated.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// What a call gives; an error of kind `Unavailable` if it is not answered in time.
+pub(crate) async fn answered<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time"));
+    timeout(ANSWER, call).await.unwrap_or_else(late)
 }
 
 /// Tells the time to a store that lives in this process.

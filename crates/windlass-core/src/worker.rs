@@ -27,6 +27,7 @@ pub use hooks::{Closing, Hooks, Stage};
 pub use middleware::{Inner, Middleware};
 pub(crate) use next::error_text;
 pub use next::{Continuation, ContinuationOf, Next, next};
+pub(crate) use task::catch_panic;
 
 /// Any error of a handler.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

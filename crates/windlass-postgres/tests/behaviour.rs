@@ -45,7 +45,7 @@ impl BehaviourFixture for Postgres {
         Box::pin(async {
             let server = shared_postgres().await;
             let namespace = server.namespace();
-            let options = Options::default().schema(&namespace);
+            let options = Options::default().schema(namespace.clone());
             let pools = [pool(&server.url(), &namespace), pool(&server.url(), &namespace)];
             let [store, other] =
                 pools.each_ref().map(|pool| PostgresStore::open(pool.clone().into(), options.clone()));
@@ -59,7 +59,8 @@ impl BehaviourFixture for Postgres {
                 }
             });
             let killer = pool(&server.url(), "killer");
-            let outage = move || kill(killer.clone(), namespace.clone());
+            let name = namespace.to_string();
+            let outage = move || kill(killer.clone(), name.clone());
             Scene::new(stores, notifiers)
                 .with_outage(outage)
                 .with_poison(|tx| {

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use super::Teller;
 use super::trace::Asked;
@@ -26,6 +27,24 @@ pub(crate) struct Announcements {
     unobserved: bool,
     notes: Vec<Note>,
     savepoints: Vec<usize>,
+}
+
+/// What is to be told after a commit. Dropped before it, by a panic or with its task, it was rolled back.
+pub(crate) struct Untold {
+    pub(crate) announcements: Announcements,
+    pub(crate) teller: Arc<Teller>,
+}
+
+impl Untold {
+    pub(crate) fn take(mut self) -> Announcements {
+        std::mem::take(&mut self.announcements)
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.announcements).end(false, &self.teller);
+    }
 }
 
 enum Note {
@@ -92,10 +111,16 @@ impl Announcements {
         self.savepoints.pop();
     }
 
-    /// Returns to the latest place.
-    pub(super) fn roll_back_to_savepoint(&mut self, teller: &Teller) {
-        let kept = self.savepoints.pop().unwrap_or_default();
-        self.cut(kept, teller);
+    /// Takes out what was noted since the latest savepoint, and that savepoint.
+    pub(super) fn split_off(&mut self) -> Self {
+        let kept = self.savepoints.pop().unwrap_or_default().min(self.notes.len());
+        Self { unobserved: self.unobserved, notes: self.notes.split_off(kept), savepoints: Vec::new() }
+    }
+
+    /// Puts it back.
+    pub(super) fn put_back(&mut self, part: Self) {
+        self.savepoints.push(self.notes.len());
+        self.notes.extend(part.notes);
     }
 
     fn cut(&mut self, kept: usize, teller: &Teller) {

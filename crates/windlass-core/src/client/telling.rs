@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::worker::catch_panic;
+
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
@@ -33,7 +35,9 @@ impl Teller {
 
     /// Whether anybody wants to be told.
     pub(crate) fn is_observed(&self) -> bool {
-        self.observers.iter().any(|observer| observer.is_on())
+        // One that panics is told: that is guarded.
+        let is_on = |observer: &Arc<dyn Observer>| catch_unwind(AssertUnwindSafe(|| observer.is_on()));
+        self.observers.iter().any(|observer| is_on(observer).unwrap_or(true))
     }
 
     /// Tells the observers.
@@ -79,9 +83,14 @@ impl Teller {
 
     /// Subscribes, if the notifier answers in time.
     pub(crate) async fn subscribe(&self, topics: Vec<Topic>) -> Option<Subscription> {
-        match timeout(NOTIFIER_TIMEOUT, self.notifier.subscribe(topics)).await {
-            Ok(Ok(subscription)) => Some(subscription),
-            Ok(Err(error)) => {
+        let subscribe = catch_panic("notifier", async { self.notifier.subscribe(topics).await });
+        match timeout(NOTIFIER_TIMEOUT, subscribe).await {
+            Ok(Ok(Ok(subscription))) => Some(subscription),
+            Ok(Err(panic)) => {
+                self.failed("subscribe", panic.as_str());
+                None
+            }
+            Ok(Ok(Err(error))) => {
                 self.failed("subscribe", &error.to_string());
                 None
             }
@@ -94,8 +103,8 @@ impl Teller {
 
     /// Whether to look for jobs of this type; when in doubt, yes.
     pub(crate) async fn claim_wake(&self, job_type: crate::name::TypeName) -> bool {
-        let claimed = timeout(NOTIFIER_TIMEOUT, self.notifier.claim_wake(job_type)).await;
-        !matches!(claimed, Ok(Ok(false)))
+        let claim = catch_panic("notifier", async { self.notifier.claim_wake(job_type).await });
+        !matches!(timeout(NOTIFIER_TIMEOUT, claim).await, Ok(Ok(Ok(false))))
     }
 
     fn sender(&self) -> mpsc::Sender<Hint> {

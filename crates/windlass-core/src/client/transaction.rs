@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::commands::{self, commands};
-use super::{Announcements, Client, Start, Teller, plan};
+use super::{Announcements, Client, Start, Teller, Untold, plan};
 use crate::command::Request;
 use crate::error::Result;
 use crate::job::{Blockers, Entry};
@@ -185,9 +185,14 @@ impl<'a, S: Transactional> InTx<'a, S> {
 
     /// Forgets what was done since the latest savepoint, and that savepoint.
     pub async fn rollback_to(&mut self) -> Result<()> {
-        self.client.shared.store.rollback_to(self.tx.get()).await?;
-        self.announcements.get().roll_back_to_savepoint(&self.client.shared.teller);
-        Ok(())
+        // Taken out before: if this is dropped half-way nobody is told what may be undone.
+        let announcements = self.announcements.get().split_off();
+        let untold = Untold { announcements, teller: Arc::clone(&self.client.shared.teller) };
+        let rolled_back = self.client.shared.store.rollback_to(self.tx.get()).await;
+        if rolled_back.is_err() {
+            self.announcements.get().put_back(untold.take());
+        }
+        rolled_back
     }
 
     /// Ends this, so that the transaction can be committed; what is to be told then comes along. A transaction

@@ -114,7 +114,10 @@ impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
                 Ok(Some(output)) => return Ok(output),
                 Ok(None) => {}
                 // What passes is waited for too.
-                Err(error) if is_passing(&error) => sleep(AGAIN).await,
+                Err(error) if is_passing(&error) => {
+                    sleep(AGAIN).await;
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
             let next_look = far(self.poll);

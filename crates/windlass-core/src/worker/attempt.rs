@@ -186,7 +186,19 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
             }
             Ok(tx)
         };
-        begun.await.inspect_err(|_| once.store(false, Ordering::Release))
+        let again = Again(once);
+        let tx = begun.await?;
+        std::mem::forget(again);
+        Ok(tx)
+    }
+}
+
+/// Lets a transaction be begun again, if this was in vain: it failed, was given up, or panicked.
+struct Again<'a>(&'a AtomicBool);
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -222,7 +222,8 @@ impl<S: Store + ?Sized> Engine<S> {
             let settling = Arc::new(Settling { settlement, about });
             releases.spawn(async move {
                 // Busy while the handler's transaction is still being rolled back.
-                while let Ok(Settled::Busy) = engine.settles.add(Arc::clone(&settling)).await {
+                // An error may pass as well.
+                while let Ok(Settled::Busy) | Err(_) = engine.settles.add(Arc::clone(&settling)).await {
                     tokio::time::sleep(MOMENT).await;
                 }
             });
@@ -230,6 +231,8 @@ impl<S: Store + ?Sized> Engine<S> {
         let released = async { while releases.join_next().await.is_some() {} };
         let _ = timeout_at(until, released).await;
         self.emptied(until).await;
+        // What hangs while its end is written keeps no transaction open behind the stop.
+        self.slots().running.values().for_each(|slot| slot.abort.end());
     }
 }
 

@@ -10,7 +10,7 @@ use super::attempt::{Attempt, Ctx, Done};
 use super::handlers::Layer;
 use super::hooks::{AnyHooks, Closing, HookList};
 use super::next::{Next, complete, error_text};
-use crate::client::{Announcements, Client};
+use crate::client::{Announcements, Client, Untold};
 use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobOptions};
@@ -237,29 +237,27 @@ async fn finish<J: Job, S: Transactional>(
     if done.open_for() >= LONG {
         client.shared.teller.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
     }
-    let (mut tx, mut outcome, mut announcements) = done.take();
+    let (tx, mut outcome, announcements) = done.take();
+    let mut untold = Untold { announcements, teller: Arc::clone(&client.shared.teller) };
+    // Dropped before what is told of its roll-back.
+    let mut tx = tx;
     let ended = async {
         hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await?;
-        announcements.traced(client.shared.teller.ask_outcome(&mut outcome, &ctx.any().about()));
+        untold.announcements.traced(client.shared.teller.ask_outcome(&mut outcome, &ctx.any().about()));
         let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
         let reply = store.run_in(&mut tx, Settle { settlements: vec![settlement.clone()] }).await?;
         Ok((settlement, reply))
     };
     let (settlement, SettleReply { settled, ripple }) = match ended.await {
         Ok(ended) => ended,
-        Err(error) => {
-            let rolled_back = store.rollback(tx).await;
-            announcements.end(false, &client.shared.teller);
-            return rolled_back.and(Err(error));
-        }
+        Err(error) => return store.rollback(tx).await.and(Err(error)),
     };
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
     let is_applied = matches!(settled, Settled::Applied(_));
     let ended = if is_applied { store.commit(tx).await } else { store.rollback(tx).await };
-    if !is_applied || ended.is_err() {
-        std::mem::take(&mut announcements).end(false, &client.shared.teller);
-    }
-    ended.map(|()| Committed { settlement, settled, ripple, announcements })
+    ended?;
+    let announcements = if is_applied { untold.take() } else { Announcements::by(&client.shared.teller) };
+    Ok(Committed { settlement, settled, ripple, announcements })
 }
 
 /// A handler of some job type, with what is wrapped around it.

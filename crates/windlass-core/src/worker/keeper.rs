@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::abort::AbortReason;
 use super::slot::{Engine, Slot};
@@ -60,21 +60,30 @@ pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     }
 }
 
-async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, leases: Vec<RenewLease>) {
+/// Each lease is given up after a quarter of its own length: a short one does not hurry the long ones in its
+/// command.
+async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewLease>) {
     let asked_at = Instant::now();
-    let shortest = leases.iter().map(|renew| Duration::from(renew.lease)).min().unwrap_or_default();
-    let call = engine.client.store().renew(Renew { leases: leases.clone() });
-    let why = match timeout(shortest / 4, call).await {
-        Ok(Ok(reply)) => {
-            let renewed = leases.iter().zip(&reply.leases);
-            renewed.for_each(|(lease, renewed)| engine.renewed(*lease, *renewed, asked_at));
-            return;
-        }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "the store did not answer in time".to_owned(),
-    };
-    engine.teller().observe(&Event::StoreFailed("renew", ErrorText::new(why)));
-    leases.iter().for_each(|lease| engine.not_renewed(*lease));
+    leases.sort_by_key(|renew| renew.lease);
+    let mut call = engine.client.store().renew(Renew { leases: leases.clone() });
+    let mut waiting = leases.as_slice();
+    while let Some(RenewLease { lease: shortest, .. }) = waiting.first().copied() {
+        let (gone, why) = match timeout_at(asked_at + Duration::from(shortest) / 4, &mut call).await {
+            Ok(Ok(reply)) => {
+                let renewed = leases.iter().zip(&reply.leases);
+                return renewed.for_each(|(lease, renewed)| engine.renewed(*lease, *renewed, asked_at));
+            }
+            Ok(Err(error)) => (waiting.len(), error.to_string()),
+            Err(_) => {
+                let gone = waiting.partition_point(|renew| renew.lease == shortest);
+                (gone, "the store did not answer in time".to_owned())
+            }
+        };
+        engine.teller().observe(&Event::StoreFailed("renew", ErrorText::new(why)));
+        let (given_up, rest) = waiting.split_at(gone);
+        given_up.iter().for_each(|lease| engine.not_renewed(*lease));
+        waiting = rest;
+    }
 }
 
 impl<S: Store + ?Sized> Engine<S> {
@@ -147,7 +156,7 @@ impl<S: Store + ?Sized> Engine<S> {
             Renewed::Held { cancel_requested, .. } => {
                 let renewal = self.handlers.get(slot.handler).map(|handler| handler.options.renewal());
                 slot.alone = false;
-                slot.lease_ends = asked_at + lease.lease.into();
+                slot.lease_ends = slot.lease_ends.max(asked_at + lease.lease.into());
                 slot.renew_at = slot.renew_at.and(renewal).map(|renewal| asked_at + renewal);
                 if cancel_requested {
                     slot.abort.abort(AbortReason::Cancelled);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::slot::Engine;
+use super::task::catch_panic;
 use crate::client::Announcements;
-use crate::clock::far;
+use crate::clock::{answered, far};
 use crate::command::{Acquire, Expire, NextDue, Quota, Reap, Types};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::RequestId;
 use crate::job::Backoff;
 use crate::limit::BATCH_MAX_ITEMS;
@@ -71,7 +72,10 @@ impl<S: Store + ?Sized> Loop<S> {
         // with the stop.
         while !stopping.is_cancelled() {
             this.subscribe().await;
-            let wait = match this.turn().await {
+            let turn = catch_panic("worker's turn", this.turn()).await;
+            let turn =
+                turn.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Unavailable, panic.to_string())));
+            let wait = match turn {
                 Ok(wait) => {
                     this.failures = 0;
                     wait
@@ -132,13 +136,10 @@ impl<S: Store + ?Sized> Loop<S> {
             return Ok((0, 0));
         }
         let (asked, asked_at) = (acquire.max, Instant::now());
-        let reply = match self.engine.client.store().acquire(acquire.clone()).await {
-            Ok(reply) => reply,
-            Err(error) => {
-                *unanswered = Some(acquire);
-                return Err(error);
-            }
-        };
+        // Kept before it is sent: dropped, failed or unanswered, it is asked again.
+        *unanswered = Some(acquire.clone());
+        let reply = answered(self.engine.client.store().acquire(acquire)).await?;
+        *unanswered = None;
         let taken = self.engine.take(reply, asked_at);
         if taken > 0 {
             self.fruitless = 0;
@@ -151,7 +152,7 @@ impl<S: Store + ?Sized> Loop<S> {
             return Ok(());
         }
         self.expire_at = Instant::now() + EXPIRE_EVERY.mul_f64(1.0 + fastrand::f64());
-        let reply = self.engine.client.store().expire(Expire { max: EXPIRE_MAX }).await?;
+        let reply = answered(self.engine.client.store().expire(Expire { max: EXPIRE_MAX })).await?;
         for expired in reply.chains {
             self.engine.teller().observe(&Event::ChainExpired(expired.chain, expired.chain_type));
         }
@@ -176,7 +177,7 @@ impl<S: Store + ?Sized> Loop<S> {
         }
         let open = self.engine.handlers.iter().zip(&quotas).filter(|(_, quota)| **quota > 0);
         let types = Types::Only(open.flat_map(|(handler, _)| handler.types.clone()).collect());
-        let reply = self.engine.client.store().next_due(NextDue { types }).await?;
+        let reply = answered(self.engine.client.store().next_due(NextDue { types })).await?;
         let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else { return Ok(longest) };
         if next > reply.now {
             self.fruitless = 0;
@@ -243,8 +244,15 @@ impl<S: Store + ?Sized> Engine<S> {
         match signal {
             Signal::Gap { .. } => true,
             Signal::Hint(Hint::Scheduled { job_type, .. }) => {
-                // A wake is claimed only by a worker that has room for the job.
-                self.has_room(&job_type) && self.teller().claim_wake(job_type).await
+                // A wake is claimed only by a worker that has room for the job. One that has none looks when it has: an
+                // exchange may have filled the slots since the loop last looked.
+                if !self.has_room(&job_type) {
+                    self.full.store(true, Ordering::SeqCst);
+                    if !self.has_room(&job_type) {
+                        return false;
+                    }
+                }
+                self.teller().claim_wake(job_type).await
             }
             Signal::Hint(Hint::OwnershipLost { job, .. }) => {
                 // A hint only: the next renewal says why. Bring it forward.
@@ -279,7 +287,7 @@ impl<S: Store + ?Sized> Engine<S> {
             except: kept,
             renewal_interval: Millis::try_from(renewal).map_err(Error::from)?,
         };
-        let reply = self.client.store().reap(reap).await?;
+        let reply = answered(self.client.store().reap(reap)).await?;
         let mut announcements = Announcements::by(self.teller());
         reply.reaped.iter().for_each(|reaped| announcements.reaped(reaped));
         announcements.ripple(&reply.ripple);

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use super::abort::AbortReason;
 use super::builder::MOMENT;
 use super::ended::Ended;
 use super::run::RECOVERY;
 use super::slot::Engine;
 use super::task;
+
 use crate::client::{Announcements, Batcher};
+use crate::clock::answered;
 use crate::command::{Acquire, AcquireReply, Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
@@ -39,6 +42,10 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Settles an attempt, and repeats that until the store has answered: a lease that has expired may still
     /// be settled as long as nobody has reaped it, and afterwards the store says so.
     pub(super) async fn settle(&self, mut settlement: Settlement, about: &Arc<About>) -> Ended {
+        // What fits into no command would be refused again and again.
+        if let Err(error) = settlement.outcome.size().check("carried chains") {
+            settlement.outcome = Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None };
+        }
         let asked = self.teller().ask_outcome(&mut settlement.outcome, about);
         let mut settling = Arc::new(Settling { settlement, about: Arc::clone(about) });
         let mut tries = 0;
@@ -58,6 +65,10 @@ impl<S: Store + ?Sized> Engine<S> {
                         }
                         return ended;
                     }
+                }
+                Err(error) if error.kind() == ErrorKind::Closed && self.stopping.is_cancelled() => {
+                    self.teller().rolled_back(&asked);
+                    return Ended::Lost(AbortReason::StoreError);
                 }
                 Err(error) => {
                     self.teller().observe(&Event::StoreFailed("settle", ErrorText::new(error.to_string())));
@@ -84,29 +95,31 @@ impl<S: Store + ?Sized> Engine<S> {
         let may_exchange = self.client.store().capabilities().has(Capability::Exchange);
         let acquiring = self.acquiring.try_lock().ok().filter(|_| may_exchange);
         let Some(mut unanswered) = acquiring.filter(|_| !self.stopping.is_cancelled()) else {
-            let reply = self.client.store().settle(settle).await?;
+            let reply = answered(self.client.store().settle(settle)).await?;
             return Ok(self.announce(items, reply));
         };
         self.mark_leaving(items, true);
         let (acquire, asked_at) = (self.next_acquire(&mut unanswered)?, Instant::now());
         if acquire.max == 0 || acquire.types.is_empty() {
             self.mark_leaving(items, false);
-            let reply = self.client.store().settle(settle).await?;
+            let reply = answered(self.client.store().settle(settle)).await?;
             return Ok(self.announce(items, reply));
         }
-        match self.client.store().exchange(Exchange { settle, acquire: acquire.clone() }).await {
+        let max = acquire.max;
+        *unanswered = Some(acquire.clone());
+        match answered(self.client.store().exchange(Exchange { settle, acquire })).await {
             Ok(reply) => {
+                *unanswered = None;
                 let settled = self.announce(items, reply.settle);
                 let taken = self.take(reply.acquire, asked_at);
                 // The loop, when it had no room, does not know yet what is due next.
-                if taken < acquire.max && self.is_full() {
+                if taken < max && self.is_full() {
                     self.freed.notify_one();
                 }
                 Ok(settled)
             }
             Err(error) => {
                 self.mark_leaving(items, false);
-                *unanswered = Some(acquire);
                 Err(error)
             }
         }

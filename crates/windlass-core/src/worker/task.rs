@@ -101,6 +101,11 @@ struct AttemptCourse<S: Store + ?Sized> {
 impl<S: Store + ?Sized> Course for AttemptCourse<S> {
     fn pass(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended> {
         Box::pin(async move {
+            if (attempt.job().id, attempt.job().fence) != self.occupied.attempt {
+                return self
+                    .end(self.failure(ErrorText::new("a middleware ran the attempt of another job")))
+                    .await;
+            }
             let Some(middleware) = self.handler.layers.get(layer) else {
                 return self.handle(attempt).await;
             };
@@ -223,7 +228,7 @@ async fn maybe<T>(future: Option<impl Future<Output = T>>) -> Option<T> {
 }
 
 /// What a future gives; if it panics, what it said.
-async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) -> Result<T, ErrorText> {
+pub(crate) async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) -> Result<T, ErrorText> {
     let mut future = pin!(future);
     let caught = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(poll) => poll.map(Ok),
