@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use uuid::{Builder, Uuid};
 
 use crate::time::Timestamp;
@@ -11,7 +12,8 @@ use crate::time::Timestamp;
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
         pub struct $name(Uuid);
 
         impl $name {

@@ -5,6 +5,13 @@ pub use windlass_core::*;
 #[doc(inline)]
 pub use windlass_macros::Job;
 
+/// PostgreSQL as the store, with the transactions of your own driver.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    #[doc(inline)]
+    pub use windlass_postgres::*;
+}
+
 /// Redis or Valkey as the store.
 #[cfg(feature = "redis")]
 pub mod redis {

@@ -202,7 +202,7 @@ async fn stall(s: Subject) {
     let (other, held) = (s.through_other(), attempt.clone());
     let mut renewing = tokio::spawn(async move { other.renew(&held).await });
     let in_time = timeout(Duration::from_millis(200), &mut renewing).await.is_ok();
-    s.advance(LEASE.get());
+    s.advance(LEASE.get() - 1);
     tx.commit().await.unwrap();
     let reap = Reap { renewal_interval: millis(LEASE.get() / 2), ..reap_request(Types::All) };
     assert_eq!(s.run(reap).await.reaped, [], "the owner has had no time to renew");

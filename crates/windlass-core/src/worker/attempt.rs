@@ -118,6 +118,8 @@ pub struct Attempt<J: Job, S: Transactional> {
     client: Client<S>,
     lease: Millis,
     prepared: AtomicBool,
+    /// Whether what `prepare` gave is still there.
+    preparing: Arc<AtomicBool>,
     finished: AtomicBool,
     hooks: HookList<S::Tx>,
     parked: Parked<S>,
@@ -136,7 +138,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         parked: Parked<S>,
     ) -> Self {
         let (prepared, finished) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { ctx, client, lease, prepared, finished, hooks, parked }
+        Self { ctx, client, lease, prepared, preparing: Arc::default(), finished, hooks, parked }
     }
 
     /// Begins a transaction for what comes before the work. At most once, and before `finish`.
@@ -147,11 +149,17 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         let tx = self.begin(Stage::Prepare, &self.prepared).await?;
         let (client, ctx, hooks) = (self.client.clone(), self.ctx.clone(), self.hooks.clone());
         let announcements = self.announcements();
-        Ok(Prepare { client, ctx, hooks, tx: Some(tx), lease: self.lease, announcements })
+        self.preparing.store(true, Ordering::Release);
+        let preparing = Arc::clone(&self.preparing);
+        Ok(Prepare { client, ctx, hooks, tx: Some(tx), lease: self.lease, announcements, preparing })
     }
 
     /// Begins the transaction that ends the job. At most once.
     pub async fn finish(&self) -> Result<Step<J, S>> {
+        if self.preparing.load(Ordering::Acquire) {
+            let text = "the transaction of `prepare` is still open: commit it, or drop it, before `finish`";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         if self.finished.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::Invalid, "finish comes once"));
         }
@@ -225,6 +233,7 @@ pub struct Prepare<J: Job, S: Transactional> {
     tx: Option<S::Tx>,
     lease: Millis,
     announcements: Announcements,
+    preparing: Arc<AtomicBool>,
 }
 
 impl<J: Job, S: Transactional> Prepare<J, S> {
@@ -274,6 +283,7 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
 impl<J: Job, S: Transactional> Drop for Prepare<J, S> {
     fn drop(&mut self) {
         drop(self.tx.take());
+        self.preparing.store(false, Ordering::Release);
         std::mem::take(&mut self.announcements).end(false, &self.client.shared.teller);
     }
 }

@@ -4,6 +4,8 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::BoxError;
 use super::any_attempt::AnyAttempt;
 use super::attempt::{Attempt, Ctx, Done};
@@ -23,6 +25,10 @@ use crate::time::Millis;
 /// From so long on, the transaction of a handler is reported: it holds a connection, and what it read and
 /// wrote, from everybody else.
 const LONG: Duration = Duration::from_secs(5);
+
+/// How often, and after how long, a row is tried again that somebody's open transaction holds.
+const BUSY_TRIES: u32 = 20;
+const BUSY_DELAY: Duration = Duration::from_millis(50);
 
 /// The application's state, as a handler's second argument.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +91,8 @@ pub struct Committed {
     pub(super) ripple: Ripple,
     /// What else was done in it.
     pub(super) announcements: Announcements,
+    /// Whether the answer to the commit was lost, so that nobody knows.
+    pub(super) doubt: Option<Error>,
 }
 
 impl fmt::Debug for Ending {
@@ -245,7 +253,15 @@ async fn finish<J: Job, S: Transactional>(
         hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await?;
         untold.announcements.traced(client.shared.teller.ask_outcome(&mut outcome, &ctx.any().about()));
         let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
-        let reply = store.run_in(&mut tx, Settle { settlements: vec![settlement.clone()] }).await?;
+        let settle = Settle { settlements: vec![settlement.clone()] };
+        let mut reply = store.run_in(&mut tx, settle.clone()).await?;
+        for _ in 0..BUSY_TRIES {
+            if !matches!(reply.settled.first(), Some(Settled::Busy)) {
+                break;
+            }
+            sleep(BUSY_DELAY).await;
+            reply = store.run_in(&mut tx, settle.clone()).await?;
+        }
         Ok((settlement, reply))
     };
     let (settlement, SettleReply { settled, ripple }) = match ended.await {
@@ -254,10 +270,17 @@ async fn finish<J: Job, S: Transactional>(
     };
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
     let is_applied = matches!(settled, Settled::Applied(_));
-    let ended = if is_applied { store.commit(tx).await } else { store.rollback(tx).await };
-    ended?;
-    let announcements = if is_applied { untold.take() } else { Announcements::by(&client.shared.teller) };
-    Ok(Committed { settlement, settled, ripple, announcements })
+    if !is_applied {
+        store.rollback(tx).await?;
+        let announcements = Announcements::by(&client.shared.teller);
+        return Ok(Committed { settlement, settled, ripple, announcements, doubt: None });
+    }
+    let doubt = match store.commit(tx).await {
+        Ok(()) => None,
+        Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
+        Err(error) => return Err(error),
+    };
+    Ok(Committed { settlement, settled, ripple, announcements: untold.take(), doubt })
 }
 
 /// A handler of some job type, with what is wrapped around it.

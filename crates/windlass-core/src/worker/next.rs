@@ -44,8 +44,13 @@ impl<J: Job> Next<J> {
 
     /// Keeps this as the reason of a reschedule.
     pub fn because(mut self, reason: impl Into<BoxError>) -> Self {
-        if let Ok(Outcome::Reschedule { error, .. }) = &mut self.0 {
-            *error = Some(error_text(&reason.into()));
+        match &mut self.0 {
+            Ok(Outcome::Reschedule { error, .. }) => *error = Some(error_text(&reason.into())),
+            Ok(_) => {
+                let text = "only a reschedule has a reason: call `because` on it alone";
+                self.0 = Err(Error::new(ErrorKind::Invalid, text));
+            }
+            Err(_) => {}
         }
         self
     }

@@ -7,11 +7,12 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use super::abort::{Abort, AbortReason};
 use super::any_attempt::AnyAttempt;
+use super::builder::MOMENT;
 use super::ended::Ended;
 use super::handler::{AnyHandler, Committed, Ending, Run};
 use super::middleware::{Course, Inner};
@@ -22,8 +23,12 @@ use crate::error::Result;
 use crate::id::{Fence, JobId};
 use crate::name::ErrorText;
 use crate::observer::{About, Event};
+use crate::record::JobRecord;
 use crate::store::{BoxFuture, Store};
 use crate::time::Millis;
+
+/// How often the store is asked whether a commit happened whose answer was lost.
+const LOOKS: u32 = 20;
 
 /// Starts an attempt in a task of its own; or gives the job back, if the worker is stopping.
 pub(super) fn start<S: Store + ?Sized>(
@@ -185,11 +190,16 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
 
     /// Settles and commits a handler's transaction. If that did not happen, gives what to settle instead.
     async fn finish(&self, finish: BoxFuture<'static, Result<Committed>>) -> Result<Ended, Outcome> {
-        // If the commit failed it may have happened all the same: then the retry finds the attempt settled, and changes
-        // nothing.
         let finished = catch_panic("hook", finish).await.map_err(|panic| self.failure(panic))?;
         let committed = finished.map_err(|error| self.failure(error_text(&error.into())))?;
-        let Committed { settlement, settled, ripple, mut announcements } = committed;
+        let Committed { settlement, settled, ripple, mut announcements, doubt } = committed;
+        if let Some(error) = doubt
+            && !self.is_closed_by_this().await
+        {
+            // If it happens all the same, later, the retry finds the attempt settled, and changes nothing.
+            announcements.end(false, self.occupied.engine.teller());
+            return Err(self.failure(error_text(&error.into())));
+        }
         announcements.settled(&settlement, &self.about, &settled);
         announcements.ripple(&ripple);
         announcements.send(self.occupied.engine.teller());
@@ -198,10 +208,27 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
             (None, Settled::Refused(refusal)) => {
                 Err(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None })
             }
-            (None, _) => {
-                Err(self.failure(ErrorText::new("somebody's open transaction held the job at its end")))
+            // The handler is not to blame: this does not count.
+            (None, _) => Err(Outcome::Reschedule {
+                schedule: Schedule::After(Millis::from_secs(1)),
+                error: Some(ErrorText::new("somebody's open transaction held the job at its end")),
+            }),
+        }
+    }
+
+    /// Whether this attempt has closed its job, as far as the store can tell.
+    async fn is_closed_by_this(&self) -> bool {
+        let (engine, (job, fence)) = (&self.occupied.engine, self.occupied.attempt);
+        for _ in 0..LOOKS {
+            match engine.client.job(job).await {
+                Ok(record) => {
+                    let is_this = |job: JobRecord| job.fence == fence && job.closed_by == Some(engine.id);
+                    return record.is_some_and(is_this);
+                }
+                Err(_) => sleep(MOMENT).await,
             }
         }
+        false
     }
 
     /// What becomes of a job whose attempt failed. One that failed because the worker stops is given back.
@@ -234,7 +261,12 @@ pub(crate) async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) 
         Ok(poll) => poll.map(Ok),
         Err(panic) => std::task::Poll::Ready(Err(panic)),
     });
-    caught.await.map_err(|panic| ErrorText::new(format!("the {what} panicked: {}", panic_text(&*panic))))
+    caught.await.map_err(|panic| {
+        let text = ErrorText::new(format!("the {what} panicked: {}", panic_text(&*panic)));
+        // Its own drop may panic too.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        text
+    })
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

@@ -100,8 +100,8 @@ async fn a_line_in_a_handler_names_job_chain_type_and_attempt() {
     let (_, own) = line("from the handler");
     assert!(own.contains(&format!("job={id} chain={id} job_type=echo attempt=1")), "{own}");
     assert_eq!(line("worker started").0, Level::INFO);
-    assert_eq!(line("chain created").0, Level::INFO);
-    assert_eq!(line("attempt started").0, Level::INFO);
+    assert_eq!(line("chain created").0, Level::DEBUG);
+    assert_eq!(line("attempt started").0, Level::DEBUG);
     let (level, failed) = line("job failed");
     assert_eq!(*level, Level::ERROR);
     assert!(failed.contains("error=no") && failed.contains(&format!("job={id}")), "{failed}");

@@ -341,6 +341,11 @@ impl Journal {
         for reaped in &reply.reaped {
             let job = reaped.job.job;
             self.add(Fact::AttemptReaped(job, reaped.attempt, reaped.worker));
+            match reaped.job.status {
+                Status::Failed => self.add(Fact::JobFailed(job, reaped.attempt, reaped.worker)),
+                Status::Cancelled => self.add(Fact::JobCancelled(job, reaped.attempt, reaped.worker)),
+                _ => {}
+            }
             *self.counted.entry(job).or_default() += 1;
             let Some(fence) = self.held.remove(&job) else { continue };
             self.ended.insert((job, fence), Ended::Reaped);

@@ -24,6 +24,7 @@ fn page() -> String {
     let stores = [
         ("memory", Capabilities::all()),
         ("SQLite", windlass_sqlite::CAPABILITIES),
+        ("PostgreSQL", Capabilities::all()),
         ("Redis", windlass_redis::CAPABILITIES),
     ];
     let mut page = String::from(

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 use windlass_core::{Attempt, Client, Ctx, Done, Event, Observer, Status, Worker};
 
 use super::faulty::{Fault, Faulty};
-use super::{Endless, LEASE, Result, SOON, Task, Timed, echo, faulty, stored, task};
+use super::{Endless, LEASE, Result, SOON, Seen, Task, Timed, echo, faulty, stored, task};
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_hangs_past_its_timeout_frees_its_slot() {
@@ -74,9 +74,9 @@ async fn finish(attempt: Attempt<Task, Faulty>) -> Result<Done<Task, Faulty>> {
     Ok(step.done(done)?)
 }
 
-async fn check_finish(command: &'static str, fault: Fault, expected: &str) {
+async fn check_finish(command: &'static str, (fault, times): (Fault, usize), expected: &str) {
     let (store, client) = faulty();
-    store.fault(command, fault, 1);
+    store.fault(command, fault, times);
     let _worker = Worker::new(&client).handle(finish).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), expected, "{command}");
@@ -84,18 +84,36 @@ async fn check_finish(command: &'static str, fault: Fault, expected: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_that_finds_its_job_busy_is_tried_again() {
-    check_finish("settle_in", Fault::IsBusy, "attempt 2").await;
+async fn a_finish_that_finds_its_job_busy_for_a_moment_waits_for_it() {
+    check_finish("settle_in", (Fault::IsBusy, 3), "attempt 1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_that_finds_its_job_busy_for_long_is_put_off_uncounted() {
+    check_finish("settle_in", (Fault::IsBusy, 30), "attempt 1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_whose_commit_is_not_answered_is_told_as_what_it_was() {
+    let (store, seen) = (Faulty::default(), Seen::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    store.fault("commit", Fault::LosesReply, 1);
+    let worker = Worker::new(&client).handle(finish).start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+    worker.stop(SOON).await;
+    assert_eq!(seen.count(|event| matches!(event, Event::JobCompleted(..))), 1);
+    assert_eq!(seen.count(|event| matches!(event, Event::AttemptLost(_))), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finish_whose_commit_fails_is_tried_again_after_the_backoff_of_its_type() {
-    check_finish("commit", Fault::Fails, "attempt 2").await;
+    check_finish("commit", (Fault::Fails, 1), "attempt 2").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_finish_that_cannot_begin_may_be_asked_for_again() {
-    check_finish("begin", Fault::Fails, "attempt 1").await;
+    check_finish("begin", (Fault::Fails, 1), "attempt 1").await;
 }
 
 #[tokio::test(start_paused = true)]
