@@ -9,6 +9,7 @@ mod load;
 mod notifier;
 mod outages;
 mod stopping;
+mod transactions;
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,6 +60,8 @@ const OPTIONS: fn() -> JobOptions =
     || JobOptions { lease: LEASE, backoff: Backoff::NONE, ..JobOptions::default() };
 job!(Task, OPTIONS());
 job!(Timed, JobOptions { timeout: Some(Duration::from_secs(1)), ..OPTIONS() });
+job!(Short, JobOptions { lease: LEASE / 10, ..OPTIONS() });
+job!(Long, JobOptions { lease: MINUTE, ..OPTIONS() });
 job!(Endless, JobOptions { timeout: Some(Duration::MAX), ..OPTIONS() });
 
 fn task(text: &str) -> Task {

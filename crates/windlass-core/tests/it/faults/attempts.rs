@@ -33,7 +33,25 @@ async fn an_observer_that_panics_harms_nothing() {
             panic!("told of {event:?}");
         }
     }
-    let client = Client::builder(Faulty::default()).observer(Panics).build();
+    check_observer(Panics).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_cannot_say_whether_it_is_on_harms_nothing() {
+    #[derive(Debug)]
+    struct Undecided;
+    impl Observer for Undecided {
+        fn observe(&self, _: &Event) {}
+
+        fn is_on(&self) -> bool {
+            panic!("on or off?");
+        }
+    }
+    check_observer(Undecided).await;
+}
+
+async fn check_observer(observer: impl Observer) {
+    let client = Client::builder(Faulty::default()).observer(observer).build();
     let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
     for text in ["one", "two"] {
         let chain = client.start(task(text)).await.unwrap();
@@ -66,10 +84,10 @@ async fn an_error_that_cannot_be_shown_is_a_failure_like_another() {
 
 async fn finish(attempt: Attempt<Task, Faulty>) -> Result<Done<Task, Faulty>> {
     let done = format!("attempt {}", attempt.attempt());
-    // Asked once more, as a careful handler does.
-    let step = match attempt.finish().await {
-        Ok(step) => step,
-        Err(_) => attempt.finish().await?,
+    // Asked once more, as a careful and impatient handler does.
+    let step = match timeout(SOON / 10, attempt.finish()).await {
+        Ok(Ok(step)) => step,
+        _ => attempt.finish().await?,
     };
     Ok(step.done(done)?)
 }
@@ -114,6 +132,11 @@ async fn a_finish_whose_commit_fails_is_tried_again_after_the_backoff_of_its_typ
 #[tokio::test(start_paused = true)]
 async fn a_finish_that_cannot_begin_may_be_asked_for_again() {
     check_finish("begin", (Fault::Fails, 1), "attempt 1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_that_is_given_up_half_way_may_be_asked_for_again() {
+    check_finish("begin", Fault::Hangs, "attempt 1").await;
 }
 
 #[tokio::test(start_paused = true)]

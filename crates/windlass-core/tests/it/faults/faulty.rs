@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::{Future, pending};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -11,6 +12,8 @@ use windlass_core::{
     BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, ManualClock, MemoryStore, MemoryTx, Millis,
     Result, Store, Timestamp, Transactional,
 };
+
+use super::pass;
 
 /// From so many calls of a command on it hangs: a hot loop would never let paused time go on.
 const CALLS_MAX: usize = 10_000;
@@ -25,6 +28,11 @@ pub(super) enum Fault {
     Fails,
     /// It is carried out, and the caller hears of an error.
     LosesReply,
+    /// It is carried out, and the caller hears nothing.
+    HangsAfterwards,
+    /// It takes so long.
+    Takes(Duration),
+    Panics,
     /// A settlement in a transaction is answered so.
     IsBusy,
 }
@@ -102,6 +110,15 @@ impl Faulty {
             }
             Some(Fault::Fails) => Err(down()),
             Some(Fault::LosesReply) => carry_out.await.and(Err(down())),
+            Some(Fault::HangsAfterwards) => {
+                let _ = carry_out.await;
+                pending().await
+            }
+            Some(Fault::Takes(time)) => {
+                pass(time).await;
+                carry_out.await
+            }
+            Some(Fault::Panics) => panic!("{command} panics"),
         }
     }
 }
@@ -171,7 +188,7 @@ impl Transactional for Faulty {
     }
 
     fn rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        self.inner.rollback_to(tx)
+        Box::pin(self.call("rollback_to", self.inner.rollback_to(tx)))
     }
 
     fn execute_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {

@@ -1,12 +1,15 @@
 //! Full, idle and overfull workers, and batches at their limits.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use windlass_core::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
-use windlass_core::{Chain, Client, Ctx, Event, State, Worker};
+use windlass_core::{Chain, Client, Ctx, Event, Next, State, Status, Worker, plan};
 
 use super::faulty::{Fault, Faulty};
-use super::{LEASE, MINUTE, Result, SOON, Seen, Task, Trace, echo, faulty, hang, pass, slow, stored, task};
+use super::{
+    LEASE, Long, MINUTE, Result, SOON, Seen, Task, Trace, echo, faulty, hang, pass, slow, stored, task,
+};
 
 /// An acquire fills slots, a look finds the next due time: few of both in a minute without work.
 fn check_calm(store: &Faulty) {
@@ -46,6 +49,21 @@ async fn a_wake_is_left_to_a_worker_with_room() {
         let chain = client.start(task("x")).await.unwrap();
         assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_that_finds_the_slots_filled_by_an_exchange_is_not_forgotten() {
+    async fn fork(job: Ctx<Long>) -> Result<Next<Long>> {
+        pass(SOON / 2).await;
+        let (done, fill) = (Next::done(String::new()), || plan(Long::from("fills a slot")));
+        Ok(if job.input().text == "forks" { done.start(fill()).start(fill()) } else { done })
+    }
+    let (_, client) = faulty();
+    let _worker = Worker::new(&client).concurrency(2).handle(fork).start().await.unwrap();
+    client.start::<Long>("forks".into()).await.unwrap();
+    pass(SOON * 2 / 3).await;
+    let late = client.start::<Long>("due when they are done".into()).after(SOON).await.unwrap();
+    client.wait(late).timeout(2 * SOON).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,6 +149,29 @@ async fn the_write_that_ends_jobs_brings_the_next_ones() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_more_run_at_once_than_may_though_writes_fail() {
+    for seed in 0..50 {
+        fastrand::seed(seed);
+        let (store, client) = faulty();
+        let chains = client.start_many((0..60).map(|_| task("x"))).await.unwrap();
+        let gauge = Gauge::default();
+        let worker = Worker::new(&client).state(gauge.clone()).concurrency(5);
+        let _worker = worker.handle_at_most(3, gauged).start().await.unwrap();
+        for _ in 0..20 {
+            pass(Duration::from_millis(fastrand::u64(1..60))).await;
+            let command = fastrand::choice(["acquire", "exchange", "settle"]).unwrap();
+            let fault = fastrand::choice([Fault::Fails, Fault::LosesReply]).unwrap();
+            store.fault(command, fault, fastrand::usize(1..3));
+        }
+        store.mend();
+        for chain in chains {
+            client.wait(chain).poll(SOON).timeout(MINUTE).await.unwrap();
+        }
+        assert_eq!(gauge.0.lock().unwrap().1, 3, "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn jobs_taken_by_a_write_whose_reply_was_lost_are_run() {
     let (store, client) = faulty();
     let chains = client.start_many((0..20).map(|_| task("x"))).await.unwrap();
@@ -173,4 +214,19 @@ async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
     }
     assert!(store.calls("settle") + store.calls("exchange") < MANY, "they share writes");
     assert_eq!(seen.count(|event| matches!(event, Event::StoreFailed(..))), 0, "none is refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_larger_than_a_command_fails_its_job() {
+    async fn carry_too_much(_: Ctx<Task>) -> Result<Next<Task>> {
+        Ok((0..MANY).fold(Next::done(String::new()), |next, _| next.start(plan(large()))))
+    }
+    let (_, client) = faulty();
+    let chain = client.start(task("x")).await.unwrap();
+    let _worker = Worker::new(&client).handle(carry_too_much).start().await.unwrap();
+    let error = client.wait(chain).timeout(SOON).await.unwrap_err();
+    let why = error.job_error().unwrap().as_str();
+    assert!(why.contains("bytes of payload in one command"), "{why}");
+    let job = stored(&client, chain).await;
+    assert_eq!((job.status, job.attempt), (Status::Failed, 1));
 }

@@ -1,4 +1,4 @@
-//! Notifiers that hang, and subscriptions that end.
+//! Notifiers that hang or panic, and subscriptions that end.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ enum Fault {
     PublishHangs,
     SubscribeHangs,
     ClaimWakeHangs,
+    SubscribePanics,
+    ClaimWakePanics,
     /// Each subscription ends at once.
     Flaps,
 }
@@ -38,16 +40,17 @@ impl Notifier for Bad {
         self.subscribed.fetch_add(1, Ordering::SeqCst);
         match self.fault {
             Fault::SubscribeHangs => Box::pin(pending()),
+            Fault::SubscribePanics => panic!("subscribe panics"),
             Fault::Flaps => Box::pin(async { Ok(Subscription::new(|| ()).1) }),
             _ => self.inner.subscribe(topics),
         }
     }
 
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
-        if self.fault == Fault::ClaimWakeHangs {
-            Box::pin(pending())
-        } else {
-            self.inner.claim_wake(job_type)
+        match self.fault {
+            Fault::ClaimWakeHangs => Box::pin(pending()),
+            Fault::ClaimWakePanics => panic!("claim_wake panics"),
+            _ => self.inner.claim_wake(job_type),
         }
     }
 
@@ -96,6 +99,16 @@ async fn a_subscribe_that_hangs_holds_nobody_up() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_hangs_holds_nobody_up() {
     check(Fault::ClaimWakeHangs).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscribe_that_panics_harms_nobody() {
+    check(Fault::SubscribePanics).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_panics_harms_nobody() {
+    check(Fault::ClaimWakePanics).await;
 }
 
 #[tokio::test(start_paused = true)]

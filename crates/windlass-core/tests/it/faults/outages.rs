@@ -1,4 +1,6 @@
-//! A store that hangs, is away, or loses its replies.
+//! A store that hangs, is slow or away, panics, or loses its replies.
+
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -6,7 +8,9 @@ use windlass_core::command::{Count, Types};
 use windlass_core::{Client, ErrorKind, Status, Store, Worker};
 
 use super::faulty::{Fault, Faulty};
-use super::{LEASE, MINUTE, SOON, Task, Trace, echo, faulty, hang, pass, slow, stored, task};
+use super::{
+    LEASE, MINUTE, SOON, Short, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_beat_that_hangs_loses_no_lease() {
@@ -32,6 +36,65 @@ async fn check_lease_is_kept(store: &Faulty, client: &Client<Faulty>) {
     let job = stored(client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Running, 1));
     assert!(store.calls("renew") > 10 && store.calls("reap") > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_too_slow_for_a_short_lease_is_in_time_for_a_longer_one() {
+    let (store, client) = faulty();
+    store.break_all(&["renew"], &Fault::Takes(Duration::from_millis(150)));
+    let chain = client.start(task("x")).await.unwrap();
+    client.start::<Short>("x".into()).await.unwrap();
+    let worker = Worker::new(&client).concurrency(2).state(Trace::default());
+    let _worker = worker.handle(obedient).handle(hang::<Short>).start().await.unwrap();
+    pass(MINUTE).await;
+    let job = stored(&client, chain).await;
+    assert_eq!((job.status, job.attempt), (Status::Running, 1), "its handler was not told to stop");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_the_worker_that_is_never_answered_is_given_up_and_repeated() {
+    for command in ["acquire", "next_due", "reap"] {
+        check_work_goes_on(command, Fault::Hangs).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_the_worker_that_panics_is_repeated() {
+    for command in ["acquire", "next_due", "reap"] {
+        check_work_goes_on(command, Fault::Panics).await;
+    }
+}
+
+/// A worker that met this fault does the work that comes later.
+async fn check_work_goes_on(command: &'static str, fault: Fault) {
+    let (store, client) = faulty();
+    store.fault(command, fault, 1);
+    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    pass(SOON).await;
+    let chain = client.start(task("x")).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1", "{command}");
+    assert!(store.calls(command) > 1, "{command}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_is_never_answered_is_given_up_and_repeated() {
+    for fault in [Fault::Hangs, Fault::HangsAfterwards] {
+        let (store, client) = faulty();
+        store.fault("exchange", fault, 1);
+        let chains = client.start_many((0..20).map(|_| task("x"))).await.unwrap();
+        let _worker = Worker::new(&client).concurrency(4).handle(echo::<Task>).start().await.unwrap();
+        for chain in chains {
+            assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_never_answered_holds_up_no_other() {
+    let (store, client) = faulty();
+    store.fault("create", Fault::Hangs, 1);
+    timeout(SOON, client.start(task("given up")).into_future()).await.unwrap_err();
+    timeout(MINUTE, client.start(task("queued behind it")).into_future()).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,6 +152,21 @@ async fn a_wait_outlasts_hiccups_of_the_store() {
     store.fault("get_chains", Fault::Fails, 3);
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
     assert_eq!(client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await.unwrap(), "attempt 1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_cannot_look_when_it_is_told_of_the_end_looks_again_soon() {
+    let (store, client) = faulty();
+    let chain = client.start(task("x")).await.unwrap();
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.wait(chain).await }
+    });
+    pass(SOON / 10).await;
+    store.fault("get_chains", Fault::Fails, 4);
+    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let waited = timeout(SOON, waiting).await.unwrap();
+    assert_eq!(waited.unwrap().unwrap(), "attempt 1");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Stops at bad moments.
 
 use tokio::time::{Instant, timeout};
-use windlass_core::{Status, Worker};
+use windlass_core::{AnyAttempt, BoxFuture, Ended, Inner, Middleware, Status, Store, Worker};
 
 use super::faulty::Fault;
-use super::{SOON, Task, Trace, echo, faulty, obedient, pass, slow, stored, task};
+use super::{MINUTE, Result, SOON, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_tells_handlers_at_once_though_acquire_hangs() {
@@ -46,6 +46,31 @@ async fn an_acquire_under_way_at_the_stop_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_acquire_whose_reply_never_comes_is_given_back_at_the_stop() {
+    let (store, client) = faulty();
+    store.fault("acquire", Fault::HangsAfterwards, 1);
+    let chain = client.start(task("x")).await.unwrap();
+    let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
+    pass(SOON / 10).await;
+    assert_eq!(stored(&client, chain).await.status, Status::Running, "the worker does not know");
+    worker.stop(SOON).await;
+    let job = stored(&client, chain).await;
+    assert_eq!((job.status, job.attempt), (Status::Pending, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_is_tried_again() {
+    let (store, client) = faulty();
+    let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    pass(SOON / 10).await;
+    store.fault("settle", Fault::Fails, 1);
+    worker.stop(SOON / 10).await;
+    let job = stored(&client, chain).await;
+    assert_eq!((job.status, job.attempt, store.calls("settle")), (Status::Pending, 0, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended() {
     let (store, client) = faulty();
     let gate = store.hold("settle");
@@ -75,6 +100,46 @@ async fn a_stop_does_not_wait_for_a_store_that_is_away() {
         &Fault::Hangs,
     );
     timeout(10 * SOON, worker.stop(SOON)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_goes_on_asking_a_closed_store_after_the_stop() {
+    let (store, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
+    client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    store.close().await.unwrap();
+    worker.stop(SOON).await;
+    let settles = store.calls("settle");
+    pass(MINUTE).await;
+    assert_eq!(store.calls("settle"), settles);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_middleware_that_lingers_ends_with_the_stop() {
+    struct Lingers(Trace);
+    impl Middleware for Lingers {
+        fn around<'a>(&'a self, attempt: AnyAttempt, inner: Inner) -> BoxFuture<'a, Result<Ended>> {
+            Box::pin(async move {
+                inner.run(attempt).await;
+                loop {
+                    pass(SOON / 10).await;
+                    self.0.start();
+                }
+            })
+        }
+    }
+    let (_, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).middleware(Lingers(trace.clone())).handle(echo::<Task>);
+    let worker = worker.start().await.unwrap();
+    client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    worker.stop(SOON).await;
+    let runs = trace.runs();
+    pass(MINUTE).await;
+    assert_eq!(trace.runs(), runs);
 }
 
 #[tokio::test(start_paused = true)]

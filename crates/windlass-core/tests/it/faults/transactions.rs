@@ -1,0 +1,113 @@
+//! What is told of transactions that end half-way.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::time::timeout;
+use windlass_core::{
+    About, AnyAttempt, Attempt, BoxFuture, Client, Closing, Done, Event, Hooks, InTx, MemoryTx, Observer,
+    State, TraceContext, Traced, Worker,
+};
+
+use super::faulty::{Fault, Faulty};
+use super::{Result, SOON, Seen, Task, faulty, task};
+
+/// How transactions ended, as those heard who had asked to be told.
+#[derive(Clone, Default)]
+struct Ends(Arc<Mutex<Vec<&'static str>>>);
+
+impl Ends {
+    fn listen(&self, mut tx: InTx<'_, Faulty>) {
+        let (rolled_back, committed) = (self.clone(), self.clone());
+        tx.after_rollback(move || rolled_back.0.lock().unwrap().push("rolled back"));
+        tx.after_commit(move || committed.0.lock().unwrap().push("committed"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prepare_that_is_dropped_is_told_as_rolled_back() {
+    async fn drop_prepare(
+        attempt: Attempt<Task, Faulty>,
+        State(ends): State<Ends>,
+    ) -> Result<Done<Task, Faulty>> {
+        let mut prepare = attempt.prepare().await?;
+        ends.listen(prepare.client());
+        prepare.client().start(task("rolled back")).await?;
+        drop(prepare);
+        Ok(attempt.finish().await?.done(String::new())?)
+    }
+    let (tracer, ends) = (Tracer::default(), Ends::default());
+    let client = Client::builder(Faulty::default()).observer(tracer.clone()).build();
+    let chain = client.start(task("x")).await.unwrap();
+    let asked = tracer.asked.load(Ordering::SeqCst);
+    let _worker = Worker::new(&client).state(ends.clone()).handle(drop_prepare).start().await.unwrap();
+    client.wait(chain).timeout(SOON).await.unwrap();
+    assert_eq!(*ends.0.lock().unwrap(), ["rolled back"]);
+    let asked = tracer.asked.load(Ordering::SeqCst) - asked;
+    assert_eq!((asked, tracer.rolled_back.load(Ordering::SeqCst)), (2, 2), "the chain and its job");
+}
+
+/// How often a tracer was asked for a context, and told that what it gave it for was rolled back.
+#[derive(Clone, Debug, Default)]
+struct Tracer {
+    asked: Arc<AtomicU32>,
+    rolled_back: Arc<AtomicU32>,
+}
+
+impl Observer for Tracer {
+    fn observe(&self, _: &Event) {}
+
+    fn trace_context(&self, _: Traced, _: &About) -> Option<TraceContext> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        None
+    }
+
+    fn rolled_back(&self, _: Traced, _: &About) {
+        self.rolled_back.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finish_whose_hook_panics_is_told_as_rolled_back() {
+    struct PanicsFirst;
+    impl Hooks<MemoryTx> for PanicsFirst {
+        fn closing<'a>(
+            &'a self,
+            attempt: &'a AnyAttempt,
+            _: Closing<'a>,
+            _: &'a mut MemoryTx,
+        ) -> BoxFuture<'a, Result<()>> {
+            Box::pin(async move {
+                assert!(attempt.attempt() > 1, "too early");
+                Ok(())
+            })
+        }
+    }
+    async fn listen(attempt: Attempt<Task, Faulty>, State(ends): State<Ends>) -> Result<Done<Task, Faulty>> {
+        let mut step = attempt.finish().await?;
+        ends.listen(step.client());
+        Ok(step.done(String::new())?)
+    }
+    let (_, client) = faulty();
+    let ends = Ends::default();
+    let worker = Worker::new(&client).state(ends.clone()).hooks(PanicsFirst).handle(listen);
+    let worker = worker.start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    client.wait(chain).timeout(SOON).await.unwrap();
+    worker.stop(SOON).await;
+    assert_eq!(*ends.0.lock().unwrap(), ["rolled back", "committed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_rollback_given_up_half_way_may_have_undone_is_not_announced() {
+    let (store, seen) = (Faulty::default(), Seen::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let mut tx = client.begin().await.unwrap();
+    tx.savepoint().await.unwrap();
+    let chain = tx.start(task("x")).await.unwrap();
+    store.fault("rollback_to", Fault::HangsAfterwards, 1);
+    timeout(SOON, tx.rollback_to()).await.unwrap_err();
+    tx.commit().await.unwrap();
+    assert!(client.chain(chain).await.unwrap().is_none(), "it was rolled back");
+    assert_eq!(seen.count(|event| matches!(event, Event::ChainCreated(_))), 0);
+}
