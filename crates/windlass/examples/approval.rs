@@ -74,7 +74,8 @@ async fn main() -> Result<(), BoxError> {
     assert_eq!(client.wait(second).timeout(wait).await?, "order 8 refused");
 
     // The webhook comes again: the chain is no longer at its approval.
-    let error = decide(&client, first.id(), "Bob", false).await.unwrap_err();
+    let again = decide(&client, first.id(), "Bob", false).await;
+    let error = again.expect_err("the order is decided");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     println!("again: {error}");
 

@@ -7,11 +7,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::worker::catch_panic;
-
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
+use crate::worker::catch_panic;
 
 /// How many hints wait to be published before some are dropped: they are hints.
 const WAITING_MAX: usize = 4_096;

@@ -11,7 +11,6 @@ use super::ended::Ended;
 use super::run::RECOVERY;
 use super::slot::Engine;
 use super::task;
-
 use crate::client::{Announcements, Batcher};
 use crate::clock::answered;
 use crate::command::{Acquire, AcquireReply, Exchange, Outcome, Settle, SettleReply, Settled, Settlement};

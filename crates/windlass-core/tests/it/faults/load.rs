@@ -119,14 +119,25 @@ async fn start_at_once(client: &Client<Faulty>, job: &Task) -> Vec<Chain<Task>> 
 #[derive(Clone, Default)]
 struct Gauge(Arc<Mutex<(u32, u32)>>);
 
-async fn gauged(job: Ctx<Task>, State(gauge): State<Gauge>) -> Result<String> {
-    {
-        let mut gauge = gauge.0.lock().unwrap();
-        gauge.0 += 1;
-        gauge.1 = gauge.1.max(gauge.0);
+impl Gauge {
+    async fn count(&self, time: Duration) {
+        {
+            let mut gauge = self.0.lock().unwrap();
+            gauge.0 += 1;
+            gauge.1 = gauge.1.max(gauge.0);
+        }
+        pass(time).await;
+        self.0.lock().unwrap().0 -= 1;
     }
-    pass(LEASE / 100).await;
-    gauge.0.lock().unwrap().0 -= 1;
+}
+
+async fn even(job: Ctx<Task>, State(gauge): State<Gauge>) -> Result<String> {
+    gauge.count(LEASE / 100).await;
+    echo(job).await
+}
+
+async fn uneven(job: Ctx<Task>, State(gauge): State<Gauge>) -> Result<String> {
+    gauge.count(Duration::from_millis(fastrand::u64(1..30))).await;
     echo(job).await
 }
 
@@ -137,7 +148,7 @@ async fn the_write_that_ends_jobs_brings_the_next_ones() {
         let chains = client.start_many((0..200).map(|_| task("x"))).await.unwrap();
         let gauge = Gauge::default();
         let worker = Worker::new(&client).state(gauge.clone()).concurrency(slots);
-        let worker = worker.handle_at_most(at_most, gauged).start().await.unwrap();
+        let worker = worker.handle_at_most(at_most, even).start().await.unwrap();
         for chain in chains {
             client.wait(chain).timeout(MINUTE).await.unwrap();
         }
@@ -156,7 +167,7 @@ async fn no_more_run_at_once_than_may_though_writes_fail() {
         let chains = client.start_many((0..60).map(|_| task("x"))).await.unwrap();
         let gauge = Gauge::default();
         let worker = Worker::new(&client).state(gauge.clone()).concurrency(5);
-        let _worker = worker.handle_at_most(3, gauged).start().await.unwrap();
+        let _worker = worker.handle_at_most(3, uneven).start().await.unwrap();
         for _ in 0..20 {
             pass(Duration::from_millis(fastrand::u64(1..60))).await;
             let command = fastrand::choice(["acquire", "exchange", "settle"]).unwrap();
