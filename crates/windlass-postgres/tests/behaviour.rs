@@ -46,7 +46,7 @@ impl BehaviourFixture for Postgres {
             let server = shared_postgres().await;
             let namespace = server.namespace();
             let options = Options::default().schema(namespace);
-            let pools = [pool(&server.url(), &namespace), pool(&server.url(), &namespace)];
+            let pools = [pool(&server.url(), namespace), pool(&server.url(), namespace)];
             let [store, other] =
                 pools.each_ref().map(|pool| PostgresStore::open(pool.clone().into(), options.clone()));
             let stores = [Arc::new(store.await.unwrap()), Arc::new(other.await.unwrap())];

@@ -74,13 +74,16 @@ impl<S: ?Sized> fmt::Debug for Run<S> {
 pub enum Ending {
     /// With an outcome that the worker settles.
     Plain(Box<Outcome>),
-    /// With a transaction that this settles in and commits.
-    InTx(BoxFuture<'static, Result<Committed>>),
+    /// With a transaction. This closes it, and gives what settles in it and commits.
+    InTx(BoxFuture<'static, Result<Finish>>),
     /// The job cannot be run by this code: it fails, with the reason.
     Unreadable(Error),
     /// With an error. What a step left behind is rolled back first.
     Failed(ErrorText, Option<BoxFuture<'static, Result<()>>>),
 }
+
+/// Settles in a transaction and commits it.
+pub(super) type Finish = BoxFuture<'static, Result<Committed>>;
 
 /// What a transaction did that ended a job. Only one whose settlement was applied is committed.
 #[doc(hidden)]
@@ -222,7 +225,7 @@ where
     let handling = call(Attempt::new(ctx.clone(), client.clone(), lease, hooks.clone(), Arc::clone(&parked)));
     Box::pin(async move {
         match handling.await {
-            Ok(done) => Ending::InTx(Box::pin(finish(client, ctx, hooks, done))),
+            Ok(done) => Ending::InTx(Box::pin(close(client, ctx, hooks, done))),
             Err(error) => {
                 let left = parked.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let undo = left.map(|tx| -> BoxFuture<'static, Result<()>> {
@@ -234,14 +237,14 @@ where
     })
 }
 
-/// Ends a job in its handler's transaction: the closing hooks, the settlement, the commit.
-async fn finish<J: Job, S: Transactional>(
+/// Ends a job in its handler's transaction. First come the closing hooks; what this gives then settles the
+/// job and commits.
+async fn close<J: Job, S: Transactional>(
     client: Client<S>,
     ctx: Ctx<J>,
     hooks: HookList<S::Tx>,
     done: Done<J, S>,
-) -> Result<Committed> {
-    let store = client.store();
+) -> Result<Finish> {
     if done.open_for() >= LONG {
         client.shared.teller.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
     }
@@ -249,28 +252,29 @@ async fn finish<J: Job, S: Transactional>(
     let mut untold = Untold { announcements, teller: Arc::clone(&client.shared.teller) };
     // Dropped before what is told of its roll-back.
     let mut tx = tx;
-    let ended = async {
-        hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await?;
-        untold.announcements.traced(client.shared.teller.ask_outcome(&mut outcome, &ctx.any().about()));
-        let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
-        let settle = Settle { settlements: vec![settlement.clone()] };
-        let mut reply = store.run_in(&mut tx, settle.clone()).await?;
-        for _ in 0..BUSY_TRIES {
-            if !matches!(reply.settled.first(), Some(Settled::Busy)) {
-                break;
-            }
-            sleep(BUSY_DELAY).await;
-            reply = store.run_in(&mut tx, settle.clone()).await?;
-        }
-        Ok((settlement, reply))
-    };
-    let (settlement, SettleReply { settled, ripple }) = match ended.await {
-        Ok(ended) => ended,
+    if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
+        return client.store().rollback(tx).await.and(Err(error));
+    }
+    untold.announcements.traced(client.shared.teller.ask_outcome(&mut outcome, &ctx.any().about()));
+    let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
+    Ok(Box::pin(finish(client, tx, settlement, untold)))
+}
+
+/// Settles a job in its handler's transaction, and commits that if it was applied.
+async fn finish<S: Transactional>(
+    client: Client<S>,
+    tx: S::Tx,
+    settlement: Settlement,
+    untold: Untold,
+) -> Result<Committed> {
+    // Dropped before what is told of its roll-back.
+    let (store, mut tx) = (client.store(), tx);
+    let SettleReply { settled, ripple } = match settle(store, &mut tx, &settlement).await {
+        Ok(reply) => reply,
         Err(error) => return store.rollback(tx).await.and(Err(error)),
     };
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
-    let is_applied = matches!(settled, Settled::Applied(_));
-    if !is_applied {
+    if !matches!(settled, Settled::Applied(_)) {
         store.rollback(tx).await?;
         let announcements = Announcements::by(&client.shared.teller);
         return Ok(Committed { settlement, settled, ripple, announcements, doubt: None });
@@ -281,6 +285,19 @@ async fn finish<J: Job, S: Transactional>(
         Err(error) => return Err(error),
     };
     Ok(Committed { settlement, settled, ripple, announcements: untold.take(), doubt })
+}
+
+/// Settles in a transaction. A row that somebody else's holds is tried again for a while.
+async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settlement) -> Result<SettleReply> {
+    let settle = Settle { settlements: vec![settlement.clone()] };
+    for _ in 0..BUSY_TRIES {
+        let reply = store.run_in(tx, settle.clone()).await?;
+        if !matches!(reply.settled.first(), Some(Settled::Busy)) {
+            return Ok(reply);
+        }
+        sleep(BUSY_DELAY).await;
+    }
+    store.run_in(tx, settle).await
 }
 
 /// A handler of some job type, with what is wrapped around it.

@@ -14,12 +14,12 @@ use super::abort::{Abort, AbortReason};
 use super::any_attempt::AnyAttempt;
 use super::builder::MOMENT;
 use super::ended::Ended;
-use super::handler::{AnyHandler, Committed, Ending, Run};
+use super::handler::{AnyHandler, Committed, Ending, Finish, Run};
 use super::middleware::{Course, Inner};
 use super::next::error_text;
 use super::slot::Engine;
 use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{Fence, JobId};
 use crate::name::ErrorText;
 use crate::observer::{About, Event};
@@ -149,7 +149,6 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
             hooks: Arc::clone(&self.handler.hooks),
         };
         let ending = catch_panic("handler", async { (self.handler.call)(run).await }).await;
-        self.mark_settling();
         let outcome = match ending {
             Ok(Ending::Plain(outcome)) => *outcome,
             Ok(Ending::InTx(finish)) => match self.finish(finish).await {
@@ -160,6 +159,7 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
                 Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None }
             }
             Ok(Ending::Failed(error, undo)) => {
+                self.mark_settling();
                 if let Some(Err(error)) = maybe(undo).await {
                     let event = Event::StoreFailed("rollback", ErrorText::new(error.to_string()));
                     self.occupied.engine.teller().observe(&event);
@@ -189,9 +189,12 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
     }
 
     /// Settles and commits a handler's transaction. If that did not happen, gives what to settle instead.
-    async fn finish(&self, finish: BoxFuture<'static, Result<Committed>>) -> Result<Ended, Outcome> {
-        let finished = catch_panic("hook", finish).await.map_err(|panic| self.failure(panic))?;
-        let committed = finished.map_err(|error| self.failure(error_text(&error.into())))?;
+    async fn finish(&self, close: BoxFuture<'static, Result<Finish>>) -> Result<Ended, Outcome> {
+        let failure = |error: Error| self.failure(error_text(&error.into()));
+        let closed = catch_panic("hook", close).await.map_err(|panic| self.failure(panic))?;
+        let finish = closed.map_err(failure)?;
+        self.mark_settling();
+        let committed = finish.await.map_err(failure)?;
         let Committed { settlement, settled, ripple, mut announcements, doubt } = committed;
         if let Some(error) = doubt
             && !self.is_closed_by_this().await

@@ -136,7 +136,7 @@ async fn a_finish_that_cannot_begin_may_be_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_finish_that_is_given_up_half_way_may_be_asked_for_again() {
-    check_finish("begin", Fault::Hangs, "attempt 1").await;
+    check_finish("begin", (Fault::Hangs, 1), "attempt 1").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,16 +1,17 @@
 //! What is told of transactions that end half-way.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::time::timeout;
 use windlass_core::{
     About, AnyAttempt, Attempt, BoxFuture, Client, Closing, Done, Event, Hooks, InTx, MemoryTx, Observer,
-    State, TraceContext, Traced, Worker,
+    State, Status, TraceContext, Traced, Worker,
 };
 
 use super::faulty::{Fault, Faulty};
-use super::{Result, SOON, Seen, Task, faulty, task};
+use super::{MINUTE, Result, SOON, Seen, Task, Timed, faulty, pass, task};
 
 /// How transactions ended, as those heard who had asked to be told.
 #[derive(Clone, Default)]
@@ -110,4 +111,46 @@ async fn what_a_rollback_given_up_half_way_may_have_undone_is_not_announced() {
     tx.commit().await.unwrap();
     assert!(client.chain(chain).await.unwrap().is_none(), "it was rolled back");
     assert_eq!(seen.count(|event| matches!(event, Event::ChainCreated(_))), 0);
+}
+
+/// A hook that never ends.
+struct Endless;
+
+impl Hooks<MemoryTx> for Endless {
+    fn closing<'a>(
+        &'a self,
+        _: &'a AnyAttempt,
+        _: Closing<'a>,
+        _: &'a mut MemoryTx,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(pending())
+    }
+}
+
+async fn finish_timed(attempt: Attempt<Timed, Faulty>) -> Result<Done<Timed, Faulty>> {
+    Ok(attempt.finish().await?.done(String::new())?)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closing_hook_that_hangs_is_ended_with_its_lease() {
+    let (_, client) = faulty();
+    let first = client.start::<Timed>("x".into()).await.unwrap();
+    let second = client.start::<Timed>("y".into()).await.unwrap();
+    let _worker = Worker::new(&client).hooks(Endless).handle(finish_timed).start().await.unwrap();
+    pass(MINUTE).await;
+    for chain in [first, second] {
+        assert!(client.chain(chain).await.unwrap().unwrap().latest.attempt > 0, "both had their turn");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_gives_back_what_a_closing_hook_hangs_in() {
+    let (_, client) = faulty();
+    let worker = Worker::new(&client).hooks(Endless).handle(finish_timed).start().await.unwrap();
+    let chain = client.start::<Timed>("x".into()).await.unwrap();
+    pass(SOON / 10).await;
+    worker.stop(SOON / 10).await;
+    let job = client.chain(chain).await.unwrap().unwrap().latest;
+    assert_eq!((job.status, job.attempt), (Status::Pending, 0));
+    client.start::<Timed>("y".into()).await.expect("no transaction is left open");
 }
