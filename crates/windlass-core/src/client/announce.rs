@@ -187,12 +187,15 @@ impl Announcements {
 
     /// What an attempt's settlement did.
     pub(crate) fn settled(&mut self, settlement: &Settlement, about: &About, settled: &Settled) {
-        let Settled::Applied(applied) = settled else {
-            if matches!(settled, Settled::Lost(_)) {
-                self.event(Event::AttemptLost(about.clone()));
-            }
-            return;
-        };
+        match settled {
+            Settled::Applied(applied) => self.applied(settlement, about, applied),
+            Settled::AlreadyApplied(job) => self.applied_before(settlement, about, *job),
+            Settled::Lost(_) => self.event(Event::AttemptLost(about.clone())),
+            Settled::Busy | Settled::Refused(_) => {}
+        }
+    }
+
+    fn applied(&mut self, settlement: &Settlement, about: &About, applied: &Applied) {
         if !self.unobserved {
             self.event(ended(settlement, about, applied));
         }
@@ -203,6 +206,26 @@ impl Announcements {
         }
         for (new, created) in settlement.outcome.carried().iter().zip(&applied.created) {
             self.created(new, created);
+        }
+    }
+
+    /// A settlement whose first answer was lost, and with it what there was to tell. Others may have gone on with
+    /// the job since, so only a job that is closed as this attempt closed it is told as such.
+    fn applied_before(&mut self, settlement: &Settlement, about: &About, job: Placed) {
+        match (&settlement.outcome, job.status) {
+            (Outcome::Continue { next, .. }, Status::Completed) => {
+                // Where the next job stands is not known: if it waits, it is looked for in vain.
+                let next = Placed { job: next.id, status: Status::Pending, ..job };
+                self.applied(settlement, about, &Applied { job, next: Some(next), created: Vec::new() });
+            }
+            (Outcome::Complete { .. }, Status::Completed) | (Outcome::Fail { .. }, Status::Failed) => {
+                self.applied(settlement, about, &Applied { job, next: None, created: Vec::new() });
+                if let Some(closed_as) = job.status.closed_as() {
+                    self.event(Event::ChainClosed(about.clone(), closed_as));
+                    self.notes.push(Note::Closed(about.chain));
+                }
+            }
+            _ => self.placed(job, &about.job_type),
         }
     }
 

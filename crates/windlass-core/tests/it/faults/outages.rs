@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use windlass_core::command::{Count, Types};
-use windlass_core::{Client, ErrorKind, Status, Store, Worker};
+use windlass_core::{Client, Ctx, Entry, ErrorKind, Event, Job, Next, Status, Store, Then, Worker};
 
 use super::faulty::{Fault, Faulty};
 use super::{
-    LEASE, MINUTE, SOON, Short, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task,
+    LEASE, MINUTE, Result, SOON, Seen, Short, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored,
+    task,
 };
 
 #[tokio::test(start_paused = true)]
@@ -195,4 +197,31 @@ fn a_client_outlives_its_runtime() {
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_whose_reply_is_lost_wakes_whoever_is_to_go_on() {
+    #[derive(Serialize, Deserialize)]
+    struct First;
+    impl Job for First {
+        const NAME: &'static str = "First";
+        type Output = String;
+        type Next = (Task,);
+        type Blockers = ();
+    }
+    impl Entry for First {}
+    impl Then<Task> for First {}
+    async fn first(_: Ctx<First>) -> Result<Next<First>> {
+        Ok(Next::then(task("x")))
+    }
+    let (store, seen) = (Faulty::default(), Seen::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let _first = Worker::new(&client).handle(first).start().await.unwrap();
+    let _second = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    pass(SOON).await;
+    store.fault("exchange", Fault::LosesReply, 1);
+    let chain = client.start(First).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+    pass(SOON).await;
+    assert_eq!(seen.count(|event| matches!(event, Event::JobCompleted(..))), 2, "both ends are told, once");
 }
