@@ -47,6 +47,7 @@ CREATE TABLE windlass_job (
   closed_at integer,
   closed_by blob,
   ended text,                                 -- how the attempt that closed it ended
+  outside blob,                               -- the completion from outside that closed it
   trace text,
 
   -- The chain, in its first job's row only.
@@ -75,17 +76,46 @@ CREATE TABLE windlass_job (
   output blob
 ) strict;
 
+CREATE TABLE windlass_leader (
+  name text primary key,
+  token blob not null,
+  until integer not null
+) strict, without rowid;
+
 CREATE TABLE windlass_migration (
   step integer primary key,
   name text not null,
   applied_at integer not null
 ) strict;
 
+CREATE TABLE windlass_paused (
+  type text primary key
+) strict, without rowid;
+
+CREATE TABLE windlass_worker (
+  id blob primary key,
+  name text,
+  types text not null,                        -- a JSON array
+  concurrency integer not null,
+  running integer not null,
+  started_at integer not null,
+  seen_at integer not null,
+  gone_at integer not null                    -- not heard of until then, it counts as gone
+) strict, without rowid;
+
+CREATE INDEX windlass_blocker_chain on windlass_blocker (chain, job);
+
 CREATE INDEX windlass_blocker_eager on windlass_blocker (chain, job) where waiting = 1 and eager = 1;
 
 CREATE INDEX windlass_blocker_waiting on windlass_blocker (chain, job) where waiting = 1;
 
+CREATE INDEX windlass_job_blocked on windlass_job (type) where status = 'blocked';
+
 CREATE UNIQUE INDEX windlass_job_chain on windlass_job (chain, position);
+
+CREATE INDEX windlass_job_closed on windlass_job (type, status) where status in ('completed', 'failed', 'cancelled');
+
+CREATE INDEX windlass_job_first on windlass_job (seq) where position = 0;
 
 CREATE UNIQUE INDEX windlass_job_id on windlass_job (id);
 
@@ -102,4 +132,8 @@ CREATE INDEX windlass_job_rippling on windlass_job (chain_closed_at, seq) where 
 CREATE INDEX windlass_job_running on windlass_job (lease_until, seq, type) where status = 'running';
 
 CREATE INDEX windlass_job_trimming on windlass_job (trim_at, id) where trim_at is not null and chain_closed_at is null;
+
+CREATE INDEX windlass_leader_ended on windlass_leader (until);
+
+CREATE INDEX windlass_worker_gone on windlass_worker (gone_at);
 

@@ -26,6 +26,7 @@ create table {prefix}job (
   closed_at integer,
   closed_by blob,
   ended text,                                 -- how the attempt that closed it ended
+  outside blob,                               -- the completion from outside that closed it
   trace text,
 
   -- The chain, in its first job's row only.
@@ -63,6 +64,9 @@ create unique index {prefix}job_key on {prefix}job (type, key) where key_held = 
 create index {prefix}job_leaving on {prefix}job (leaves_at, seq) where leaves_at is not null and needed_by = 0;
 create index {prefix}job_trimming on {prefix}job (trim_at, id) where trim_at is not null and chain_closed_at is null;
 create index {prefix}job_rippling on {prefix}job (chain_closed_at, seq) where rippling = 1;
+create index {prefix}job_first on {prefix}job (seq) where position = 0;
+create index {prefix}job_blocked on {prefix}job (type) where status = 'blocked';
+create index {prefix}job_closed on {prefix}job (type, status) where status in ('completed', 'failed', 'cancelled');
 
 -- The chains that a job waits or waited for.
 create table {prefix}blocker (
@@ -76,6 +80,7 @@ create table {prefix}blocker (
   primary key (job, position)
 ) strict, without rowid;
 
+create index {prefix}blocker_chain on {prefix}blocker (chain, job);
 create index {prefix}blocker_waiting on {prefix}blocker (chain, job) where waiting = 1;
 create index {prefix}blocker_eager on {prefix}blocker (chain, job) where waiting = 1 and eager = 1;
 

@@ -1,9 +1,10 @@
--- ?1: the jobs; ?2: their inputs, one behind the other
+-- A chain that was deleted may come again, and failed jobs may still need it.
+-- ?1: the jobs; ?2: their payloads, one behind the other
 insert into {prefix}job (
   id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, version, waits, blockers,
   on_blocker_failure, created_at, closed_at, trace, latest, latest_position, key, key_hold, key_window, key_held,
   retain_completed, retain_failed, retain_cancelled, chain_trace, chain_closed_at, chain_closed_as, retain_until,
-  leaves_at, rippling, error, input_codec, input
+  leaves_at, rippling, needed_by, error, outside, input_codec, input, output_codec, output
 )
 select
   unhex(value ->> 'id'), unhex(value ->> 'chain'), value ->> 'position', value ->> 'type', value ->> 'chain_type',
@@ -13,6 +14,14 @@ select
   value ->> 'key_hold', value ->> 'key_window', value ->> 'key_held', value ->> 'retain_completed',
   value ->> 'retain_failed', value ->> 'retain_cancelled', value ->> 'chain_trace', value ->> 'chain_closed_at',
   value ->> 'chain_closed_as', value ->> 'retain_until', value ->> 'leaves_at', coalesce(value ->> 'rippling', 0),
-  value ->> 'error', value ->> 'input_codec', substr(?2, value ->> 'input_start', value ->> 'input_length')
+  (
+    select count(*)
+    from {prefix}blocker as blocker
+    join {prefix}job as job on job.seq = blocker.job
+    where blocker.chain = unhex(value ->> 'id') and job.status in ('blocked', 'pending', 'running', 'failed')
+  ),
+  value ->> 'error', unhex(value ->> 'outside'), value ->> 'input_codec',
+  substr(?2, value ->> 'input_start', value ->> 'input_length'), value ->> 'output_codec',
+  iif(value ->> 'output_codec' is null, null, substr(?2, value ->> 'output_start', value ->> 'output_length'))
 from json_each(?1)
 order by key

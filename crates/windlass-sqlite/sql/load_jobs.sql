@@ -10,7 +10,7 @@ select
   case when job.fence = asked.fence and job.ended is not null then job.ended else attempt.ended end as ended_as,
   job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.due_at, job.attempt,
   job.max_attempts, job.fence, job.version, job.worker, job.lease_until, job.cancel_requested, job.waits,
-  job.blockers, job.on_blocker_failure, job.started_at, job.error
+  job.blockers, job.on_blocker_failure, job.started_at, job.error, job.ended, job.closed_at, job.outside
 from asked
 join {prefix}job as job on job.id = asked.id
 left join {prefix}attempt as attempt on attempt.job = job.seq and attempt.fence = asked.fence

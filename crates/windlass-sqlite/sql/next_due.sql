@@ -10,9 +10,13 @@ with recursive
     where every_type.type is not null
   ),
   wanted as (
-    select value as type from json_each(?1)
-    union
-    select type from every_type where type is not null
+    select type
+    from (
+      select value as type from json_each(?1)
+      union
+      select type from every_type where type is not null
+    )
+    where type not in (select type from {prefix}paused)
   ),
   level (type, priority) as (
     select

@@ -5,6 +5,7 @@
 with recursive
   wanted as materialized (
     select value ->> 0 as type, value ->> 1 as quota, value ->> 2 as lease from json_each(?1)
+    where value ->> 0 not in (select type from {prefix}paused)
   ),
   level (type, quota, priority) as (
     select

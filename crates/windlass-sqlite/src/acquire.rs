@@ -1,53 +1,42 @@
 //! Leases: taken, renewed, expired.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use windlass_core::command::{
     Acquire, AcquireReply, Acquired, BlockerOutput, Lost, Reap, ReapReply, Reaped, Renew, RenewReply,
-    Renewed, Ripple, Types,
+    Renewed, Ripple,
 };
 use windlass_core::limit::TIMESTAMP_MAX_MS;
 use windlass_core::{AttemptEnd, ChainId, ClosedAs, ErrorText, LEASE_EXPIRED, RequestId, Result, Timestamp};
 
+use crate::get::type_set;
 use crate::row::{JobRow, hex};
-use crate::sql::{Session, Value, set};
-use crate::store::SqliteStore;
+use crate::session::{CarryOut, Session};
+use crate::statement::set;
 use crate::working::{Needs, Working};
 
-impl SqliteStore {
-    pub(crate) async fn acquire_jobs(&self, request: Acquire) -> Result<AcquireReply> {
-        request.check()?;
-        let mut writer = self.writer().await?;
-        let mut write = writer.begin().await?;
-        let mut working = Working::new(self.now());
-        let reply = acquire(&mut working, &mut write.session(), &request).await?;
-        write.commit().await?;
-        Ok(reply)
+impl CarryOut for Acquire {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<AcquireReply> {
+        self.check()?;
+        acquire(&mut Working::new(session.now()), session, self).await
     }
+}
 
-    pub(crate) async fn renew_leases(&self, request: Renew) -> Result<RenewReply> {
-        request.check()?;
-        if request.leases.is_empty() {
-            return Ok(RenewReply { leases: Vec::new(), now: self.now() });
-        }
-        let mut writer = self.writer().await?;
-        let mut write = writer.begin().await?;
-        let now = self.now();
-        let leases = renew(&mut write.session(), &request, now).await?;
-        write.commit().await?;
+impl CarryOut for Renew {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<RenewReply> {
+        self.check()?;
+        let now = session.now();
+        let leases = renew(session, self, now).await?;
         Ok(RenewReply { leases, now })
     }
+}
 
-    pub(crate) async fn reap_jobs(&self, request: Reap) -> Result<ReapReply> {
-        request.check()?;
-        let mut writer = self.writer().await?;
-        let mut write = writer.begin().await?;
-        let mut working = Working::new(self.now());
-        let forbidden = self.forbids_reaping(working.now, request.renewal_interval);
-        let request = if forbidden { Reap { max: 0, ..request } } else { request };
-        let reply = reap(&mut working, &mut write.session(), &request).await?;
-        write.commit().await?;
-        Ok(reply)
+impl CarryOut for Reap {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ReapReply> {
+        self.check()?;
+        let now = session.now();
+        let forbidden = session.base.stalls.forbid_reaping(now, self.renewal_interval);
+        reap(&mut Working::new(now), session, self, if forbidden { 0 } else { self.max }).await
     }
 }
 
@@ -75,10 +64,10 @@ async fn take(session: &mut Session<'_>, request: &Acquire, now: Timestamp) -> R
         |quota: &windlass_core::command::Quota| (quota.job_type.to_string(), quota.max, quota.lease.get());
     let values = vec![
         set(&request.types.iter().map(quota).collect::<Vec<_>>())?,
-        i64::from(request.max).into(),
+        request.max.into(),
         now.as_millis().into(),
-        request.worker.as_uuid().as_bytes().to_vec().into(),
-        request.request.as_uuid().as_bytes().to_vec().into(),
+        request.worker.as_uuid().into(),
+        request.request.as_uuid().into(),
         TIMESTAMP_MAX_MS.into(),
     ];
     session.run(&session.statements.take_jobs, values).await
@@ -86,7 +75,7 @@ async fn take(session: &mut Session<'_>, request: &Acquire, now: Timestamp) -> R
 
 /// The jobs that are held under this request, in the order in which they are to be run.
 async fn taken(session: &mut Session<'_>, request: RequestId) -> Result<Vec<Acquired>> {
-    let values = vec![request.as_uuid().as_bytes().to_vec().into()];
+    let values = vec![request.as_uuid().into()];
     let rows = session.rows(&session.statements.taken_jobs, values).await?;
     let mut jobs = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -98,7 +87,7 @@ async fn taken(session: &mut Session<'_>, request: RequestId) -> Result<Vec<Acqu
             retention: row.retention()?,
             blockers: Vec::new(),
         };
-        jobs.push((row.get::<i64>("seq")?, acquired));
+        jobs.push((row.number::<i64>("seq")?, acquired));
     }
     let blocked = jobs.iter().filter(|(_, acquired)| !acquired.job.blockers.is_empty());
     let mut outputs = blocker_outputs(session, blocked.map(|(seq, _)| *seq).collect()).await?;
@@ -119,7 +108,7 @@ async fn blocker_outputs(
         return Ok(outputs);
     }
     for row in session.rows(&session.statements.blocker_outputs, vec![set(&jobs)?]).await? {
-        outputs.entry(row.get("job")?).or_default().push(BlockerOutput {
+        outputs.entry(row.number("job")?).or_default().push(BlockerOutput {
             chain: ChainId::from_uuid(row.uuid("chain")?),
             chain_type: row.type_name("chain_type")?,
             job_type: row.type_name("type")?,
@@ -132,6 +121,9 @@ async fn blocker_outputs(
 }
 
 async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Result<Vec<Renewed>> {
+    if request.leases.is_empty() {
+        return Ok(Vec::new());
+    }
     let asked: Vec<_> =
         request.leases.iter().map(|renew| (hex(renew.job.as_uuid()), renew.fence.0)).collect();
     let mut leases = vec![Renewed::Lost(Lost::NotFound); request.leases.len()];
@@ -156,8 +148,13 @@ async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Re
     Ok(leases)
 }
 
-async fn reap(working: &mut Working, session: &mut Session<'_>, request: &Reap) -> Result<ReapReply> {
-    let expired = expired(session, request, working.now).await?;
+async fn reap(
+    working: &mut Working,
+    session: &mut Session<'_>,
+    request: &Reap,
+    max: u32,
+) -> Result<ReapReply> {
+    let expired = expired(session, request, max, working.now).await?;
     let mut needs = Needs::default();
     let mut closing = Vec::new();
     for row in &expired {
@@ -177,13 +174,10 @@ async fn reap(working: &mut Working, session: &mut Session<'_>, request: &Reap) 
     Ok(ReapReply { reaped, ripple })
 }
 
-async fn expired(session: &mut Session<'_>, request: &Reap, now: Timestamp) -> Result<Vec<JobRow>> {
-    let types = match &request.types {
-        Types::All => Value::Null,
-        Types::Only(types) => set(&types.iter().map(AsRef::<str>::as_ref).collect::<HashSet<_>>())?,
-    };
+async fn expired(session: &mut Session<'_>, request: &Reap, max: u32, now: Timestamp) -> Result<Vec<JobRow>> {
+    let types = type_set(&request.types)?;
     let except: Vec<_> = request.except.iter().map(|job| hex(job.as_uuid())).collect();
-    let values = vec![now.as_millis().into(), types, set(&except)?, i64::from(request.max).into()];
+    let values = vec![now.as_millis().into(), types, set(&except)?, max.into()];
     let rows = session.rows(&session.statements.expired_leases, values).await?;
     rows.iter().map(JobRow::read).collect()
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use windlass_core::command::{Create, CreateReply, Created, Existing, NewBlocker, NewChain, NewJob};
 use windlass_core::{
-    Blocker, ChainId, ChainKey, ClosedAs, Fence, JobId, OnBlockerFailure, Refusal, Result, Status, TypeName,
-    Version,
+    Blocker, ChainId, ChainKey, ClosedAs, Fence, JobId, Key, OnBlockerFailure, Refusal, Result, Status,
+    TypeName, Version,
 };
 
 use crate::ripple::blocker_failed;
 use crate::row::{ChainRow, JobRow};
-use crate::store::SqliteStore;
+use crate::session::{CarryOut, Session};
 use crate::working::{CreatedJob, Needs, Working};
 
 /// The chains that stand for chains of the same command which turned out to exist under their key.
@@ -24,38 +24,34 @@ pub(crate) struct Place {
     pub(crate) index: u32,
 }
 
-impl SqliteStore {
-    pub(crate) async fn create_chains(&self, request: Create) -> Result<CreateReply> {
-        request.check()?;
-        let durability = self.durability();
-        if request.chains.is_empty() {
-            return Ok(CreateReply { chains: Vec::new(), durability });
-        }
-        let mut needs = Needs::default();
-        request.chains.iter().for_each(|new| needs.new_chain(new));
+impl CarryOut for Create {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<CreateReply> {
+        self.check()?;
+        let mut working = Working::new(session.now());
+        working.load_chains(session, &Needs::of(&self.chains)).await?;
         #[cfg(feature = "known-bad")]
-        let early = self.read_keys_early(&needs).await?;
-        let mut writer = self.writer().await?;
-        let mut write = writer.begin().await?;
-        let mut working = Working::new(self.now());
-        working.load_chains(&mut write.session(), &needs).await?;
-        #[cfg(feature = "known-bad")]
-        working.believe_keys(early);
+        working.believe_keys(session.spoiled.early.take());
         let mut aliases = Aliases::new();
-        let chains = request.chains.iter().map(|new| working.create_chain(new, &mut aliases)).collect();
-        working.write(&mut write.session()).await?;
-        write.commit().await?;
-        Ok(CreateReply { chains, durability })
+        let chains = self.chains.iter().map(|new| working.create_chain(new, &mut aliases)).collect();
+        working.write(session).await?;
+        Ok(CreateReply { chains, durability: session.base.durability })
     }
 }
 
 impl Needs {
+    /// Whatever it takes to create these chains.
+    pub(crate) fn of(chains: &[NewChain]) -> Self {
+        let mut needs = Self::default();
+        chains.iter().for_each(|new| needs.new_chain(new));
+        needs
+    }
+
     /// Whatever it takes to create a chain.
     pub(crate) fn new_chain(&mut self, new: &NewChain) {
         self.chain(new.id);
         self.blockers(&new.job.blockers);
         if let Some(key) = &new.key {
-            self.key(&new.job.job_type, key);
+            self.key(&new.job.job_type, &key.key);
         }
     }
 
@@ -131,7 +127,7 @@ impl Working {
             held: true,
         });
         if let Some(key) = &key {
-            self.free_key(&chain_type, key);
+            self.free_key(&chain_type, &key.key);
             self.point(chain_type.clone(), key.key.clone(), new.id);
         }
         let place = Place { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
@@ -157,8 +153,8 @@ impl Working {
     }
 
     /// Takes a key away from the chain that it points at.
-    fn free_key(&mut self, chain_type: &TypeName, key: &ChainKey) {
-        let Some(former) = self.pointed_at(chain_type, &key.key) else { return };
+    pub(crate) fn free_key(&mut self, chain_type: &TypeName, key: &Key) {
+        let Some(former) = self.pointed_at(chain_type, key) else { return };
         let mut former = former.clone();
         if let Some(key) = &mut former.key {
             key.held = false;
@@ -198,6 +194,7 @@ impl Working {
             closed_at: failed.map(|_| self.now),
             closed_by: None,
             ended: None,
+            outside: None,
             error: failed.map(blocker_failed),
             output: None,
         };

@@ -7,28 +7,24 @@ use windlass_core::command::{Expire, ExpireReply, Expired};
 use windlass_core::limit::{BLOCKERS_MAX, TIMESTAMP_MAX_MS};
 use windlass_core::{ChainId, Result, Timestamp};
 
-use crate::error::corrupt;
+use crate::provider::{Row, Value};
 use crate::ripple::repeat_window;
-use crate::row::{Row, hex};
-use crate::sql::{Session, Value, set};
-use crate::store::SqliteStore;
+use crate::row::{corrupt, hex};
+use crate::session::{CarryOut, Session};
+use crate::statement::set;
 
-impl SqliteStore {
-    pub(crate) async fn expire_chains(&self, request: Expire) -> Result<ExpireReply> {
-        request.check()?;
-        let mut writer = self.writer().await?;
-        let mut write = writer.begin().await?;
-        let now = self.now();
-        let reply = expire(&mut write.session(), now, request.max).await?;
-        write.commit().await?;
-        Ok(reply)
+impl CarryOut for Expire {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ExpireReply> {
+        self.check()?;
+        let now = session.now();
+        expire(session, now, self.max).await
     }
 }
 
 async fn expire(session: &mut Session<'_>, now: Timestamp, max: u32) -> Result<ExpireReply> {
     let mut left = max as usize;
     let (chains, cut) = choose(leaving(session, now, left + 1).await?, &mut left);
-    remove(session, &chains).await?;
+    remove_chains(session, chains.iter().map(|expired| expired.chain)).await?;
     if let Some(chain) = cut {
         left -= cut_down(session, chain, left).await?;
     }
@@ -63,13 +59,13 @@ fn read_leaving(row: &Row) -> Result<Leaving> {
     let needs: Vec<String> = row.json("needs")?;
     let needs: Result<_, _> = needs.iter().map(|id| ChainId::from_str(id)).collect();
     Ok(Leaving {
-        place: (row.time("leaves_at")?, row.get("seq")?),
+        place: (row.time("leaves_at")?, row.number("seq")?),
         expired: Expired {
             chain: ChainId::from_uuid(row.uuid("id")?),
             chain_type: row.type_name("type")?,
             closed_as: row.word("chain_closed_as")?,
         },
-        needed_by: row.get("needed_by")?,
+        needed_by: row.number("needed_by")?,
         jobs: row.number("jobs")?,
         needs: needs.map_err(|_| corrupt("a blocker without an id"))?,
     })
@@ -98,38 +94,56 @@ fn choose(mut leaving: HashMap<ChainId, Leaving>, left: &mut usize) -> (Vec<Expi
     (chosen, None)
 }
 
-async fn remove(session: &mut Session<'_>, chains: &[Expired]) -> Result<()> {
-    if chains.is_empty() {
+/// Removes chains with all their jobs.
+pub(crate) async fn remove_chains(
+    session: &mut Session<'_>,
+    chains: impl Iterator<Item = ChainId>,
+) -> Result<()> {
+    let ids: Vec<_> = chains.map(|chain| hex(chain.as_uuid())).collect();
+    if ids.is_empty() {
         return Ok(());
     }
-    let ids = set(&chains.iter().map(|expired| hex(expired.chain.as_uuid())).collect::<Vec<_>>())?;
-    session.run(&session.statements.release_failed, vec![ids.clone()]).await?;
+    let ids = set(&ids)?;
+    session.run(&session.statements.release_latest, vec![ids.clone()]).await?;
     session.run(&session.statements.delete_chains, vec![ids]).await
 }
 
 /// Removes inner jobs of a closed chain that is too long to leave at once. Gives their number.
 async fn cut_down(session: &mut Session<'_>, chain: ChainId, max: usize) -> Result<usize> {
-    let values = vec![chain.as_uuid().as_bytes().to_vec().into(), max.into()];
+    let values = vec![chain.as_uuid().into(), max.into()];
     let rows = session.rows(&session.statements.inner_jobs, values).await?;
     delete_jobs(session, &rows).await
 }
 
 /// Removes inner jobs of open chains. Gives their number.
 async fn trim(session: &mut Session<'_>, now: Timestamp, max: usize) -> Result<usize> {
-    let stays = Value::Integer(i64::try_from(repeat_window().get()).unwrap_or(0));
-    let values = vec![now.as_millis().into(), max.into(), stays.clone(), TIMESTAMP_MAX_MS.into()];
+    let values = vec![now.as_millis().into(), max.into(), stays(), TIMESTAMP_MAX_MS.into()];
     let rows = session.rows(&session.statements.trimmed_jobs, values).await?;
     let removed = delete_jobs(session, &rows).await?;
-    if removed > 0 {
-        let chains: Result<BTreeSet<_>> = rows.iter().map(|row| Ok(hex(&row.uuid("id")?))).collect();
-        let values = vec![set(&chains?)?, stays, TIMESTAMP_MAX_MS.into()];
-        session.run(&session.statements.set_trim_at, values).await?;
-    }
+    let chains: Result<BTreeSet<_>> = rows.iter().map(|row| row.uuid("id").map(ChainId::from_uuid)).collect();
+    set_trim_at(session, chains?).await?;
     Ok(removed)
 }
 
+/// Notes when the oldest inner job of each of these open chains may leave.
+pub(crate) async fn set_trim_at(
+    session: &mut Session<'_>,
+    chains: impl IntoIterator<Item = ChainId>,
+) -> Result<()> {
+    let chains: Vec<_> = chains.into_iter().map(|chain| hex(chain.as_uuid())).collect();
+    if chains.is_empty() {
+        return Ok(());
+    }
+    session.run(&session.statements.set_trim_at, vec![set(&chains)?, stays(), TIMESTAMP_MAX_MS.into()]).await
+}
+
+/// How long everything stays at least.
+fn stays() -> Value {
+    Value::Integer(i64::try_from(repeat_window().get()).unwrap_or(0))
+}
+
 async fn delete_jobs(session: &mut Session<'_>, rows: &[Row]) -> Result<usize> {
-    let jobs: Vec<i64> = rows.iter().map(|row| row.get("seq")).collect::<Result<_>>()?;
+    let jobs: Vec<i64> = rows.iter().map(|row| row.number("seq")).collect::<Result<_>>()?;
     if !jobs.is_empty() {
         session.run(&session.statements.delete_jobs, vec![set(&jobs)?]).await?;
     }

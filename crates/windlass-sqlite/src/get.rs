@@ -1,25 +1,26 @@
 //! Look-ups. Each is one statement, and so sees one state of the database.
 
+use std::collections::BTreeSet;
+
 use windlass_core::command::{
     GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target, Types,
 };
 use windlass_core::{ChainRecord, Result};
 
-use crate::row::{ChainRow, Row, hex};
-use crate::sql::{Value, set};
-use crate::store::SqliteStore;
+use crate::provider::{Row, Value};
+use crate::row::{ChainRow, hex};
+use crate::session::{CarryOut, Session};
+use crate::statement::set;
 
-impl SqliteStore {
-    pub(crate) async fn look_chains_up(&self, request: GetChains) -> Result<GetChainsReply> {
-        request.check()?;
-        let mut chains = vec![None; request.chains.len()];
+impl CarryOut for GetChains {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<GetChainsReply> {
+        self.check()?;
+        let mut chains = vec![None; self.chains.len()];
         if chains.is_empty() {
             return Ok(GetChainsReply { chains });
         }
-        let asked: Vec<_> = request.chains.iter().map(asked).collect();
-        let now = self.now();
-        let mut reader = self.reader().await?;
-        let mut session = reader.session();
+        let asked: Vec<_> = self.chains.iter().map(asked).collect();
+        let now = session.now();
         for row in session.rows(&session.statements.get_chains, vec![set(&asked)?]).await? {
             let facts = ChainRow::read(&row)?;
             if row.flag("by_key")? && !facts.is_found_by_key(now) {
@@ -30,16 +31,16 @@ impl SqliteStore {
         }
         Ok(GetChainsReply { chains })
     }
+}
 
-    pub(crate) async fn look_jobs_up(&self, request: GetJobs) -> Result<GetJobsReply> {
-        request.check()?;
-        let mut jobs = vec![None; request.jobs.len()];
+impl CarryOut for GetJobs {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<GetJobsReply> {
+        self.check()?;
+        let mut jobs = vec![None; self.jobs.len()];
         if jobs.is_empty() {
             return Ok(GetJobsReply { jobs });
         }
-        let asked: Vec<_> = request.jobs.iter().map(|job| hex(job.as_uuid())).collect();
-        let mut reader = self.reader().await?;
-        let mut session = reader.session();
+        let asked: Vec<_> = self.jobs.iter().map(|job| hex(job.as_uuid())).collect();
         for row in session.rows(&session.statements.get_jobs, vec![set(&asked)?]).await? {
             if let Some(job) = jobs.get_mut(row.number::<usize>("item")?) {
                 *job = Some(row.job()?);
@@ -47,19 +48,23 @@ impl SqliteStore {
         }
         Ok(GetJobsReply { jobs })
     }
+}
 
-    pub(crate) async fn look_due_up(&self, request: NextDue) -> Result<NextDueReply> {
-        request.types.check()?;
-        let types = match &request.types {
-            Types::All => Value::Null,
-            Types::Only(types) => set(&types.iter().map(AsRef::<str>::as_ref).collect::<Vec<_>>())?,
-        };
-        let now = self.now();
-        let mut reader = self.reader().await?;
-        let mut session = reader.session();
+impl CarryOut for NextDue {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<NextDueReply> {
+        self.types.check()?;
+        let (types, now) = (type_set(&self.types)?, session.now());
         let rows = session.rows(&session.statements.next_due, vec![types]).await?;
         let time = |column| rows.first().map_or(Ok(None), |row| row.maybe_time(column));
         Ok(NextDueReply { now, due_at: time("due_at")?, lease_until: time("lease_until")? })
+    }
+}
+
+/// The types as a parameter; null for all.
+pub(crate) fn type_set(types: &Types) -> Result<Value> {
+    match types {
+        Types::All => Ok(Value::Null),
+        Types::Only(types) => set(&types.iter().map(AsRef::<str>::as_ref).collect::<BTreeSet<_>>()),
     }
 }
 
@@ -74,7 +79,7 @@ fn asked(target: &Target) -> Asked<'_> {
 }
 
 /// Reads the chain's first job, or, from its second row, its latest.
-fn read_into(chain: &mut Option<ChainRecord>, facts: ChainRow, row: &Row) -> Result<()> {
+pub(crate) fn read_into(chain: &mut Option<ChainRecord>, facts: ChainRow, row: &Row) -> Result<()> {
     let job = row.job()?;
     match chain {
         Some(chain) => chain.latest = job,

@@ -1,14 +1,11 @@
 //! Stores that break the contract on purpose. The conformance suite must catch each of them.
 
-use std::sync::Arc;
-
-use sqlx::AssertSqlSafe;
-use sqlx::sqlite::SqliteConnection;
 use windlass_core::Result;
-use windlass_core::command::{Ripple, Settle, SettleReply};
+use windlass_core::command::{Command, Create, Reply, Ripple, Settle, SettleReply};
 
-use crate::error::from_driver;
-use crate::sql::{Statements, fill};
+use crate::provider::{Provider, Statement};
+use crate::session::{Reading, Session, Writing, execute};
+use crate::statement::{Statements, fill};
 use crate::store::SqliteStore;
 use crate::working::{Needs, Working};
 
@@ -27,11 +24,20 @@ pub enum KnownBad {
     BatchHalfApplied,
 }
 
+/// What a broken store brings to a command.
+#[derive(Debug, Default)]
+pub(crate) struct Spoiled {
+    /// Rows as they were before the transaction.
+    pub(crate) early: Option<Working>,
+    /// Whether a refused settlement leaves what it had created.
+    pub(crate) keeps_refused: bool,
+}
+
 impl KnownBad {
     /// Breaks what lies in statements and indexes.
-    pub(crate) async fn spoil(
+    pub(crate) async fn spoil<P: Provider>(
         self,
-        writer: &mut SqliteConnection,
+        provider: &P,
         statements: &mut Statements,
         prefix: &str,
     ) -> Result<()> {
@@ -41,8 +47,7 @@ impl KnownBad {
                 without(&mut statements.renew_leases, " and job.fence = renewed.fence", "");
             }
             Self::KeyNotUnique => {
-                let drop = fill("drop index if exists {prefix}job_key", prefix);
-                sqlx::raw_sql(AssertSqlSafe(drop)).execute(writer).await.map_err(from_driver)?;
+                provider.script(&fill("drop index if exists {prefix}job_key", prefix)).await?;
             }
             Self::UnblockLost | Self::SettleHalfApplied | Self::BatchHalfApplied => {}
         }
@@ -50,54 +55,77 @@ impl KnownBad {
     }
 }
 
-impl SqliteStore {
-    /// Reads whom the keys point at, too early.
-    pub(crate) async fn read_keys_early(&self, needs: &Needs) -> Result<Option<Working>> {
-        if self.variant() != Some(KnownBad::KeyNotUnique) {
-            return Ok(None);
+impl<P: Provider> SqliteStore<P> {
+    /// Carries a command out alone, as a broken store would.
+    pub(crate) async fn carry_out_badly(&self, command: &Command) -> Result<Reply> {
+        match command {
+            Command::Settle(request)
+                if self.variant() == Some(KnownBad::BatchHalfApplied) && request.settlements.len() > 1 =>
+            {
+                self.settle_piecemeal(request).await.map(Reply::Settle)
+            }
+            _ => self.carry_out_alone(command).await,
         }
-        let mut early = Working::new(self.now());
-        early.load_chains(&mut self.reader().await?.session(), needs).await?;
+    }
+
+    async fn carry_out_alone(&self, command: &Command) -> Result<Reply> {
+        let spoiled = Spoiled {
+            early: self.read_early(command).await?,
+            keeps_refused: self.variant() == Some(KnownBad::SettleHalfApplied),
+        };
+        let mut tx = windlass_core::Transactional::begin(self).await?;
+        let mut connection = Writing { provider: self.provider(), tx: &mut tx };
+        let mut session = Session::new(&mut connection, self.base());
+        session.spoiled = spoiled;
+        let reply = execute(&mut session, command).await?;
+        windlass_core::Transactional::commit(self, tx).await?;
+        Ok(reply)
+    }
+
+    /// Reads what a command needs, too early.
+    async fn read_early(&self, command: &Command) -> Result<Option<Working>> {
+        let mut connection = Reading(self.provider());
+        let mut session = Session::new(&mut connection, self.base());
+        let mut early = Working::new(session.now());
+        match (self.variant(), command) {
+            (Some(KnownBad::KeyNotUnique), Command::Create(Create { chains })) => {
+                early.load_chains(&mut session, &Needs::of(chains)).await?;
+            }
+            (Some(KnownBad::UnblockLost), Command::Settle(request)) => {
+                early.load_settlements(&mut session, request).await?;
+            }
+            _ => return Ok(None),
+        }
         Ok(Some(early))
     }
 
-    /// Reads what jobs wait for, too early.
-    pub(crate) async fn read_waits_early(&self, request: &Settle) -> Result<Option<Working>> {
-        if self.variant() != Some(KnownBad::UnblockLost) {
-            return Ok(None);
-        }
-        let mut early = Working::new(self.now());
-        early.load_settlements(&mut self.reader().await?.session(), request).await?;
-        Ok(Some(early))
-    }
-
-    /// Settles a batch in as many transactions as it has items, if this store is one where that is done.
-    pub(crate) async fn settle_piecemeal(&self, request: &Settle) -> Result<Option<SettleReply>> {
-        if self.variant() != Some(KnownBad::BatchHalfApplied) || request.settlements.len() < 2 {
-            return Ok(None);
-        }
+    /// Settles a batch in as many transactions as it has items.
+    async fn settle_piecemeal(&self, request: &Settle) -> Result<SettleReply> {
         let mut all = SettleReply { settled: Vec::new(), ripple: Ripple::default() };
         for settlement in &request.settlements {
             let one = Settle { settlements: vec![settlement.clone()] };
-            let reply = Box::pin(self.settle_attempts(one)).await?;
+            let reply: SettleReply = self.carry_out_alone(&one.into()).await?.try_into()?;
             all.settled.extend(reply.settled);
             all.ripple.unblocked.extend(reply.ripple.unblocked);
             all.ripple.closed.extend(reply.ripple.closed);
         }
-        Ok(Some(all))
+        Ok(all)
     }
+}
 
+impl Working {
     /// Makes a settlement go wrong, if this store is one where it does.
-    pub(crate) fn spoil(&self, working: &mut Working, early: Option<Working>) {
-        working.keeps_refused = self.variant() == Some(KnownBad::SettleHalfApplied);
-        if let Some(early) = early {
-            working.believe_waits(&early);
+    pub(crate) fn spoil(&mut self, spoiled: &mut Spoiled) {
+        self.keeps_refused = spoiled.keeps_refused;
+        if let Some(early) = spoiled.early.take() {
+            self.believe_waits(&early);
         }
     }
 }
 
 /// Replaces a piece of a statement, which must be there.
-fn without(statement: &mut Arc<str>, piece: &str, replacement: &str) {
-    assert!(statement.contains(piece), "the statement has no {piece:?} to break:\n{statement}");
-    *statement = statement.replace(piece, replacement).into();
+fn without(statement: &mut Statement, piece: &str, replacement: &str) {
+    let text = statement.text();
+    assert!(text.contains(piece), "the statement has no {piece:?} to break:\n{text}");
+    *statement = Statement::new(text.replace(piece, replacement));
 }

@@ -45,23 +45,34 @@
 //! `migrations/` has the steps that make the tables, `schema.sql` what they come to, and `sql/` one file for each
 //! statement.
 
+pub mod provider;
+
+mod options;
 mod store;
 
 mod acquire;
 mod create;
+mod delete;
 mod expire;
 mod get;
+mod list;
+mod manage;
+mod outside;
+mod registry;
+mod retry;
 mod settle;
 
 mod ripple;
 mod working;
 mod write;
 
-mod error;
 mod migrate;
 mod row;
-mod sql;
+mod session;
+mod sqlx;
 mod stall;
+mod statement;
+mod writer;
 
 #[cfg(feature = "known-bad")]
 #[doc(hidden)]
@@ -70,4 +81,6 @@ pub mod known_bad;
 #[cfg(test)]
 mod plan_tests;
 
-pub use store::{CAPABILITIES, Options, PREFIX_MAX_BYTES, SqliteStore, Synchronous};
+pub use crate::options::{Options, PREFIX_MAX_BYTES, Synchronous};
+pub use crate::sqlx::Sqlx;
+pub use crate::store::SqliteStore;

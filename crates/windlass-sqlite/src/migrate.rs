@@ -2,60 +2,88 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::sqlite::SqliteConnection;
-use windlass_core::{Clock, Error, ErrorKind, Result};
+use windlass_core::{Error, ErrorKind, Result};
 
-use crate::sql::{Counted, Session, Statements, Value, Write, fill};
+use crate::options::Options;
+use crate::provider::{Provider, Value};
+use crate::statement::{Statements, fill};
+
+/// A step: its name, and its statements.
+pub(crate) type Migration = (&'static str, &'static str);
 
 /// The steps from an empty file to the present layout, in order. A step that was published is never changed.
-const MIGRATIONS: &[(&str, &str)] = &[("jobs", include_str!("../migrations/001_jobs.sql"))];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    ("jobs", include_str!("../migrations/001_jobs.sql")),
+    ("registry", include_str!("../migrations/002_registry.sql")),
+];
 
-/// Turns the write-ahead log on, which the file remembers. SQLite looks at the file first, and if somebody else begins to
-/// write before it does so itself it gives up at once, whatever the busy timeout is, so as not to wait for a reader that
-/// waits for it. An empty transaction in between waits for whoever was first.
-pub(crate) async fn log_ahead(
-    connection: &mut SqliteConnection,
-    statements: &Statements,
-    busy_timeout: Duration,
-) -> Result<()> {
-    let (counted, mut failed) = (Counted::default(), false);
-    let mut session = Session::new(connection, statements, &counted, &mut failed);
+/// How soon the journal mode is tried again.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Turns the write-ahead log on, which the file remembers. SQLite does not wait for whoever writes just then.
+pub(crate) async fn log_ahead<P: Provider>(provider: &P, patience: Duration) -> Result<()> {
     let began_at = Instant::now();
     loop {
-        let error = match session.run_all("pragma journal_mode = wal".to_owned()).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        if error.kind() != ErrorKind::Busy || began_at.elapsed() >= busy_timeout {
-            return Err(error);
+        match provider.script("pragma journal_mode = wal").await {
+            Err(error) if error.kind() == ErrorKind::Busy && began_at.elapsed() < patience => {
+                tokio::time::sleep(RETRY).await;
+            }
+            done => return done,
         }
-        session.run_all("begin exclusive; rollback".to_owned()).await?;
     }
 }
 
 /// Carries out the steps that the file lacks. Many may do so at once: the write lock lets one after the other look.
-pub(crate) async fn migrate(
-    connection: &mut SqliteConnection,
-    statements: &Statements,
-    prefix: &str,
-    clock: &dyn Clock,
+pub(crate) async fn migrate<P: Provider>(
+    provider: &P,
+    options: &Options,
+    migrations: &[Migration],
 ) -> Result<()> {
-    let (counted, mut failed) = (Counted::default(), false);
-    let mut write = Write::begin(connection, statements, &counted, &mut failed).await?;
-    let mut session = write.session();
-    session.run(&statements.make_migration, Vec::new()).await?;
-    let rows = session.rows(&statements.latest_migration, Vec::new()).await?;
+    let prefix = options.table_prefix();
+    let statements = Statements::new(prefix);
+    let mut tx = provider.begin(options.patience()).await?;
+    provider.run_in(&mut tx, &statements.make_migration, Vec::new()).await?;
+    let rows = provider.run_in(&mut tx, &statements.latest_migration, Vec::new()).await?;
     let done = rows.first().map_or(Ok(0), |row| row.number::<usize>("step"))?;
-    if done > MIGRATIONS.len() {
+    if done > migrations.len() {
         return Err(Error::new(
             ErrorKind::Incompatible,
             format!("the tables {prefix}* have step {done}, of a newer version: update this program"),
         ));
     }
-    for (step, (name, text)) in (1_i64..).zip(MIGRATIONS).skip(done) {
-        session.run_all(fill(text, prefix)).await?;
-        let values = vec![step.into(), Value::Text((*name).to_owned()), clock.now().as_millis().into()];
-        session.run(&statements.insert_migration, values).await?;
+    if done == migrations.len() {
+        return provider.rollback(tx).await;
     }
-    write.commit().await
+    if !options.may_migrate() {
+        return Err(Error::new(
+            ErrorKind::Incompatible,
+            format!(
+                "the tables {prefix}* are missing or old, at step {done} of {}: run the migrations, or let the store do so",
+                migrations.len()
+            ),
+        ));
+    }
+    for (step, (name, text)) in (1_i64..).zip(migrations).skip(done) {
+        provider.script_in(&mut tx, &fill(text, prefix)).await?;
+        let now = options.store_clock().now().as_millis();
+        let values = vec![step.into(), Value::from(*name), now.into()];
+        provider.run_in(&mut tx, &statements.insert_migration, values).await?;
+    }
+    provider.commit(tx).await
+}
+
+/// The steps as one text, for those who run them by other means.
+pub(crate) fn sql(prefix: &str, migrations: &[Migration]) -> String {
+    let table = fill(include_str!("../sql/make_migration.sql"), prefix);
+    let mut all = format!("begin immediate;\n\n{table};\n");
+    for (step, (name, text)) in (1..).zip(migrations) {
+        let step = format!(
+            "\n{}\ninsert into {prefix}migration (step, name, applied_at)\n\
+             values ({step}, '{name}', unixepoch('subsec') * 1000);\n",
+            fill(text, prefix)
+        );
+        all.push_str(&step);
+    }
+    all.push_str("\ncommit;\n");
+    all
 }

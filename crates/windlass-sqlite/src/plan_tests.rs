@@ -1,7 +1,8 @@
 //! Every statement is valid, and none walks over a table.
 
-use std::sync::Arc;
+use windlass_core::Transactional;
 
+use crate::provider::{Provider, Statement};
 use crate::{Options, SqliteStore};
 
 /// The names under which statements use the tables.
@@ -21,18 +22,20 @@ const TABLES: [&str; 10] = [
 /// Indexes that only hold what is to be done now: it is right to walk over them.
 const SHORT_INDEXES: [&str; 2] = ["windlass_job_rippling", "windlass_job_running"];
 
+/// Indexes that a count walks over, without the table: a count costs what it counts.
+const COUNTED: [&str; 3] = ["windlass_job_pending", "windlass_job_blocked", "windlass_job_closed"];
+
 /// How SQLite would carry each statement out.
 async fn plans() -> Vec<(&'static str, Vec<String>)> {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(Options::new(folder.path().join("jobs.db"))).await.unwrap();
     let mut plans = Vec::new();
-    for (name, text) in store.statements().all() {
-        let mut writer = store.writer().await.unwrap();
-        let mut write = writer.begin().await.unwrap();
-        let explain: Arc<str> = format!("explain query plan {text}").into();
-        let rows = write.session().rows(&explain, Vec::new()).await;
+    for (name, statement) in store.base().statements.all() {
+        let mut tx = store.begin().await.unwrap();
+        let explain = Statement::new(format!("explain query plan {}", statement.text()));
+        let rows = store.provider().run_in(&mut tx, &explain, Vec::new()).await;
         let rows = rows.unwrap_or_else(|error| panic!("{name}: {:?}", std::error::Error::source(&error)));
-        plans.push((name, rows.iter().map(|row| row.get::<String>("detail").unwrap()).collect()));
+        plans.push((name, rows.iter().map(|row| row.text("detail").unwrap().to_owned()).collect()));
     }
     plans
 }
@@ -42,12 +45,13 @@ fn walks_over_a_table(step: &str) -> bool {
     words.first() == Some(&"SCAN")
         && words.get(1).is_some_and(|table| TABLES.contains(table))
         && !SHORT_INDEXES.iter().any(|index| step.contains(index))
+        && !COUNTED.iter().any(|index| step.ends_with(&format!("USING COVERING INDEX {index}")))
 }
 
 #[tokio::test]
 async fn no_statement_of_a_batch_walks_over_a_table() {
     for (name, plan) in plans().await {
-        if !["erase_jobs", "latest_migration"].contains(&name) {
+        if name != "latest_migration" {
             let walks: Vec<_> = plan.iter().filter(|step| walks_over_a_table(step)).collect();
             assert!(walks.is_empty(), "{name} walks over a table: {walks:#?} in {plan:#?}");
         }
@@ -77,6 +81,15 @@ async fn each_statement_goes_by_the_index_made_for_it() {
     check("trimmed_jobs", "windlass_job_trimming (trim_at<?)");
     check("trimmed_jobs", "windlass_job_chain (chain=? AND position=?)");
     check("more_to_expire", "windlass_job_leaving (leaves_at<?)");
+    check("count_jobs", "COVERING INDEX windlass_job_pending");
+    check("count_jobs", "COVERING INDEX windlass_job_closed");
+    check("list_chains", "windlass_job_first (seq<?)");
+    check("list_chains", "windlass_job_first (seq>?)");
+    check("list_jobs", "INTEGER PRIMARY KEY (rowid<?)");
+    check("list_chain_jobs", "windlass_job_chain (chain=? AND position<?)");
+    check("list_dependents", "windlass_blocker_chain (chain=? AND job<?)");
+    check("open_dependents", "windlass_blocker_chain (chain=?)");
+    check("load_cascade", "windlass_job_chain (chain=?)");
 }
 
 #[tokio::test]

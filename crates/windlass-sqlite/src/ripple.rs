@@ -10,7 +10,8 @@ use windlass_core::{
 };
 
 use crate::row::{ChainRow, JobRow};
-use crate::sql::{Session, set};
+use crate::session::Session;
+use crate::statement::set;
 use crate::working::{Working, ripple_place};
 
 impl Working {
@@ -139,7 +140,7 @@ impl Working {
         let mut traces: HashMap<i64, Vec<Option<TraceContext>>> = HashMap::new();
         if !stored.is_empty() {
             for row in session.rows(&session.statements.load_wait_traces, vec![set(&stored)?]).await? {
-                traces.entry(row.get("job")?).or_default().push(row.maybe_trace("trace")?);
+                traces.entry(row.number("job")?).or_default().push(row.maybe_trace("trace")?);
             }
         }
         for (unblocked, seq) in ripple.unblocked.iter_mut().zip(places) {

@@ -3,34 +3,53 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::Deserialize;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Decode, Row as _, Sqlite, Type};
 use uuid::Uuid;
 use windlass_core::{
-    AttemptEnd, Blocker, ChainId, ChainKey, Closed, ClosedAs, Codec, Error, ErrorText, Fence, JobId,
-    JobRecord, Key, KeyHold, Lease, Millis, OnBlockerFailure, Payload, Refusal, RequestId, Retention, Status,
-    Timestamp, TraceContext, TypeName, Version, WorkerId,
+    AttemptEnd, Blocker, ChainId, ChainKey, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence,
+    JobId, JobRecord, Key, KeyHold, Lease, Millis, OnBlockerFailure, Payload, Refusal, RequestId, Retention,
+    Status, Timestamp, TraceContext, TypeName, Version, WorkerId,
 };
 use windlass_core::{Result, command::Placed};
 
-use crate::error::{corrupt, from_driver};
-
-/// One row of a reply.
-pub(crate) struct Row(SqliteRow);
+use crate::provider::{Row, Value};
 
 impl Row {
-    pub(crate) const fn new(row: SqliteRow) -> Self {
-        Self(row)
+    fn get(&self, column: &str) -> Result<&Value> {
+        self.value(column).ok_or_else(|| corrupt(format_args!("no `{column}`")))
     }
 
-    /// The value of a column.
-    pub(crate) fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(&'r self, column: &str) -> Result<T> {
-        self.0.try_get(column).map_err(from_driver)
+    pub(crate) fn maybe_integer(&self, column: &str) -> Result<Option<i64>> {
+        match self.get(column)? {
+            Value::Null => Ok(None),
+            Value::Integer(value) => Ok(Some(*value)),
+            other => Err(corrupt(format_args!("{other:?} in `{column}`"))),
+        }
+    }
+
+    pub(crate) fn maybe_text(&self, column: &str) -> Result<Option<&str>> {
+        match self.get(column)? {
+            Value::Null => Ok(None),
+            Value::Text(value) => Ok(Some(value)),
+            other => Err(corrupt(format_args!("{other:?} in `{column}`"))),
+        }
+    }
+
+    pub(crate) fn text(&self, column: &str) -> Result<&str> {
+        self.maybe_text(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
+    }
+
+    fn maybe_blob(&self, column: &str) -> Result<Option<&Bytes>> {
+        match self.get(column)? {
+            Value::Null => Ok(None),
+            Value::Blob(value) => Ok(Some(value)),
+            other => Err(corrupt(format_args!("{other:?} in `{column}`"))),
+        }
     }
 
     pub(crate) fn flag(&self, column: &str) -> Result<bool> {
-        Ok(self.get::<Option<i64>>(column)?.unwrap_or(0) != 0)
+        Ok(self.maybe_integer(column)?.unwrap_or(0) != 0)
     }
 
     /// A number that this code wrote from a narrower or unsigned type.
@@ -41,7 +60,7 @@ impl Row {
     pub(crate) fn maybe_number<T: TryFrom<i64>>(&self, column: &str) -> Result<Option<T>> {
         let convert =
             |value: i64| T::try_from(value).map_err(|_| corrupt(format_args!("{value} in `{column}`")));
-        self.get::<Option<i64>>(column)?.map(convert).transpose()
+        self.maybe_integer(column)?.map(convert).transpose()
     }
 
     pub(crate) fn uuid(&self, column: &str) -> Result<Uuid> {
@@ -50,8 +69,8 @@ impl Row {
 
     pub(crate) fn maybe_uuid(&self, column: &str) -> Result<Option<Uuid>> {
         let convert =
-            |bytes| Uuid::from_slice(bytes).map_err(|_| corrupt(format_args!("no id in `{column}`")));
-        self.get::<Option<&[u8]>>(column)?.map(convert).transpose()
+            |bytes: &Bytes| Uuid::from_slice(bytes).map_err(|_| corrupt(format_args!("no id in `{column}`")));
+        self.maybe_blob(column)?.map(convert).transpose()
     }
 
     pub(crate) fn time(&self, column: &str) -> Result<Timestamp> {
@@ -59,7 +78,7 @@ impl Row {
     }
 
     pub(crate) fn maybe_time(&self, column: &str) -> Result<Option<Timestamp>> {
-        self.get::<Option<i64>>(column)?.map(Timestamp::from_millis).transpose().map_err(unreadable)
+        self.maybe_integer(column)?.map(Timestamp::from_millis).transpose().map_err(unreadable)
     }
 
     fn span(&self, column: &str) -> Result<Millis> {
@@ -82,28 +101,28 @@ impl Row {
     pub(crate) fn maybe_word<T: Word>(&self, column: &str) -> Result<Option<T>> {
         let convert =
             |text| T::from_word(text).ok_or_else(|| corrupt(format_args!("{text:?} in `{column}`")));
-        self.get::<Option<&str>>(column)?.map(convert).transpose()
+        self.maybe_text(column)?.map(convert).transpose()
     }
 
     pub(crate) fn type_name(&self, column: &str) -> Result<TypeName> {
-        TypeName::new(self.get::<&str>(column)?).map_err(unreadable)
+        TypeName::new(self.text(column)?).map_err(unreadable)
     }
 
     pub(crate) fn maybe_key(&self) -> Result<Option<Key>> {
-        self.get::<Option<&str>>("key")?.map(Key::new).transpose().map_err(unreadable)
+        self.maybe_text("key")?.map(Key::new).transpose().map_err(unreadable)
     }
 
     pub(crate) fn maybe_trace(&self, column: &str) -> Result<Option<TraceContext>> {
-        self.get::<Option<&str>>(column)?.map(TraceContext::new).transpose().map_err(unreadable)
+        self.maybe_text(column)?.map(TraceContext::new).transpose().map_err(unreadable)
     }
 
     pub(crate) fn maybe_error(&self) -> Result<Option<ErrorText>> {
-        Ok(self.get::<Option<&str>>("error")?.map(ErrorText::new))
+        Ok(self.maybe_text("error")?.map(ErrorText::new))
     }
 
     pub(crate) fn maybe_payload(&self, codec: &str, bytes: &str) -> Result<Option<Payload>> {
-        let Some(codec) = self.get::<Option<&str>>(codec)? else { return Ok(None) };
-        let bytes = bytes::Bytes::from(self.get::<Vec<u8>>(bytes)?);
+        let Some(codec) = self.maybe_text(codec)? else { return Ok(None) };
+        let bytes = self.maybe_blob(bytes)?.cloned().unwrap_or_default();
         let payload = Codec::new(codec).and_then(|codec| Payload::new(codec, bytes));
         payload.map(Some).map_err(unreadable)
     }
@@ -162,7 +181,7 @@ impl Row {
 
     /// A column that the statement has put together as JSON.
     pub(crate) fn json<T: for<'a> Deserialize<'a>>(&self, column: &str) -> Result<T> {
-        let text: &str = self.get(column)?;
+        let text = self.text(column)?;
         serde_json::from_str(text).map_err(|error| corrupt(format_args!("unreadable `{column}`: {error}")))
     }
 }
@@ -198,6 +217,8 @@ pub(crate) struct JobRow {
     pub(crate) closed_by: Option<WorkerId>,
     /// How the attempt that closed it ended.
     pub(crate) ended: Option<AttemptEnd>,
+    /// The completion from outside that closes it.
+    pub(crate) outside: Option<RequestId>,
     pub(crate) error: Option<ErrorText>,
     pub(crate) output: Option<Payload>,
 }
@@ -205,7 +226,7 @@ pub(crate) struct JobRow {
 impl JobRow {
     pub(crate) fn read(row: &Row) -> Result<Self> {
         Ok(Self {
-            seq: row.get("seq")?,
+            seq: row.number("seq")?,
             id: JobId::from_uuid(row.uuid("id")?),
             chain: ChainId::from_uuid(row.uuid("chain")?),
             index: row.number("position")?,
@@ -224,10 +245,11 @@ impl JobRow {
             blockers: row.number("blockers")?,
             on_blocker_failure: row.word("on_blocker_failure")?,
             started_at: row.maybe_time("started_at")?,
-            // Only open jobs are changed, so that what closed jobs carry need not be read.
+            // Mostly open jobs are changed, so that what closed jobs carry need not be read.
             closed_at: None,
             closed_by: None,
             ended: None,
+            outside: None,
             error: row.maybe_error()?,
             output: None,
         })
@@ -278,7 +300,7 @@ impl ChainRow {
             }),
         };
         Ok(Self {
-            seq: row.get("chain_seq")?,
+            seq: row.number("chain_seq")?,
             id: ChainId::from_uuid(row.uuid("chain_id")?),
             chain_type: row.type_name("chain_type")?,
             latest: JobId::from_uuid(row.uuid("id")?),
@@ -351,6 +373,11 @@ pub(crate) fn hex(id: &Uuid) -> String {
     id.simple().to_string()
 }
 
-fn unreadable(refusal: Refusal) -> Error {
+/// The error of a row that holds what this code never writes.
+pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("a row holds {what}: restore the file from a backup"))
+}
+
+pub(crate) fn unreadable(refusal: Refusal) -> Error {
     corrupt(format_args!("what this version cannot read ({refusal})")).with_source(refusal)
 }

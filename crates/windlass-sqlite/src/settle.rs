@@ -16,8 +16,8 @@ use crate::acquire::acquire;
 use crate::create::{Aliases, Place};
 use crate::ripple::repeat_window;
 use crate::row::{ChainRow, JobRow, hex};
-use crate::sql::{Session, set};
-use crate::store::SqliteStore;
+use crate::session::{CarryOut, Session};
+use crate::statement::set;
 use crate::working::{Needs, Working, read_waits};
 
 /// What the store knew of an attempt before the command.
@@ -29,51 +29,42 @@ pub(crate) struct Known {
     ended: Option<AttemptEnd>,
 }
 
-impl SqliteStore {
-    pub(crate) async fn settle_attempts(&self, request: Settle) -> Result<SettleReply> {
-        request.check()?;
-        if request.settlements.is_empty() {
-            return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
-        }
-        #[cfg(feature = "known-bad")]
-        if let Some(reply) = self.settle_piecemeal(&request).await? {
-            return Ok(reply);
-        }
-        #[cfg(feature = "known-bad")]
-        let early = self.read_waits_early(&request).await?;
-        let mut writer = self.writer().await?;
-        let mut write = writer.begin().await?;
-        let mut working = Working::new(self.now());
-        let known = working.load_settlements(&mut write.session(), &request).await?;
-        #[cfg(feature = "known-bad")]
-        self.spoil(&mut working, early);
-        let reply = working.settle(&mut write.session(), &request, &known).await?;
-        write.commit().await?;
-        Ok(reply)
+impl CarryOut for Settle {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<SettleReply> {
+        self.check()?;
+        let mut working = Working::new(session.now());
+        settle(&mut working, session, self).await
     }
+}
 
-    pub(crate) async fn exchange_attempts(&self, request: Exchange) -> Result<ExchangeReply> {
-        let Exchange { settle, acquire: wanted } = request;
-        settle.check()?;
-        wanted.check()?;
-        let mut writer = self.writer().await?;
-        let mut write = writer.begin().await?;
-        let mut working = Working::new(self.now());
-        let known = working.load_settlements(&mut write.session(), &settle).await?;
-        let settle = working.settle(&mut write.session(), &settle, &known).await?;
-        let acquire = acquire(&mut working.next_part(), &mut write.session(), &wanted).await?;
-        write.commit().await?;
+impl CarryOut for Exchange {
+    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ExchangeReply> {
+        self.settle.check()?;
+        self.acquire.check()?;
+        let mut working = Working::new(session.now());
+        let settle = settle(&mut working, session, &self.settle).await?;
+        let acquire = acquire(&mut working.next_part(), session, &self.acquire).await?;
         Ok(ExchangeReply { settle, acquire })
     }
 }
 
+async fn settle(working: &mut Working, session: &mut Session<'_>, request: &Settle) -> Result<SettleReply> {
+    if request.settlements.is_empty() {
+        return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
+    }
+    let known = working.load_settlements(session, request).await?;
+    #[cfg(feature = "known-bad")]
+    working.spoil(&mut session.spoiled);
+    working.settle(session, request, &known).await
+}
+
 /// How a job is closed.
-struct Closing {
-    closed_as: ClosedAs,
-    output: Option<Payload>,
-    error: Option<ErrorText>,
-    by: Option<WorkerId>,
-    end: AttemptEnd,
+pub(crate) struct Closing {
+    pub(crate) closed_as: ClosedAs,
+    pub(crate) output: Option<Payload>,
+    pub(crate) error: Option<ErrorText>,
+    pub(crate) by: Option<WorkerId>,
+    pub(crate) end: Option<AttemptEnd>,
 }
 
 impl Working {
@@ -104,15 +95,20 @@ impl Working {
     ) -> Result<HashMap<usize, Known>> {
         let known = self.load_attempts(session, &request.settlements).await?;
         let held = |item: &usize| known.get(item).is_some_and(|known| known.held);
-        let live: Vec<_> = request
-            .settlements
-            .iter()
-            .enumerate()
-            .filter(|(item, _)| held(item))
-            .map(|(_, live)| live)
-            .collect();
+        let live = request.settlements.iter().enumerate().filter(|(item, _)| held(item));
+        let live: Vec<_> = live.map(|(_, live)| live).collect();
+        self.load_touched(session, &live).await?;
+        Ok(known)
+    }
+
+    /// Loads every row that these ends of jobs may touch.
+    pub(crate) async fn load_touched(
+        &mut self,
+        session: &mut Session<'_>,
+        live: &[&Settlement],
+    ) -> Result<()> {
         let mut needs = Needs::default();
-        for settlement in &live {
+        for settlement in live {
             needs.job(settlement.job);
             settlement.outcome.carried().iter().for_each(|new| needs.new_chain(new));
             if let Outcome::Continue { next, .. } = &settlement.outcome {
@@ -121,10 +117,9 @@ impl Working {
             }
         }
         self.load_chains(session, &needs).await?;
-        self.load_cycles(session, &live).await?;
+        self.load_cycles(session, live).await?;
         let closing: Vec<_> = live.iter().filter_map(|settlement| self.may_close(settlement)).collect();
-        self.load_dependents(session, &closing).await?;
-        Ok(known)
+        self.load_dependents(session, &closing).await
     }
 
     async fn load_attempts(
@@ -216,11 +211,13 @@ impl Working {
             Outcome::Complete { output, retention, create } => {
                 let stopping = row.cancel_requested.then_some(row.chain);
                 let created = self.create_carried(create, &mut Aliases::new(), stopping)?;
-                let (closed_as, end) = (ClosedAs::Completed, AttemptEnd::Completed);
+                let (closed_as, end) = (ClosedAs::Completed, Some(AttemptEnd::Completed));
                 let closing = Closing { closed_as, output: Some(output.clone()), error: None, by, end };
                 Ok(Applied { created, ..self.end(row, closing, *retention, ripple) })
             }
-            Outcome::Continue { next, create } => self.continue_chain(row, next, create, ripple),
+            Outcome::Continue { next, create } => {
+                self.continue_chain(row, next, create, (by, Some(AttemptEnd::Continued)), ripple)
+            }
             Outcome::Retry { error, .. } if row.max_attempts.is_some_and(|max| row.attempt >= max) => {
                 Ok(self.fail(row, error, AttemptEnd::Exhausted, None, ripple))
             }
@@ -248,7 +245,7 @@ impl Working {
             _ => None,
         };
         let error = error.or_else(|| row.error.clone());
-        let (by, closed_as, end) = (row.worker, ClosedAs::Cancelled, AttemptEnd::Cancelled);
+        let (by, closed_as, end) = (row.worker, ClosedAs::Cancelled, Some(AttemptEnd::Cancelled));
         self.end(row, Closing { closed_as, output: None, error, by, end }, None, ripple)
     }
 
@@ -260,7 +257,7 @@ impl Working {
         retention: Option<Millis>,
         ripple: &mut Ripple,
     ) -> Applied {
-        let (by, closed_as, error) = (row.worker, ClosedAs::Failed, Some(error.clone()));
+        let (by, closed_as, error, end) = (row.worker, ClosedAs::Failed, Some(error.clone()), Some(end));
         self.end(row, Closing { closed_as, output: None, error, by, end }, retention, ripple)
     }
 
@@ -273,7 +270,7 @@ impl Working {
         ripple: &mut Ripple,
     ) -> Applied {
         let closing =
-            Closing { closed_as, output: None, error: Some(error), by: None, end: AttemptEnd::Reaped };
+            Closing { closed_as, output: None, error: Some(error), by: None, end: Some(AttemptEnd::Reaped) };
         self.end(row, closing, None, ripple)
     }
 
@@ -291,15 +288,18 @@ impl Working {
         Applied { job: row.placed(), next: None, created: Vec::new() }
     }
 
-    fn close_job(&mut self, mut row: JobRow, closing: Closing) -> JobRow {
+    pub(crate) fn close_job(&mut self, mut row: JobRow, closing: Closing) -> JobRow {
+        if row.status == Status::Blocked && !Self::is_unwritten(row.seq) {
+            self.ended_waits.push(row.seq);
+        }
         row.status = closing.closed_as.into();
         row.output = closing.output;
         row.error = closing.error;
         row.closed_at = Some(self.now);
         row.closed_by = closing.by;
         row.version = row.version.next();
-        row.ended = Some(closing.end);
-        if row.blockers > 0 && row.status != Status::Failed {
+        row.ended = closing.end;
+        if row.blockers > 0 && row.status != Status::Failed && !Self::is_unwritten(row.seq) {
             self.released.push(row.seq);
         }
         self.put_job(row.clone());
@@ -333,11 +333,12 @@ impl Working {
     }
 
     /// Completes the job without an output and adds the next one to its chain.
-    fn continue_chain(
+    pub(crate) fn continue_chain(
         &mut self,
         row: JobRow,
         next: &NextJob,
         create: &[NewChain],
+        (by, end): (Option<WorkerId>, Option<AttemptEnd>),
         ripple: &mut Ripple,
     ) -> Result<Applied, Refusal> {
         let mut aliases = Aliases::new();
@@ -351,7 +352,6 @@ impl Working {
         if let Some(blocker) = blockers.iter().find(|blocker| reaches(blocker)) {
             return Err(Refusal::WaitsForItself(blocker.chain));
         }
-        let (by, end) = (row.worker, AttemptEnd::Continued);
         let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
         let index = row.index + 1;
         let closed = self.close_job(row, closing);
@@ -371,7 +371,7 @@ impl Working {
 
     /// Creates the chains that a settlement carries; refuses all of it with the first that is refused. A chain that was
     /// asked to stop gets no successor, since nothing would stop that.
-    fn create_carried(
+    pub(crate) fn create_carried(
         &mut self,
         create: &[NewChain],
         aliases: &mut Aliases,

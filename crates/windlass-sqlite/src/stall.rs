@@ -5,10 +5,20 @@ use std::time::Duration;
 
 use windlass_core::{Millis, Timestamp};
 
-/// The latest such time that still counts. Each store notices those that its own commands met: a command that had to
-/// wait for the write lock, or that gave up.
+/// The stalls that still count, each later and shorter than the one before it. The longest alone is not enough: it
+/// protects those who renew rarely, and a short one after it those who have had their time since.
+///
+/// Each store notices what its own commands met: one that had to wait for its turn to write, or that gave up; and a
+/// transaction of its own that kept others waiting.
 #[derive(Debug, Default)]
-pub(crate) struct Stalls(Mutex<Option<Stall>>);
+pub(crate) struct Stalls(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    stalls: Vec<Stall>,
+    /// Since when a transaction that this store began has been open. There is one at a time, since each has the write lock.
+    open_since: Option<Timestamp>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Stall {
@@ -17,27 +27,85 @@ struct Stall {
 }
 
 impl Stalls {
-    /// A command waited for the write lock from one time to the other.
+    /// A command waited for its turn to write from one time to the other.
     pub(crate) fn note(&self, asked_at: Timestamp, ended_at: Timestamp) {
-        let lasted = ended_at.since(asked_at);
-        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if latest.is_none_or(|stall| stall.gives_way_to(lasted, ended_at)) {
-            *latest = Some(Stall { lasted, ended_at });
-        }
+        self.with(|noted| noted.note(asked_at, ended_at));
+    }
+
+    /// A transaction of the application has begun, asked for at this time.
+    pub(crate) fn begun(&self, asked_at: Timestamp, now: Timestamp) {
+        self.with(|noted| {
+            noted.end(now);
+            noted.note(asked_at, now);
+            noted.open_since = Some(now);
+        });
+    }
+
+    /// The transaction of the application has ended, now or, if it was dropped, some time before.
+    pub(crate) fn ended(&self, now: Timestamp) {
+        self.with(|noted| noted.end(now));
     }
 
     /// Whether owners have not yet had the time to renew what they could not renew in between.
     pub(crate) fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
-        let latest = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.is_some_and(|stall| {
-            stall.lasted * 2 >= Duration::from(renewal_interval) && now < stall.ended_at + renewal_interval
-        })
+        self.with(|noted| noted.stalls.iter().any(|stall| stall.forbids_reaping(now, renewal_interval)))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Noted) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Noted {
+    fn end(&mut self, now: Timestamp) {
+        if let Some(since) = self.open_since.take() {
+            self.note(since, now);
+        }
+    }
+
+    fn note(&mut self, from: Timestamp, ended_at: Timestamp) {
+        let latest = Stall { lasted: ended_at.since(from), ended_at };
+        self.stalls.retain(|earlier| !earlier.gives_way_to(latest));
+        if !latest.lasted.is_zero() {
+            self.stalls.push(latest);
+        }
     }
 }
 
 impl Stall {
     /// Whether a later stall counts in its place: a longer one, or one so late that every owner has had its time.
-    fn gives_way_to(self, lasted: Duration, ended_at: Timestamp) -> bool {
-        lasted >= self.lasted || ended_at.since(self.ended_at) >= self.lasted * 2
+    fn gives_way_to(self, later: Self) -> bool {
+        later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
+    }
+
+    fn forbids_reaping(self, now: Timestamp, renewal_interval: Millis) -> bool {
+        self.lasted * 2 >= Duration::from(renewal_interval) && now < self.ended_at + renewal_interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_stall_counts_beside_a_long_one_before_it() {
+        let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
+        let stalls = Stalls::default();
+        stalls.note(at(12), at(20));
+        stalls.note(at(28), at(30));
+        let (short, long) = (Millis::from_secs(1), Millis::from_secs(15));
+        assert!(stalls.forbid_reaping(at(30), short), "nobody could renew for two seconds");
+        assert!(stalls.forbid_reaping(at(30), long), "whoever renews rarely had no time since the long one");
+        assert!(!stalls.forbid_reaping(at(31), short));
+        assert!(!stalls.forbid_reaping(at(35), long));
+    }
+
+    #[test]
+    fn a_transaction_that_was_dropped_ends_before_the_next_begins() {
+        let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
+        let stalls = Stalls::default();
+        stalls.begun(at(10), at(10));
+        stalls.begun(at(20), at(20));
+        assert!(stalls.forbid_reaping(at(21), Millis::from_secs(15)));
     }
 }

@@ -7,15 +7,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use windlass_core::command::NewKey;
+use windlass_core::command::Target;
 use windlass_core::limit::RIPPLE_MAX;
 use windlass_core::{
     AttemptEnd, AttemptRecord, Blocker, ChainId, ClosedAs, Fence, JobId, Key, OnBlockerFailure, Payload,
     Result, Status, Timestamp, TraceContext, TypeName,
 };
 
-use crate::row::{ChainRow, JobRow, Row, hex};
-use crate::sql::{Session, set};
+use crate::provider::Row;
+use crate::row::{ChainRow, JobRow, hex};
+use crate::session::Session;
+use crate::statement::set;
 
 /// Places in the order of creation from here on belong to jobs that are not written yet.
 const UNWRITTEN: i64 = 1 << 62;
@@ -28,8 +30,8 @@ pub(crate) struct Working {
     chains: HashMap<ChainId, ChainRow>,
     /// The chains that keys point at.
     keys: HashMap<(TypeName, Key), ChainId>,
-    /// Ids that belong to stored jobs.
-    taken: HashSet<JobId>,
+    /// Ids that belong to stored jobs, each with its chain.
+    taken: HashMap<JobId, ChainId>,
     /// What the latest jobs of chains wait for, where a search for a circle may come by.
     pub(crate) waits: HashMap<ChainId, Waits>,
     /// The blocked jobs that wait for a chain, by their order of creation.
@@ -49,6 +51,10 @@ pub(crate) struct Working {
     pub(crate) ended_waits: Vec<i64>,
     /// Jobs with blockers that no longer need them.
     pub(crate) released: Vec<i64>,
+    /// Closed jobs with blockers that need them again.
+    pub(crate) needing: Vec<i64>,
+    /// Closed jobs that wait again for what is not resolved.
+    pub(crate) waiting_again: Vec<i64>,
     pub(crate) attempts: Vec<(i64, AttemptRecord)>,
     by_seq: HashMap<i64, JobId>,
     log: Vec<Before>,
@@ -99,8 +105,16 @@ impl Needs {
         self.ids.insert(hex(id.as_uuid()));
     }
 
-    pub(crate) fn key(&mut self, chain_type: &TypeName, key: &NewKey) {
-        self.keys.insert((chain_type.to_string(), key.key.to_string()));
+    pub(crate) fn key(&mut self, chain_type: &TypeName, key: &Key) {
+        self.keys.insert((chain_type.to_string(), key.to_string()));
+    }
+
+    pub(crate) fn target(&mut self, target: &Target) {
+        match target {
+            Target::Chain(id) => self.chain(*id),
+            Target::Job(id) => self.job(*id),
+            Target::Key(chain_type, key) => self.key(chain_type, key),
+        }
     }
 }
 
@@ -111,7 +125,7 @@ impl Working {
             jobs: HashMap::new(),
             chains: HashMap::new(),
             keys: HashMap::new(),
-            taken: HashSet::new(),
+            taken: HashMap::new(),
             waits: HashMap::new(),
             waiting: HashMap::new(),
             rippling: BTreeSet::new(),
@@ -123,6 +137,8 @@ impl Working {
             resolved: Vec::new(),
             ended_waits: Vec::new(),
             released: Vec::new(),
+            needing: Vec::new(),
+            waiting_again: Vec::new(),
             attempts: Vec::new(),
             by_seq: HashMap::new(),
             log: Vec::new(),
@@ -144,21 +160,21 @@ impl Working {
         let values = vec![set(&needs.ids)?, set(&needs.keys)?];
         for row in session.rows(&session.statements.load_chains, values).await? {
             let chain = ChainRow::read(&row)?;
-            let mut latest = JobRow::read(&row)?;
-            match row.maybe_uuid("asked")? {
-                Some(asked) => {
-                    self.taken.insert(JobId::from_uuid(asked));
+            let latest = JobRow::read(&row)?;
+            let id = latest.id;
+            self.learn_job(latest);
+            if let Some(asked) = row.maybe_uuid("asked")? {
+                self.taken.insert(JobId::from_uuid(asked), chain.id);
+            } else {
+                // Only who asks by key wants the output, which an earlier row of the same job lacks.
+                let output = row.maybe_payload("output_codec", "output")?;
+                if let Some(latest) = self.jobs.get_mut(&id) {
+                    latest.output = output;
                 }
-                None => {
-                    latest.output = row.maybe_payload("output_codec", "output")?;
-                    if let Some(key) = &chain.key {
-                        self.keys.insert((chain.chain_type.clone(), key.key.clone()), chain.id);
-                    }
-                    // This one has the output, which an earlier row of the same job may lack.
-                    self.jobs.remove(&latest.id);
+                if let Some(key) = &chain.key {
+                    self.keys.insert((chain.chain_type.clone(), key.key.clone()), chain.id);
                 }
             }
-            self.learn_job(latest);
             self.chains.entry(chain.id).or_insert(chain);
         }
         Ok(())
@@ -184,7 +200,7 @@ impl Working {
             if !self.chains.contains_key(&chain) {
                 needs.chain(chain);
             }
-            if row.get::<Option<i64>>("seq")?.is_none() {
+            if row.maybe_integer("seq")?.is_none() {
                 // It ends the dependents of this chain.
                 self.loaded.insert((chain, row.flag("completed")?));
             } else {
@@ -233,12 +249,23 @@ impl Working {
     }
 
     pub(crate) fn is_taken(&self, id: JobId) -> bool {
-        self.taken.contains(&id) || self.jobs.contains_key(&id)
+        self.taken.contains_key(&id) || self.jobs.contains_key(&id)
     }
 
     /// The chain that a key points at, though its retention may be over.
     pub(crate) fn pointed_at(&self, chain_type: &TypeName, key: &Key) -> Option<&ChainRow> {
         self.keys.get(&(chain_type.clone(), key.clone())).and_then(|chain| self.chains.get(chain))
+    }
+
+    /// The stored chain that a target means.
+    pub(crate) fn find(&self, target: &Target) -> Option<&ChainRow> {
+        match target {
+            Target::Chain(id) => self.chain(*id),
+            Target::Job(id) => self.taken.get(id).and_then(|chain| self.chain(*chain)),
+            Target::Key(chain_type, key) => {
+                self.pointed_at(chain_type, key).filter(|row| row.is_found_by_key(self.now))
+            }
+        }
     }
 
     pub(crate) fn point(&mut self, chain_type: TypeName, key: Key, chain: ChainId) {

@@ -5,14 +5,14 @@ use windlass_core::limit::HISTORY_MAX;
 use windlass_core::{JobId, OnBlockerFailure, Payload, Result, Status};
 
 use crate::row::{ChainRow, JobRow, Word, hex};
-use crate::sql::{Session, set};
+use crate::session::Session;
+use crate::statement::set;
 use crate::working::{CreatedJob, Working};
 
 impl Working {
     /// Writes every change.
     pub(crate) async fn write(&self, session: &mut Session<'_>) -> Result<()> {
         self.write_jobs(session).await?;
-        // A key is given up before another chain takes it.
         self.write_chains(session).await?;
         self.write_created(session).await?;
         self.write_waits(session).await?;
@@ -31,27 +31,29 @@ impl Working {
 
     async fn write_chains(&self, session: &mut Session<'_>) -> Result<()> {
         let changed = self.changed_chains.iter().filter_map(|id| self.chain(*id));
-        let rows: Vec<_> = changed.map(WrittenChain::new).collect();
-        if rows.is_empty() {
-            return Ok(());
+        // A key is given up before another chain takes it.
+        let (free, holding): (Vec<_>, Vec<_>) =
+            changed.map(WrittenChain::new).partition(|row| row.key_held == Some(false));
+        for rows in [free, holding].iter().filter(|rows| !rows.is_empty()) {
+            session.run(&session.statements.update_chains, vec![set(rows)?]).await?;
         }
-        session.run(&session.statements.update_chains, vec![set(&rows)?]).await
+        Ok(())
     }
 
     async fn write_created(&self, session: &mut Session<'_>) -> Result<()> {
         if self.created.is_empty() {
             return Ok(());
         }
-        let mut inputs = Payloads::new();
-        let jobs: Vec<_> = self.created.iter().filter_map(|job| self.inserted(job, &mut inputs)).collect();
-        session.run(&session.statements.insert_jobs, vec![set(&jobs)?, inputs.bytes.into()]).await?;
+        let mut payloads = Payloads::new();
+        let jobs: Vec<_> = self.created.iter().filter_map(|job| self.inserted(job, &mut payloads)).collect();
+        session.run(&session.statements.insert_jobs, vec![set(&jobs)?, payloads.bytes.into()]).await?;
         let blockers: Vec<_> = self.created.iter().flat_map(|job| self.inserted_blockers(job)).collect();
         if blockers.is_empty() {
             return Ok(());
         }
-        let blockers = set(&blockers)?;
-        session.run(&session.statements.insert_blockers, vec![blockers.clone()]).await?;
-        session.run(&session.statements.need_chains, vec![blockers]).await
+        session.run(&session.statements.insert_blockers, vec![set(&blockers)?]).await?;
+        let needed: Vec<_> = blockers.iter().filter(|blocker| blocker.needed).collect();
+        session.run(&session.statements.need_chains, vec![set(&needed)?]).await
     }
 
     async fn write_waits(&self, session: &mut Session<'_>) -> Result<()> {
@@ -66,6 +68,12 @@ impl Working {
         if !self.released.is_empty() {
             session.run(&session.statements.release_chains, vec![set(&self.released)?]).await?;
         }
+        if !self.needing.is_empty() {
+            session.run(&session.statements.need_again, vec![set(&self.needing)?]).await?;
+        }
+        if !self.waiting_again.is_empty() {
+            session.run(&session.statements.wait_again, vec![set(&self.waiting_again)?]).await?;
+        }
         Ok(())
     }
 
@@ -79,7 +87,7 @@ impl Working {
             attempt: record.attempt,
             worker: hex(record.worker.as_uuid()),
             started_at: record.started_at.as_millis(),
-            ended_at: self.now.as_millis(),
+            ended_at: record.ended_at.unwrap_or(self.now).as_millis(),
             ended: record.end.word(),
             error: record.error.as_ref().map(|error| error.as_str().to_owned()),
         };
@@ -88,10 +96,12 @@ impl Working {
         session.run(&session.statements.forget_attempts, vec![attempts, HISTORY_MAX.into()]).await
     }
 
-    fn inserted<'a>(&'a self, created: &'a CreatedJob, inputs: &mut Payloads) -> Option<InsertedJob<'a>> {
+    fn inserted<'a>(&'a self, created: &'a CreatedJob, payloads: &mut Payloads) -> Option<InsertedJob<'a>> {
         let row = self.job(created.id)?;
         let chain = self.chain(row.chain).filter(|chain| chain.id.first_job() == row.id);
-        let (input_start, input_length) = inputs.push(&created.input);
+        let (input_start, input_length) = payloads.push(&created.input);
+        let (output_start, output_length) =
+            row.output.as_ref().map_or((0, 0), |output| payloads.push(output));
         Some(InsertedJob {
             id: hex(row.id.as_uuid()),
             chain: hex(row.chain.as_uuid()),
@@ -115,6 +125,10 @@ impl Working {
             input_codec: created.input.codec().as_str(),
             input_start,
             input_length,
+            outside: row.outside.map(|request| hex(request.as_uuid())),
+            output_codec: row.output.as_ref().map(|output| output.codec().as_str()),
+            output_start,
+            output_length,
         })
     }
 
@@ -122,6 +136,7 @@ impl Working {
         let row = self.job(created.id);
         let blocked = row.is_some_and(|row| row.status == Status::Blocked);
         let eager = row.is_some_and(|row| row.on_blocker_failure != OnBlockerFailure::Wait);
+        let needed = row.is_some_and(|row| row.status.is_open() || row.status == Status::Failed);
         created.blockers.iter().enumerate().map(move |(position, blocker)| InsertedBlocker {
             job: job_hex(created.id),
             position,
@@ -129,6 +144,7 @@ impl Working {
             resolved: blocker.resolved,
             waiting: blocked && !blocker.resolved,
             eager,
+            needed,
             trace: blocker.trace.as_ref().map(AsRef::as_ref),
         })
     }
@@ -178,6 +194,10 @@ struct InsertedJob<'a> {
     input_codec: &'a str,
     input_start: usize,
     input_length: usize,
+    outside: Option<String>,
+    output_codec: Option<&'a str>,
+    output_start: usize,
+    output_length: usize,
 }
 
 /// What a chain's first job carries for the chain.
@@ -253,6 +273,8 @@ struct UpdatedJob<'a> {
     closed_at: Option<i64>,
     closed_by: Option<String>,
     ended: Option<&'static str>,
+    outside: Option<String>,
+    cancel_requested: bool,
     error: Option<&'a str>,
     output_codec: Option<&'a str>,
     output_start: usize,
@@ -272,6 +294,8 @@ impl<'a> UpdatedJob<'a> {
             closed_at: row.closed_at.map(|at| at.as_millis()),
             closed_by: row.closed_by.map(|worker| hex(worker.as_uuid())),
             ended: row.ended.map(Word::word),
+            outside: row.outside.map(|request| hex(request.as_uuid())),
+            cancel_requested: row.cancel_requested,
             error: row.error.as_ref().map(|error| error.as_str()),
             output_codec: row.output.as_ref().map(|output| output.codec().as_str()),
             output_start,
@@ -288,6 +312,9 @@ struct InsertedBlocker<'a> {
     resolved: bool,
     waiting: bool,
     eager: bool,
+    /// Whether the job needs the chain, or may need it when it is retried.
+    #[serde(skip)]
+    needed: bool,
     trace: Option<&'a str>,
 }
 

@@ -5,8 +5,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use sqlx::AssertSqlSafe;
-use windlass_core::command::{Acquired, Create, GetJobs, Outcome, Settle, Settled, Settlement};
-use windlass_core::{ErrorKind, JobId, Payload, Status, Store};
+use windlass_core::command::{Acquired, Create, GetJobs, Outcome, Reply, Settle, Settled, Settlement};
+use windlass_core::{ErrorKind, JobId, Payload, Status, Store, Transactional};
 use windlass_sqlite::{Options, SqliteStore};
 
 use crate::{File, new_chain, start, take};
@@ -75,14 +75,21 @@ pub(crate) async fn applied_before_error(options: impl Fn(&File) -> Options) -> 
 
 /// Gives up on a batch after its first statement, after its second, and so on. Gives how many of its items were applied
 /// in all these cases.
-pub(crate) async fn applied_before_cut(options: impl Fn(&File) -> Options) -> Vec<usize> {
+pub(crate) async fn applied_before_cut(
+    options: impl Fn(&File) -> Options,
+    in_transaction: bool,
+) -> Vec<usize> {
     let file = File::new();
     let store = SqliteStore::open(options(&file)).await.unwrap();
     let mut seen = BTreeSet::new();
     for statements in 1.. {
         let batch = Batch::new(&store).await;
+        let mut tx = if in_transaction { Some(store.begin().await.unwrap()) } else { None };
         let before = store.counters().round_trips;
-        let mut settling = store.settle(batch.settle.clone());
+        let mut settling = match &mut tx {
+            Some(tx) => store.execute_in(tx, batch.settle.clone().into()),
+            None => Box::pin(async { store.settle(batch.settle.clone()).await.map(Reply::Settle) }),
+        };
         let done = poll_fn(|context| match settling.as_mut().poll(context) {
             Poll::Ready(reply) => Poll::Ready(Some(reply)),
             Poll::Pending if store.counters().round_trips - before >= statements => Poll::Ready(None),
@@ -92,6 +99,9 @@ pub(crate) async fn applied_before_cut(options: impl Fn(&File) -> Options) -> Ve
         let never_cut = done.is_some() && store.counters().round_trips - before < statements;
         done.map(Result::unwrap);
         drop(settling);
+        if let Some(tx) = tx {
+            store.commit(tx).await.unwrap();
+        }
         // Whoever has the writer now comes after the end of the transaction, by a commit or not.
         assert_eq!(take(&store, 0).await, []);
         seen.insert(batch.applied(&store).await);
@@ -142,6 +152,21 @@ async fn a_store_closed_after_an_error_stays_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_is_given_up_is_applied_whole_or_not_at_all() {
-    assert_eq!(applied_before_cut(File::options).await, [0, BATCH as usize]);
+async fn a_batch_that_is_given_up_in_a_transaction_is_applied_whole_or_not_at_all() {
+    assert_eq!(applied_before_cut(File::options, true).await, [0, BATCH as usize]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_given_up_before_its_turn_is_not_applied() {
+    let file = File::new();
+    let store = file.open().await;
+    let batch = Batch::new(&store).await;
+    let tx = store.begin().await.unwrap();
+    let mut settling = store.settle(batch.settle.clone());
+    let ready = poll_fn(|context| Poll::Ready(settling.as_mut().poll(context).is_ready())).await;
+    assert!(!ready, "the transaction has the write lock");
+    drop(settling);
+    store.rollback(tx).await.unwrap();
+    assert_eq!(take(&store, 0).await, []);
+    assert_eq!(batch.applied(&store).await, 0);
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use windlass_conformance::{Fixture, Subject};
+use windlass_conformance::{Erased, Fixture, Subject};
 use windlass_core::{BoxFuture, Capabilities, ManualClock};
-use windlass_sqlite::{CAPABILITIES, Options, SqliteStore};
+use windlass_sqlite::{Options, SqliteStore};
 
 #[derive(Default)]
 pub(crate) struct Sqlite {
@@ -29,7 +29,7 @@ impl Fixture for Sqlite {
     }
 
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        Capabilities::all()
     }
 
     fn open(&self) -> BoxFuture<'_, Subject> {
@@ -40,7 +40,9 @@ impl Fixture for Sqlite {
                 let store = SqliteStore::open(self.options(&folder, &clock)).await;
                 Arc::new(store.expect("a new file can be opened"))
             };
-            Subject::new(open().await, open().await, clock.clone()).keeping(folder)
+            let store = open().await;
+            let subject = Subject::new(store.clone(), open().await, clock.clone());
+            subject.with_transactions(Arc::new(Erased::new(store))).keeping(folder)
         })
     }
 }

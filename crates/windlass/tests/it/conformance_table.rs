@@ -23,7 +23,7 @@ fn the_table_in_the_docs_is_the_present_one() {
 fn page() -> String {
     let stores = [
         ("memory", Capabilities::all()),
-        ("SQLite", windlass_sqlite::CAPABILITIES),
+        ("SQLite", Capabilities::all()),
         ("PostgreSQL", Capabilities::all()),
         ("Redis", windlass_redis::CAPABILITIES),
     ];

@@ -1,12 +1,13 @@
--- The blockers of these chains' failed jobs are no longer needed by them.
+-- The blockers of these chains' open or failed jobs are no longer needed by them.
 -- ?1: [chain, ...]
 with
   released as (
     select blocker.chain, count(*) as waits
     from json_each(?1) as asked
     join {prefix}job as first on first.id = unhex(asked.value)
-    join {prefix}job as latest on latest.id = first.latest and latest.status = 'failed'
+    join {prefix}job as latest on latest.id = first.latest
     join {prefix}blocker as blocker on blocker.job = latest.seq
+    where latest.status in ('blocked', 'pending', 'running', 'failed')
     group by blocker.chain
   )
 update {prefix}job as job

@@ -1,0 +1,27 @@
+-- Job types that are not acquired.
+create table {prefix}paused (
+  type text primary key
+) strict, without rowid;
+
+-- Workers that were heard of.
+create table {prefix}worker (
+  id blob primary key,
+  name text,
+  types text not null,                        -- a JSON array
+  concurrency integer not null,
+  running integer not null,
+  started_at integer not null,
+  seen_at integer not null,
+  gone_at integer not null                    -- not heard of until then, it counts as gone
+) strict, without rowid;
+
+create index {prefix}worker_gone on {prefix}worker (gone_at);
+
+-- Locks that one holder has at a time.
+create table {prefix}leader (
+  name text primary key,
+  token blob not null,
+  until integer not null
+) strict, without rowid;
+
+create index {prefix}leader_ended on {prefix}leader (until);

@@ -1,2 +1,0 @@
--- Blockers and attempts go with their jobs.
-delete from {prefix}job

@@ -1,0 +1,2 @@
+-- ?1: name
+delete from {prefix}leader where name = ?1

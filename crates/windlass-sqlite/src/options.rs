@@ -1,0 +1,193 @@
+//! How a store is opened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::ConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
+use windlass_core::{Clock, Error, ErrorKind, Result, SystemClock};
+
+use crate::migrate::{MIGRATIONS, sql};
+
+/// The longest table prefix, in bytes.
+pub const PREFIX_MAX_BYTES: usize = 40;
+
+/// How long SQLite itself waits before it says that it is busy.
+const WRITER_BUSY_TIMEOUT: Duration = Duration::from_millis(30);
+
+/// How a [`SqliteStore`](crate::SqliteStore) is opened.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing before a store is opened with them"]
+pub struct Options {
+    path: PathBuf,
+    prefix: String,
+    clock: Arc<dyn Clock>,
+    synchronous: Synchronous,
+    busy_timeout: Duration,
+    readers: u32,
+    migrate: bool,
+    #[cfg(feature = "known-bad")]
+    known_bad: Option<crate::known_bad::KnownBad>,
+}
+
+/// When SQLite waits for the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// At each commit: what was acknowledged survives a loss of power. The default.
+    #[default]
+    Full,
+    /// At checkpoints only: what was acknowledged survives the process, but the latest commits perhaps not a loss of
+    /// power. The database stays consistent.
+    Normal,
+}
+
+impl Default for Options {
+    /// No file: for a store over a driver that has its own, see [`SqliteStore::over`](crate::SqliteStore::over).
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            prefix: "windlass_".to_owned(),
+            clock: Arc::new(SystemClock),
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(10),
+            readers: 4,
+            migrate: true,
+            #[cfg(feature = "known-bad")]
+            known_bad: None,
+        }
+    }
+}
+
+impl Options {
+    /// The database in this file, which is made if it is missing.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), ..Self::default() }
+    }
+
+    /// What the names of its tables begin with: the namespace. 1 to 40 of `a-z`, `0-9` and `_`, not beginning with a
+    /// digit nor with `sqlite_`; `windlass_` unless given.
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..self }
+    }
+
+    /// The store's clock; the machine's unless given. All who open one file must go by the same.
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// When SQLite waits for the disk.
+    pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// How long a command or the begin of a transaction waits for its turn to write, in this process and behind others,
+    /// before it gives up as busy; ten seconds unless given.
+    pub const fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
+        self.busy_timeout = busy_timeout;
+        self
+    }
+
+    /// How many connections look things up, beside the one that writes; at least one, and four unless given.
+    pub const fn readers(mut self, readers: u32) -> Self {
+        self.readers = readers;
+        self
+    }
+
+    /// Whether opening makes or migrates the tables. Without it, tables that are missing or old are an error; see
+    /// [`migrations_sql`](Self::migrations_sql).
+    pub const fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// The statements that make the tables, for those who run migrations by other means.
+    pub fn migrations_sql(&self) -> Result<String> {
+        self.check_prefix()?;
+        Ok(sql(&self.prefix, MIGRATIONS))
+    }
+
+    /// Breaks the store on purpose. For tests of the tests.
+    #[cfg(feature = "known-bad")]
+    #[doc(hidden)]
+    pub const fn known_bad(mut self, known_bad: crate::known_bad::KnownBad) -> Self {
+        self.known_bad = Some(known_bad);
+        self
+    }
+
+    #[cfg(feature = "known-bad")]
+    pub(crate) const fn variant(&self) -> Option<crate::known_bad::KnownBad> {
+        self.known_bad
+    }
+
+    pub(crate) fn table_prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(crate) fn store_clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    pub(crate) const fn patience(&self) -> Duration {
+        self.busy_timeout
+    }
+
+    pub(crate) const fn may_migrate(&self) -> bool {
+        self.migrate
+    }
+
+    pub(crate) fn reading_connections(&self) -> u32 {
+        self.readers.max(1)
+    }
+
+    pub(crate) fn check_prefix(&self) -> Result<()> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let digit_first = self.prefix.starts_with(|first: char| first.is_ascii_digit());
+        if self.prefix.is_empty()
+            || self.prefix.len() > PREFIX_MAX_BYTES
+            || !self.prefix.bytes().all(plain)
+            || digit_first
+            || self.prefix.starts_with("sqlite_")
+        {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "the table prefix {:?} is not 1 to {PREFIX_MAX_BYTES} of a-z, 0-9 and _, beginning neither with a \
+                     digit nor with sqlite_",
+                    self.prefix
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_path(&self) -> Result<()> {
+        if self.path.as_os_str().is_empty() || self.path.as_os_str() == ":memory:" {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "a SQLite store needs a file: give its path, or use the memory store",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn writing(&self) -> SqliteConnectOptions {
+        let synchronous = match self.synchronous {
+            Synchronous::Full => SqliteSynchronous::Full,
+            Synchronous::Normal => SqliteSynchronous::Normal,
+        };
+        // Whoever begins to write waits outside SQLite for longer: see the provider.
+        let connection = self.connection().busy_timeout(WRITER_BUSY_TIMEOUT.min(self.busy_timeout));
+        connection.create_if_missing(true).synchronous(synchronous).foreign_keys(true)
+    }
+
+    pub(crate) fn reading(&self) -> SqliteConnectOptions {
+        self.connection().read_only(true)
+    }
+
+    fn connection(&self) -> SqliteConnectOptions {
+        let options = SqliteConnectOptions::new().filename(&self.path).busy_timeout(self.busy_timeout);
+        options.disable_statement_logging()
+    }
+}
