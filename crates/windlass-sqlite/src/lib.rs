@@ -47,6 +47,7 @@
 
 pub mod provider;
 
+mod notifier;
 mod options;
 mod store;
 
@@ -81,6 +82,7 @@ pub mod known_bad;
 #[cfg(test)]
 mod plan_tests;
 
+pub use crate::notifier::SqliteNotifier;
 pub use crate::options::{Options, PREFIX_MAX_BYTES, Synchronous};
 pub use crate::sqlx::Sqlx;
 pub use crate::store::SqliteStore;

@@ -54,6 +54,8 @@ statements! {
     get_jobs,
     get_chains,
     next_due,
+    due_types,
+    closed_chains,
     leaving_chains,
     inner_jobs,
     trimmed_jobs,

@@ -7,9 +7,11 @@ mod expire;
 mod fixture;
 mod lock;
 mod open;
+mod process;
 mod schema;
 mod statement;
 mod stop;
+mod transaction;
 
 #[cfg(feature = "known-bad")]
 mod known_bad;

@@ -1,0 +1,50 @@
+//! What clients and workers do, on SQLite with hints inside the process, and with the file watched.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use windlass_conformance::{BehaviourFixture, BehaviourSuite, Scene};
+use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, Notifier};
+use windlass_sqlite::{Options, SqliteNotifier, SqliteStore, Synchronous};
+
+struct Sqlite {
+    name: &'static str,
+    watches_the_file: bool,
+}
+
+impl BehaviourFixture for Sqlite {
+    type Store = SqliteStore;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<SqliteStore>> {
+        Box::pin(async {
+            let folder = tempfile::tempdir().unwrap();
+            let options = Options::new(folder.path().join("jobs.db")).synchronous(Synchronous::Normal);
+            let [store, other] = [options.clone(), options].map(SqliteStore::open);
+            let stores = [Arc::new(store.await.unwrap()), Arc::new(other.await.unwrap())];
+            let in_process = InProcessNotifier::new();
+            let notifier = |store: &Arc<SqliteStore>| -> Arc<dyn Notifier> {
+                match self.watches_the_file {
+                    true => Arc::new(SqliteNotifier::over(in_process.clone(), Arc::clone(store))),
+                    false => Arc::new(in_process.clone()),
+                }
+            };
+            let notifiers = stores.each_ref().map(notifier);
+            Scene::new(stores, notifiers).keeping(folder)
+        })
+    }
+}
+
+fn main() {
+    BehaviourSuite::new()
+        .transactional_pair(Sqlite { name: "sqlite+in-process", watches_the_file: false })
+        .transactional_pair(Sqlite { name: "sqlite+sqlite", watches_the_file: true })
+        .run()
+}

@@ -1,0 +1,152 @@
+//! The application's own rows and its jobs commit together, in the driver's own transaction.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::{Executor, Row, SqlitePool};
+use windlass_core::command::{Create, GetJobs, ListJobs};
+use windlass_core::{Client, Entry, ErrorKind, Job, Result, Store, Transactional, Worker};
+use windlass_sqlite::{Options, SqliteStore, Sqlx};
+
+use crate::{File, new_chain};
+
+#[derive(Serialize, Deserialize)]
+struct Welcome {
+    user: i64,
+}
+
+impl Job for Welcome {
+    const NAME: &'static str = "welcome";
+    type Output = i64;
+    type Next = ();
+    type Blockers = ();
+}
+
+impl Entry for Welcome {}
+
+type Attempt<J> = windlass_core::Attempt<J, SqliteStore>;
+
+async fn users(pool: &SqlitePool) -> Vec<String> {
+    let rows = pool.fetch_all("select name from users order by id").await.unwrap();
+    rows.iter().map(|row| row.get("name")).collect()
+}
+
+/// A client over the application's own pool, which has a table of the application's.
+async fn application(file: &File) -> (Client<SqliteStore>, SqlitePool) {
+    let connect = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
+    let pool = SqlitePoolOptions::new().max_connections(4).connect_with(connect).await.unwrap();
+    pool.execute("create table users (id integer primary key, name text not null)").await.unwrap();
+    let store = SqliteStore::over(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
+    (Client::new(store), pool)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_and_a_job_are_there_together_or_not_at_all() {
+    let file = File::new();
+    let (client, pool) = application(&file).await;
+    for commits in [false, true] {
+        let mut tx = client.begin().await.unwrap();
+        let add = "insert into users (name) values ('Ada') returning id";
+        let user = (&mut **tx.as_mut()).fetch_one(add).await.unwrap().get("id");
+        let chain = tx.start(Welcome { user }).await.unwrap();
+        match commits {
+            true => tx.commit().await.unwrap(),
+            false => tx.rollback().await.unwrap(),
+        }
+        assert_eq!(client.chain(chain).await.unwrap().is_some(), commits);
+        assert_eq!(users(&pool).await.len(), usize::from(commits));
+    }
+}
+
+/// Writes a row in the transaction that completes its job.
+async fn welcome(attempt: Attempt<Welcome>) -> Result<windlass_core::Done<Welcome, SqliteStore>> {
+    let user = attempt.input().user;
+    let mut step = attempt.finish().await?;
+    let add = sqlx::query("insert into users (name) values (?1)").bind(format!("user {user}"));
+    add.execute(&mut **step.tx()).await.unwrap();
+    step.done(user)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handlers_rows_commit_with_its_job() {
+    let file = File::new();
+    let (client, pool) = application(&file).await;
+    let worker = Worker::new(&client).concurrency(4).handle(welcome).start().await.unwrap();
+    let mut chains = Vec::new();
+    for user in 0..20 {
+        chains.push(client.start(Welcome { user }).await.unwrap());
+    }
+    for (user, chain) in (0..).zip(chains) {
+        assert_eq!(client.wait(chain).timeout(Duration::from_secs(30)).await.unwrap(), user);
+    }
+    worker.stop(Duration::from_secs(10)).await;
+    assert_eq!(users(&pool).await.len(), 20);
+}
+
+#[tokio::test]
+async fn somebody_elses_transaction_will_do() {
+    let file = File::new();
+    let (client, pool) = application(&file).await;
+    let mut tx = pool.begin_with("begin immediate").await.unwrap();
+    tx.execute("insert into users (name) values ('Ada')").await.unwrap();
+    let mut inside = client.in_tx(&mut tx);
+    let chain = inside.start(Welcome { user: 1 }).await.unwrap();
+    inside.announcements().announce_after(tx.commit()).await.unwrap();
+    assert!(client.chain(chain).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn outside_a_transaction_commands_are_refused() {
+    let file = File::new();
+    let store = file.open().await;
+    let mut tx = store.begin().await.unwrap();
+    tx.execute("commit").await.unwrap();
+    let new = new_chain();
+    let create = Create { chains: vec![new.clone()] };
+    let error = store.execute_in(&mut tx, create.into()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("there is no transaction"), "{error}");
+    drop(tx);
+    let found = store.get_jobs(GetJobs { jobs: vec![new.id.first_job()] }).await.unwrap();
+    assert_eq!(found.jobs, [None]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_holds_a_transaction_and_calls_without_it_is_told_so() {
+    let file = File::new();
+    let busy_timeout = Duration::from_millis(300);
+    let store = SqliteStore::open(file.options().busy_timeout(busy_timeout)).await.unwrap();
+    let client = Client::new(store);
+    let mut tx = client.begin().await.unwrap();
+    tx.start(Welcome { user: 1 }).await.unwrap();
+    let began_at = Instant::now();
+    let error = client.start(Welcome { user: 2 }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert!(error.to_string().contains("must give its commands through it"), "{error}");
+    assert!(began_at.elapsed() < 5 * busy_timeout, "it took {:?}", began_at.elapsed());
+    tx.commit().await.unwrap();
+    let jobs = client.store().list_jobs(ListJobs::default()).await.unwrap().jobs;
+    assert_eq!(jobs.len(), 1, "what was given up did not happen");
+}
+
+/// Sixteen who start one by one, beside a transaction now and then, share commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_wait_share_a_commit() {
+    let file = File::new();
+    let store = Arc::new(file.open().await);
+    let tx = store.begin().await.unwrap();
+    let create = |_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.create(Create { chains: vec![new_chain()] }).await.unwrap() })
+    };
+    let creating: Vec<_> = (0..64).map(create).collect();
+    let before = store.counters().commits;
+    store.commit(tx).await.unwrap();
+    for create in creating {
+        create.await.unwrap();
+    }
+    let commits = store.counters().commits - before;
+    assert!(commits <= 20, "64 commands took {commits} commits");
+}
