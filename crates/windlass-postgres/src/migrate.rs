@@ -1,9 +1,15 @@
 //! The steps that make the tables and functions.
 
+use std::time::{Duration, Instant};
+
 use windlass_core::{Error, ErrorKind, Result};
 
 use crate::provider::{Parameter, Provider, Statement};
 use crate::statement::Names;
+
+/// How long a starter waits for another that migrates, and how long between two looks.
+const PATIENCE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// One step of the schema. Steps are never changed once they were released; new ones are added behind them.
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +91,7 @@ pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
 }
 
 async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, latest: i64) -> Result<()> {
-    let mut tx = provider.begin().await?;
-    // Held until the commit, so that one starter does the work. The number is that of the namespace, so that others are
-    // not kept waiting.
-    let lock = format!("select pg_advisory_xact_lock(hashtextextended('{}', 0))", names.shown());
-    provider.script_in(&mut tx, &lock).await?;
+    let mut tx = lock(provider, names).await?;
     provider.script_in(&mut tx, &preparation(names)).await?;
     let found = version(provider, names, Some(&mut tx)).await?;
     check(found, latest, names)?;
@@ -104,6 +106,33 @@ async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, 
         provider.script_in(&mut tx, &names.render(&record(migration))).await?;
     }
     provider.commit(tx).await
+}
+
+/// A transaction in which only one starter is at a time. The number of its lock is that of the namespace, so that others
+/// are not kept waiting.
+///
+/// Whoever waits asks again and again. A statement that waits would keep its snapshot, and a step beside the transaction,
+/// like `create index concurrently`, waits for all snapshots: neither would end.
+async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
+    let text = format!(
+        "select 'locked', null::integer, null::uuid[], null::text[], \
+         array[pg_try_advisory_xact_lock(hashtextextended('{}', 0))::int::bigint], null::bytea[]",
+        names.shown()
+    );
+    let attempt = Statement::new(text, false);
+    let ends_at = Instant::now() + PATIENCE;
+    while Instant::now() < ends_at {
+        let mut tx = provider.begin().await?;
+        let rows = provider.run_in(&mut tx, &attempt, Vec::new()).await?;
+        if rows.first().is_some_and(|row| row.numbers == [Some(1)]) {
+            return Ok(tx);
+        }
+        provider.rollback(tx).await?;
+        tokio::time::sleep(PAUSE).await;
+    }
+    let text =
+        format!("another program has been migrating {} for {PATIENCE:?}: look what it does", names.shown());
+    Err(Error::new(ErrorKind::Busy, text))
 }
 
 /// What must be there before the first step. A role that may not create schemas can have it made by another.
