@@ -23,6 +23,11 @@ impl BehaviourFixture for Sqlite {
         Capabilities::all()
     }
 
+    /// Who watches the file learns that something was written, not what: the cases about single hints are not for it.
+    fn has_hints(&self) -> bool {
+        !self.watches_the_file
+    }
+
     fn open(&self) -> BoxFuture<'_, Scene<SqliteStore>> {
         Box::pin(async {
             let folder = tempfile::tempdir().unwrap();
