@@ -1,5 +1,10 @@
 -- A chain that was deleted may come again, and failed jobs may still need it.
 -- ?1: the jobs; ?2: their payloads, one behind the other
+with
+  -- Each item is taken out of the array once, and its fields out of the item.
+  item as materialized (
+    select key, jsonb(value) as value from json_each(?1)
+  )
 insert into {prefix}job (
   id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, version, waits, blockers,
   on_blocker_failure, created_at, closed_at, trace, latest, latest_position, key, key_hold, key_window, key_held,
@@ -23,5 +28,5 @@ select
   value ->> 'error', unhex(value ->> 'outside'), value ->> 'input_codec',
   substr(?2, value ->> 'input_start', value ->> 'input_length'), value ->> 'output_codec',
   iif(value ->> 'output_codec' is null, null, substr(?2, value ->> 'output_start', value ->> 'output_length'))
-from json_each(?1)
-order by key
+from item
+order by item.key

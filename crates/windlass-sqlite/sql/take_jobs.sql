@@ -1,4 +1,4 @@
--- Leases the first due jobs to a worker. Each type is a stream of its due jobs by priority, due time and order of creation;
+-- Leases the first due jobs to a worker, unless it holds some under the same request. Each type is a stream of its due jobs by priority, due time and order of creation;
 -- the recursion merges the streams: it takes the first of all heads and puts that stream's next job in its place. Every
 -- step is a look-up in an index, so that neither jobs for later nor the length of the queues cost anything.
 -- ?1: [[type, quota, lease], ...]; ?2: the most jobs; ?3: now; ?4: worker; ?5: request; ?6: the latest time there is
@@ -6,6 +6,7 @@ with recursive
   wanted as materialized (
     select value ->> 0 as type, value ->> 1 as quota, value ->> 2 as lease from json_each(?1)
     where value ->> 0 not in (select type from {prefix}paused)
+      and not exists (select 1 from {prefix}job where status = 'running' and request = ?5)
   ),
   level (type, quota, priority) as (
     select

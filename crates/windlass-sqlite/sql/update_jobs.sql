@@ -1,6 +1,10 @@
 -- ?1: jobs as they stand now; ?2: their outputs, one behind the other
 with
-  changed as (
+  -- Each item is taken out of the array once, and its fields out of the item.
+  item as materialized (
+    select key, jsonb(value) as value from json_each(?1)
+  ),
+  changed as materialized (
     select
       value ->> 'seq' as seq, value ->> 'status' as status, value ->> 'due_at' as due_at,
       value ->> 'attempt' as attempt, value ->> 'version' as version, value ->> 'waits' as waits,
@@ -8,7 +12,7 @@ with
       unhex(value ->> 'outside') as outside, value ->> 'cancel_requested' as cancel_requested,
       value ->> 'error' as error, value ->> 'output_codec' as output_codec,
       value ->> 'output_start' as output_start, value ->> 'output_length' as output_length
-    from json_each(?1)
+    from item
   )
 update {prefix}job as job
 set

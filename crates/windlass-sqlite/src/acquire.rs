@@ -50,15 +50,21 @@ pub(crate) async fn acquire(
     working.ripple(&mut ripple);
     working.load_traces(session, &mut ripple).await?;
     working.write(session).await?;
-    let mut jobs = taken(session, request.request).await?;
-    if jobs.is_empty() {
-        take(session, request, working.now).await?;
-        jobs = taken(session, request.request).await?;
-    }
+    let jobs = take_due(session, request, working.now).await?;
     Ok(AcquireReply { jobs, ripple, now: working.now })
 }
 
-/// Leases the first due jobs.
+/// Leases the first due jobs; or gives those that the same request took before.
+pub(crate) async fn take_due(
+    session: &mut Session<'_>,
+    request: &Acquire,
+    now: Timestamp,
+) -> Result<Vec<Acquired>> {
+    take(session, request, now).await?;
+    taken(session, request.request).await
+}
+
+/// Leases the first due jobs, unless the same request holds some.
 async fn take(session: &mut Session<'_>, request: &Acquire, now: Timestamp) -> Result<()> {
     let quota =
         |quota: &windlass_core::command::Quota| (quota.job_type.to_string(), quota.max, quota.lease.get());

@@ -35,7 +35,7 @@
 //! Those of [`windlass_core::limit`], and a table prefix of at most [`PREFIX_MAX_BYTES`]. The prefix is the namespace: stores
 //! with different prefixes share a file without seeing each other.
 //!
-//! The statements need SQLite 3.44 or later; the one that is built in is newer.
+//! The statements need SQLite 3.45 or later; the one that is built in is newer.
 //!
 //! The store has the commands that every store has, [`exchange`](windlass_core::Store::exchange) and
 //! [`next_due`](windlass_core::Store::next_due): see [`CAPABILITIES`].

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use windlass_core::command::{
-    Applied, Created, Exchange, ExchangeReply, Lost, NewBlocker, NewChain, NextJob, Outcome, Ripple, Settle,
-    SettleReply, Settled, Settlement,
+    AcquireReply, Applied, Created, Exchange, ExchangeReply, Lost, NewBlocker, NewChain, NextJob, Outcome,
+    Ripple, Settle, SettleReply, Settled, Settlement,
 };
 use windlass_core::limit::CYCLE_SEARCH_MAX;
 use windlass_core::{
@@ -12,7 +12,7 @@ use windlass_core::{
     Result, Status, Timestamp, WorkerId,
 };
 
-use crate::acquire::acquire;
+use crate::acquire::{acquire, take_due};
 use crate::create::{Aliases, Place};
 use crate::ripple::repeat_window;
 use crate::row::{ChainRow, JobRow, hex};
@@ -43,7 +43,14 @@ impl CarryOut for Exchange {
         self.acquire.check()?;
         let mut working = Working::new(session.now());
         let settle = settle(&mut working, session, &self.settle).await?;
-        let acquire = acquire(&mut working.next_part(), session, &self.acquire).await?;
+        let acquire = match working.has_rippled() {
+            true => AcquireReply {
+                jobs: take_due(session, &self.acquire, working.now).await?,
+                ripple: Ripple::default(),
+                now: working.now,
+            },
+            false => acquire(&mut working.next_part(), session, &self.acquire).await?,
+        };
         Ok(ExchangeReply { settle, acquire })
     }
 }

@@ -48,6 +48,8 @@ impl<P: Provider> SqliteStore<P> {
         log_ahead(&provider, patience).await?;
         migrate(&provider, &options, MIGRATIONS).await?;
         let durability = check_settings(&provider, &options).await?;
+        // The first look-up need not wait for a connection, and what keeps one from being made is said here.
+        provider.run(&Statement::new("select 1"), Vec::new()).await?;
         #[allow(unused_mut, reason = "the known-bad variants change them")]
         let mut statements = Statements::new(options.table_prefix());
         #[cfg(feature = "known-bad")]

@@ -38,6 +38,8 @@ pub(crate) struct Working {
     pub(crate) waiting: HashMap<ChainId, BTreeMap<i64, JobId>>,
     /// Closed chains whose dependents are still to be resolved, in the order in which they closed.
     pub(crate) rippling: BTreeSet<(Timestamp, i64, ChainId)>,
+    /// Whether all chains were loaded at which an earlier command left off.
+    knows_marks: bool,
     /// The chains of which all dependents were loaded that their end concerns, each with whether it completes.
     loaded: HashSet<(ChainId, bool)>,
     /// How many more dependents this command may resolve.
@@ -129,6 +131,7 @@ impl Working {
             waits: HashMap::new(),
             waiting: HashMap::new(),
             rippling: BTreeSet::new(),
+            knows_marks: false,
             loaded: HashSet::new(),
             ripple_left: RIPPLE_MAX,
             created: Vec::new(),
@@ -213,9 +216,15 @@ impl Working {
             }
         }
         self.load_chains(session, &needs).await?;
+        self.knows_marks = rows.len() < 2 * RIPPLE_MAX;
         let marked = awaited.iter().filter_map(|chain| self.chains.get(chain)).filter(|row| row.rippling);
         self.rippling = marked.filter_map(ripple_place).collect();
         Ok(())
+    }
+
+    /// Whether no chain is left, in this command or before it, whose dependents are still to be resolved.
+    pub(crate) fn has_rippled(&self) -> bool {
+        self.knows_marks && self.rippling.is_empty()
     }
 
     /// Whether all jobs that such an end of the chain concerns were loaded. Who waits for a chain of this command was
