@@ -148,9 +148,10 @@ impl Provider for Sqlx {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if self.owned {
-                // Somebody may hold a transaction for ever.
-                let _ = timeout(CLOSE_PATIENCE, self.writer.close()).await;
+                // Somebody may hold a transaction for ever. The writer is the last to leave, since whoever is the last
+                // brings what is in the log into the file, and readers cannot.
                 let _ = timeout(CLOSE_PATIENCE, self.readers.close()).await;
+                let _ = timeout(CLOSE_PATIENCE, self.writer.close()).await;
             }
         })
     }

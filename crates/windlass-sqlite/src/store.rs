@@ -296,6 +296,9 @@ async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<
     let mut tx = provider.begin(options.patience()).await?;
     let text = "select foreign_keys, synchronous from pragma_foreign_keys, pragma_synchronous";
     let rows = provider.run_in(&mut tx, &Statement::new(text), Vec::new()).await;
+    // A file that cannot be written is noticed here and not by the first command.
+    let nothing = fill("update {prefix}migration set name = name where step = 0", options.table_prefix());
+    provider.script_in(&mut tx, &nothing).await?;
     provider.rollback(tx).await?;
     let setting = |name| rows.as_ref().ok()?.first()?.maybe_number::<i64>(name).ok().flatten();
     if setting("foreign_keys") != Some(1) {

@@ -12,6 +12,7 @@ mod schema;
 mod statement;
 mod stop;
 mod transaction;
+mod trouble;
 
 #[cfg(feature = "known-bad")]
 mod known_bad;

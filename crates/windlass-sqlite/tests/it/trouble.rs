@@ -1,0 +1,106 @@
+//! Files that cannot be written, are full, or are damaged: a clear error, and nothing half-written.
+
+use std::os::unix::fs::FileExt;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use windlass_core::command::{Create, ListJobs, NewChain, Page};
+use windlass_core::{Codec, Error, ErrorKind, Payload, Store};
+use windlass_sqlite::{Options, SqliteStore, Sqlx};
+
+use crate::{File, new_chain, start, take};
+
+async fn pool(options: SqliteConnectOptions) -> SqlitePool {
+    SqlitePoolOptions::new().max_connections(3).connect_with(options).await.unwrap()
+}
+
+fn large_chain() -> NewChain {
+    let mut new = new_chain();
+    new.job.input = Payload::new(Codec::new("bytes").unwrap(), vec![7; 50_000]).unwrap();
+    new
+}
+
+async fn stored(store: &SqliteStore) -> usize {
+    let page = Page { max: 1_000, ..Page::default() };
+    store.list_jobs(ListJobs { page, ..ListJobs::default() }).await.unwrap().jobs.len()
+}
+
+fn check(error: &Error, kind: ErrorKind, part: &str) {
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.to_string().contains(part), "{error}");
+}
+
+#[tokio::test]
+async fn a_read_only_file_is_named_as_such() {
+    let file = File::new();
+    file.open().await.close().await.unwrap();
+    let read_only = pool(SqliteConnectOptions::new().filename(file.path()).read_only(true)).await;
+    let error = SqliteStore::over(Sqlx::from(read_only), Options::default()).await.unwrap_err();
+    check(&error, ErrorKind::Unavailable, "read-only");
+}
+
+/// Whoever finds the disk full loses nothing that was acknowledged, writes nothing by halves, and goes on when there is
+/// room again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_named_as_such_and_leaves_nothing_by_halves() {
+    let file = File::new();
+    file.open().await.close().await.unwrap();
+    let limited = SqliteConnectOptions::new().filename(file.path()).pragma("max_page_count", "100");
+    let store = SqliteStore::over(Sqlx::from(pool(limited).await), Options::default()).await.unwrap();
+    let mut acknowledged = 0;
+    let error = loop {
+        // The small one of the batch would fit.
+        match store.create(Create { chains: vec![new_chain(), large_chain()] }).await {
+            Ok(_) => acknowledged += 2,
+            Err(error) => break error,
+        }
+    };
+    check(&error, ErrorKind::Unavailable, "make room");
+    assert!(acknowledged > 0);
+    assert_eq!(stored(&store).await, acknowledged);
+    start(&store, vec![new_chain()]).await;
+    assert_eq!(stored(&store).await, acknowledged + 1, "what fits is stored, on the same connections");
+
+    let roomy = file.open().await;
+    start(&roomy, vec![large_chain()]).await;
+    assert_eq!(stored(&roomy).await, acknowledged + 2);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_named_as_such() {
+    let file = File::new();
+    let store = file.open().await;
+    start(&store, (0..200).map(|_| new_chain()).collect()).await;
+    assert_eq!(store.health().await.unwrap(), []);
+    store.close().await.unwrap();
+    let database = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+    let length = database.metadata().unwrap().len();
+    database.write_all_at(&vec![0x5a; usize::try_from(length).unwrap() - 4_096], 4_096).unwrap();
+    let error = match SqliteStore::open(file.options()).await {
+        Ok(store) => store.create(Create { chains: vec![new_chain()] }).await.unwrap_err(),
+        Err(error) => error,
+    };
+    check(&error, ErrorKind::Corrupt, "restore it from a backup");
+}
+
+#[tokio::test]
+async fn connections_without_foreign_keys_are_refused() {
+    let file = File::new();
+    file.open().await.close().await.unwrap();
+    let careless = pool(SqliteConnectOptions::new().filename(file.path()).foreign_keys(false)).await;
+    let error = SqliteStore::over(Sqlx::from(careless), Options::default()).await.unwrap_err();
+    check(&error, ErrorKind::Invalid, "turn `foreign_keys` on");
+}
+
+/// The statements for those who run migrations by other means come to the same tables.
+#[tokio::test]
+async fn migrations_can_be_run_by_hand() {
+    let file = File::new();
+    let options = || file.options().prefix("by_hand_");
+    let error = SqliteStore::open(options().migrate(false)).await.unwrap_err();
+    check(&error, ErrorKind::Incompatible, "run the migrations");
+    let text = options().migrations_sql().unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut file.connect().await).await.unwrap();
+    let store = SqliteStore::open(options().migrate(false)).await.unwrap();
+    start(&store, vec![new_chain()]).await;
+    assert_eq!(take(&store, 1).await.len(), 1);
+}
