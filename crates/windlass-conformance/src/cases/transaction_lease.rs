@@ -80,6 +80,13 @@ pub(super) const CASES: &[Case] = &[
         grace_after_a_short_one
     ),
     case!(
+        "tx.stall.after_a_longer_one",
+        "A transaction after a longer one gives owners who renew more often their time too.",
+        ["never 11"],
+        [Transactions],
+        grace_after_a_longer_one
+    ),
+    case!(
         "tx.stall.ripple",
         "A reap that spares owners still goes on with unblocking.",
         ["never 5", "never 11"],
@@ -221,12 +228,17 @@ fn reap_sparing_owners() -> Reap {
 
 /// Lets a transaction last until every lease has expired. Whether it stopped all other writers.
 async fn long_transaction(s: &Subject) -> bool {
+    transaction_of(s, LEASE.get() + 1).await
+}
+
+/// Lets a transaction last for so many milliseconds. Whether it stopped all other writers.
+async fn transaction_of(s: &Subject, ms: u64) -> bool {
     let mut tx = s.begin().await;
     create(&mut tx, s.start("long").build()).await;
     let other = s.through_other();
     let mut writing = tokio::spawn(async move { other.start("beside").await });
     let stopped = timeout(Duration::from_millis(200), &mut writing).await.is_err();
-    s.advance(LEASE.get() + 1);
+    s.advance(ms);
     tx.commit().await.unwrap();
     if stopped {
         writing.await.unwrap();
@@ -265,6 +277,23 @@ async fn grace(s: Subject) {
 
 async fn grace_after_a_short_one(s: Subject) {
     check_grace(&s, short_transaction).await;
+}
+
+async fn grace_after_a_longer_one(s: Subject) {
+    if !transaction_of(&s, 8_000).await {
+        return;
+    }
+    s.advance(10_000);
+    s.start("a").await;
+    let mut acquire = s.acquire_request(&["a"], 1);
+    acquire.types[0].lease = millis(1_500);
+    let attempt = s.run(acquire).await.jobs.remove(0);
+    transaction_of(&s, 2_000).await;
+    let reap = || Reap { renewal_interval: millis(1_000), ..reap_request(Types::All) };
+    assert_eq!(s.run(reap()).await.reaped, [], "nobody could renew for two seconds");
+    s.advance(1_000);
+    let reaped = s.run(reap()).await.reaped;
+    assert_eq!(reaped.iter().map(|one| one.job.job).collect::<Vec<_>>(), [attempt.job.id]);
 }
 
 async fn grace_ripples(s: Subject) {
