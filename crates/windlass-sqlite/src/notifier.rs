@@ -19,7 +19,7 @@ use crate::statement::set;
 use crate::store::SqliteStore;
 
 /// How often the file is looked at while somebody waits.
-const TICK: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_millis(10);
 
 /// The most chains that are looked up at once.
 const CHAINS_AT_ONCE: usize = 1_000;
@@ -27,7 +27,7 @@ const CHAINS_AT_ONCE: usize = 1_000;
 /// Hints inside this process, and what other processes on the file do: jobs that they schedule and chains that they close
 /// are noticed within 50 ms.
 ///
-/// While somebody waits, the write-ahead log's size and time are looked at every 20 ms, which costs a system call; if
+/// While somebody waits, the write-ahead log's size and time are looked at every 10 ms, which costs a system call; if
 /// they have changed, two statements look for due jobs of the types and for ends of the chains that are waited for. Events
 /// and lost attempts are told inside the process only: a worker elsewhere learns of a cancelled job when it renews.
 ///
@@ -60,11 +60,17 @@ struct Awaited {
     types: BTreeSet<TypeName>,
     chains: HashSet<ChainId>,
     /// The job of each type that was due first when the file was looked at, so that each is told once.
-    heads: HashMap<TypeName, i64>,
+    heads: HashMap<TypeName, Head>,
     /// Types that this process has told of since.
     told: HashSet<TypeName>,
     /// Whether a task looks at the file.
     watching: bool,
+}
+
+/// The first due job of a type.
+struct Head {
+    job: i64,
+    told: bool,
 }
 
 impl<P: Provider> SqliteNotifier<P> {
@@ -145,10 +151,17 @@ impl Awaited {
         }
     }
 
-    /// Whether this job, the first due one of its type, is news. What comes behind it is told when it is taken.
+    /// Whether this job, the first due one of its type, is news: it was there at the look before, and this process has not
+    /// told of it since its commit. What comes behind it is told when it is taken.
     fn is_news(&mut self, job_type: &TypeName, job: i64) -> bool {
         let told = self.told.remove(job_type);
-        self.heads.insert(job_type.clone(), job) != Some(job) && !told
+        match self.heads.get_mut(job_type) {
+            Some(head) if head.job == job => !(std::mem::replace(&mut head.told, true) || told),
+            _ => {
+                self.heads.insert(job_type.clone(), Head { job, told });
+                false
+            }
+        }
     }
 }
 
