@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::Notify;
 use windlass_core::command::{
-    Acquire, Create, Created, NewChain, NewJob, NewKey, Outcome, Quota, Schedule, Settle, Settlement,
+    Acquire, Create, Created, NewChain, NewJob, NewKey, Outcome, Pause, Quota, Schedule, Settle, Settlement,
 };
 use windlass_core::{
-    Blockers, BoxFuture, ChainId, Client, Clock, Error, ErrorKind, ErrorText, Event, Handler, Job, Key,
-    ManualClock, MemoryStore, Millis, NeedsBlockedBy, Observer, Payload, Ready, RequestId, Result, Store,
-    Timestamp, TypeName, Worker, WorkerId,
+    AnyAttempt, Blockers, BoxError, BoxFuture, ChainId, Client, Clock, Ended, Error, ErrorKind, ErrorText,
+    Event, Handler, Inner, Job, Key, ManualClock, MemoryStore, Middleware, Millis, NeedsBlockedBy, Observer,
+    Payload, Ready, RequestId, Result, Store, Timestamp, TypeName, Worker, WorkerId,
 };
 
 use crate::blockers::{completed_chains, payloads};
@@ -44,11 +44,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// ```
 pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, (), M, <J::Blockers as Blockers>::Initial> {
     let clock = Arc::new(ManualClock::default());
-    let ended = Arc::new(Ended { clock: Arc::clone(&clock), chain: ChainId::new(), told: Notify::new() });
+    let ended = Arc::new(End { chain: ChainId::new(), told: Notify::new() });
+    let now = clock.now();
     let store = MemoryStore::with_clock(clock);
     let client = Client::builder(store).observer(Watch(Arc::clone(&ended))).build();
     Run {
         client,
+        now,
         ended,
         handler,
         input,
@@ -65,7 +67,8 @@ pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, (), M, <J::Blockers 
 #[must_use = "nothing runs until it is awaited"]
 pub struct Run<H, J, A, M, State> {
     client: Client<MemoryStore>,
-    ended: Arc<Ended>,
+    now: Timestamp,
+    ended: Arc<End>,
     handler: H,
     input: J,
     app: A,
@@ -83,8 +86,8 @@ impl<H, J: Job, A, M> Run<H, J, A, M, NeedsBlockedBy> {
         <J::Blockers as Blockers>::Outputs: Serialize,
     {
         let blockers = payloads::<J::Blockers>(&outputs);
-        let Self { client, ended, handler, input, app, attempt, key, timeout, .. } = self;
-        Run { client, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
+        let Self { client, now, ended, handler, input, app, attempt, key, timeout, .. } = self;
+        Run { client, now, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
     }
 }
 
@@ -97,8 +100,8 @@ impl<H, J: Job, M, State> Run<H, J, (), M, State> {
     /// The same, for a state that holds the client: this one's store has what the handler starts.
     pub fn state_with<A>(self, app: impl FnOnce(&Client<MemoryStore>) -> A) -> Run<H, J, A, M, State> {
         let app = app(&self.client);
-        let Self { client, ended, handler, input, blockers, attempt, key, timeout, .. } = self;
-        Run { client, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
+        let Self { client, now, ended, handler, input, blockers, attempt, key, timeout, .. } = self;
+        Run { client, now, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
     }
 }
 
@@ -135,11 +138,12 @@ where
         for _ in 1..self.attempt {
             fail_one_attempt(store, J::NAME).await?;
         }
-        let now = self.ended.clock.now();
-        let worker = Worker::new(&self.client).state(self.app).handle(self.handler).start().await?;
+        let only_once = OnlyOnce(self.client.clone());
+        let worker = Worker::new(&self.client).state(self.app).middleware(only_once).handle(self.handler);
+        let worker = worker.start().await?;
         let ended = tokio::time::timeout(self.timeout, self.ended.told.notified()).await;
         worker.stop(Duration::ZERO).await;
-        self.ended.clock.set(now);
+        store.pause(Pause { types: vec![TypeName::new(J::NAME)?], paused: false }).await?;
         if ended.is_err() {
             let text = format!(
                 "the handler of `{}` has not ended after {:?}: give it a longer `timeout`, or look what it waits for",
@@ -148,7 +152,7 @@ where
             );
             return Err(Error::new(ErrorKind::TimedOut, text));
         }
-        Ran::read(self.client, self.ended.chain, now)
+        Ran::read(self.client, self.ended.chain, self.now)
     }
 }
 
@@ -206,17 +210,29 @@ async fn fail_one_attempt(store: &MemoryStore, job_type: &str) -> Result<()> {
     Ok(())
 }
 
-/// Notices the end of the attempt.
-///
-/// It turns the clock back at once, while the attempt still has the worker's only slot: so nothing is due any
-/// more, and neither a retry without delay nor a continuation of the same type is run.
-struct Ended {
-    clock: Arc<ManualClock>,
+/// Pauses the type once its attempt has begun: neither a retry without delay nor a continuation of the same
+/// type is taken after it.
+#[derive(Debug)]
+struct OnlyOnce(Client<MemoryStore>);
+
+impl Middleware for OnlyOnce {
+    fn around<'a>(&'a self, attempt: AnyAttempt, inner: Inner) -> BoxFuture<'a, Result<Ended, BoxError>> {
+        Box::pin(async move {
+            let types = vec![attempt.job().job_type.clone()];
+            self.0.store().pause(Pause { types, paused: true }).await?;
+            Ok(inner.run(attempt).await)
+        })
+    }
+}
+
+/// The end of the attempt.
+struct End {
     chain: ChainId,
     told: Notify,
 }
 
-struct Watch(Arc<Ended>);
+/// Notices it.
+struct Watch(Arc<End>);
 
 impl Observer for Watch {
     fn observe(&self, event: &Event) {
@@ -231,7 +247,6 @@ impl Observer for Watch {
             return;
         };
         if about.job == self.0.chain.first_job() {
-            self.0.clock.set(Timestamp::default());
             self.0.told.notify_one();
         }
     }

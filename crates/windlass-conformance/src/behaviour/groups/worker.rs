@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass_core::command::Outcome;
 use windlass_core::{
-    AnyAttempt, Attempt, BoxFuture, Closing, Done, Ended, Hooks, Inner, Middleware, Payload, Stage,
+    AnyAttempt, Attempt, Backoff, BoxFuture, Closing, Done, Ended, Hooks, Inner, JobOptions, Middleware,
+    Payload, Stage,
 };
 
 use super::prelude::*;
@@ -191,17 +192,26 @@ impl<S: Store> Middleware for Layer<S> {
     }
 }
 
+const HOUR: Duration = Duration::from_secs(3_600);
+
+job!(Later {} -> String, options JobOptions {
+    backoff: Backoff { initial: HOUR, max: HOUR, ..Backoff::default() },
+    ..quick()
+});
+
 async fn middleware<S: Store>(scene: Scene<S>) {
+    async fn later(_: Ctx<Later>) -> Result<String> {
+        Err("not yet".into())
+    }
     async fn echo(job: Ctx<Echo>) -> Result<String> {
-        if job.attempt() == 1 {
-            return Err("not yet".into());
-        }
         Ok(job.get::<Way>().unwrap().0.clone())
     }
     let lines = Lines::default();
     let layer = |name| Layer { name, scene: scene.clone(), lines: lines.clone() };
-    let worker = scene.worker().middleware(layer("outer")).middleware(layer("inner")).handle(echo);
-    let worker = worker.start().await.unwrap();
+    let worker = scene.worker().middleware(layer("outer")).middleware(layer("inner"));
+    let worker = worker.handle(later).handle(echo).start().await.unwrap();
+    scene.client.start(Later {}).await.unwrap();
+    scene.until("both saw the failure", || lines.all().len() == 2).await;
     let chain = scene.client.start(text("")).await.unwrap();
     assert_eq!(scene.output(chain).await, ">outer>inner");
     scene.stop([worker]).await;
