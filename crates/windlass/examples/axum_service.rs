@@ -3,11 +3,11 @@
 //! Run with `cargo run --release -p windlass --example axum_service`.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use windlass::command::ListChains;
-use windlass::{BoxError, Chain, Client, Ctx, Job, MemoryStore, Store, Tx, Worker};
+use windlass::sqlite::{Options, SqliteStore};
+use windlass::{BoxError, Chain, Client, Ctx, Job, Store, Worker};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, output = String)]
 struct Ship {
-    order: usize,
+    order: i64,
     item: String,
 }
 
@@ -28,42 +29,61 @@ async fn ship(job: Ctx<Ship>) -> Result<String, BoxError> {
     Ok(format!("order {}: one {} shipped", job.input().order, job.input().item))
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 struct Order {
     item: String,
 }
 
 #[derive(Clone)]
 struct App {
-    client: Client<MemoryStore>,
-    orders: Orders,
+    client: Client<SqliteStore>,
 }
 
 /// Takes an order: its row and the chain that ships it commit together.
 async fn take_order(
     State(app): State<App>,
     Json(order): Json<Order>,
-) -> Result<(StatusCode, String), StatusCode> {
-    let unavailable = |_| StatusCode::SERVICE_UNAVAILABLE;
-    let mut tx = app.client.begin().await.map_err(unavailable)?;
-    let row = app.orders.insert(&mut tx, order.clone());
-    let chain = tx.start(Ship { order: row.number, item: order.item }).await.map_err(unavailable)?;
-    if row.order.item.is_empty() {
+) -> Result<(StatusCode, String), Refused> {
+    let mut tx = app.client.begin().await?;
+    let insert = sqlx::query_scalar("insert into orders (item) values (?) returning id").bind(&order.item);
+    let id = insert.fetch_one(&mut **tx.as_mut()).await?;
+    let chain = tx.start(Ship { order: id, item: order.item.clone() }).await?;
+    if order.item.is_empty() {
         // Whatever returns early drops the transaction, and with it everything above.
-        return Err(StatusCode::UNPROCESSABLE_ENTITY);
+        return Err(Refused(StatusCode::UNPROCESSABLE_ENTITY));
     }
-    tx.commit().await.map_err(unavailable)?;
-    row.committed();
+    tx.commit().await?;
     Ok((StatusCode::ACCEPTED, chain.id().to_string()))
+}
+
+/// An order that was not taken.
+struct Refused(StatusCode);
+
+impl<E: std::error::Error> From<E> for Refused {
+    fn from(error: E) -> Self {
+        eprintln!("an order could not be taken: {error}");
+        Self(StatusCode::SERVICE_UNAVAILABLE)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        self.0.into_response()
+    }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let app = App { client: Client::new(MemoryStore::new()), orders: Orders::default() };
-    let client = app.client.clone();
+    let folder = tempfile::tempdir()?;
+    let client = Client::new(SqliteStore::open(Options::new(folder.path().join("shop.db"))).await?);
+    let mut tx = client.begin().await?;
+    sqlx::raw_sql("create table orders (id integer primary key, item text)")
+        .execute(&mut **tx.as_mut())
+        .await?;
+    tx.commit().await?;
     let worker = Worker::new(&client).handle(ship).start().await?;
 
-    let router = Router::new().route("/orders", post(take_order)).with_state(app.clone());
+    let router = Router::new().route("/orders", post(take_order)).with_state(App { client: client.clone() });
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -80,7 +100,10 @@ async fn main() -> Result<(), BoxError> {
     let (status, _) = request(address, r#"{"item": ""}"#).await?;
     assert_eq!(status, "422");
     let chains = client.store().list_chains(ListChains::default()).await?.chains;
-    assert_eq!((app.orders.len(), chains.len()), (1, 1), "of a refused order nothing is left");
+    let mut tx = client.begin().await?;
+    let orders: i64 = sqlx::query_scalar("select count(*) from orders").fetch_one(&mut **tx.as_mut()).await?;
+    tx.rollback().await?;
+    assert_eq!((orders, chains.len()), (1, 1), "of a refused order nothing is left");
 
     // First the door, then the worker: nobody starts what nobody will run.
     stop.send(()).map_err(|()| "the server has ended")?;
@@ -100,33 +123,4 @@ async fn request(address: SocketAddr, body: &str) -> Result<(String, String), Bo
     let status = reply.split(' ').nth(1).ok_or("a reply has a status")?;
     let (_, body) = reply.split_once("\r\n\r\n").ok_or("a reply has a body")?;
     Ok((status.to_owned(), body.to_owned()))
-}
-
-/// The application's table. The memory store has no room for rows of others, so this one shows them only once they are
-/// committed; on a SQL store, `insert` runs its statement in `tx.as_mut()`, and the database does the rest.
-#[derive(Clone, Default)]
-struct Orders {
-    committed: Arc<Mutex<Vec<Order>>>,
-}
-
-struct Row {
-    orders: Orders,
-    number: usize,
-    order: Order,
-}
-
-impl Orders {
-    fn insert(&self, _: &mut Tx<MemoryStore>, order: Order) -> Row {
-        Row { orders: self.clone(), number: self.len() + 1, order }
-    }
-
-    fn len(&self) -> usize {
-        self.committed.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
-impl Row {
-    fn committed(self) {
-        self.orders.committed.lock().unwrap_or_else(PoisonError::into_inner).push(self.order);
-    }
 }

@@ -1,4 +1,8 @@
-#![doc = include_str!("../../../README.md")]
+#![cfg_attr(feature = "sqlite", doc = include_str!("../../../README.md"))]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    doc = "Durable background work for Rust: typed job chains that commit with your own transaction."
+)]
 
 #[doc(inline)]
 pub use windlass_core::*;

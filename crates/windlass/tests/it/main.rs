@@ -3,3 +3,4 @@
 mod compile_fail;
 mod conformance_table;
 mod derive;
+mod readme;

@@ -1,0 +1,16 @@
+//! The program of the README is the first example, to the letter: so it compiles, and has been run.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn the_program_of_the_readme_is_the_first_example() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(folder.join("../../README.md")).unwrap();
+    let example = fs::read_to_string(folder.join("examples/first_chain.rs")).unwrap();
+    let program = example.split_once("\n\n").unwrap().1;
+    assert!(
+        readme.contains(&format!("```rust,no_run\n{program}```\n")),
+        "copy examples/first_chain.rs, without its first comment, into the README"
+    );
+}
