@@ -1,4 +1,5 @@
-//! What clients and workers do, on PostgreSQL: without hints, with hints inside the process, and with PostgreSQL's own.
+//! What clients and workers do, on PostgreSQL: without hints, with hints inside the process, and with PostgreSQL's own;
+//! and in memory, with hints of PostgreSQL.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor, PgConnection, PgPool, Transaction};
 use windlass_conformance::{BehaviourFixture, BehaviourSuite, MuteNotifier, Scene};
-use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, Notifier};
+use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, MemoryStore, Notifier};
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
 use windlass_testkit::shared_postgres;
 
@@ -66,6 +67,34 @@ impl BehaviourFixture for Postgres {
     }
 }
 
+/// A store in memory, for which PostgreSQL only carries hints.
+struct Memory;
+
+impl BehaviourFixture for Memory {
+    type Store = MemoryStore;
+
+    fn name(&self) -> &str {
+        "memory+postgres"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<MemoryStore>> {
+        Box::pin(async {
+            let server = shared_postgres().await;
+            let options = Options::default().schema(server.namespace());
+            let notifier = || -> Arc<dyn Notifier> {
+                let provider = Sqlx::from(pool(&server.url(), server.namespace()));
+                Arc::new(PostgresNotifier::new(provider, &options).unwrap())
+            };
+            let (store, notifiers) = (MemoryStore::new(), [notifier(), notifier()]);
+            Scene::new([Arc::new(store.clone()), Arc::new(store)], notifiers).keeping(server)
+        })
+    }
+}
+
 /// Leaves the transaction so that it takes no more statements.
 fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a, ()> {
     Box::pin(async move {
@@ -89,7 +118,9 @@ fn kill(pool: PgPool, name: String) -> BoxFuture<'static, ()> {
 
 fn main() {
     let pair = |name, hints| Postgres { name, hints };
-    let mut suite = BehaviourSuite::new().transactional_pair(pair("postgres+postgres", Hints::Postgres));
+    let mut suite = BehaviourSuite::new()
+        .transactional_pair(pair("postgres+postgres", Hints::Postgres))
+        .transactional_pair(Memory);
     if std::env::var_os("WINDLASS_FULL").is_some() {
         suite = suite
             .transactional_pair(pair("postgres+none", Hints::None))

@@ -7,7 +7,8 @@
 //!
 //! A [`Crew`] keeps a number of such processes, kills them while they work, puts others in their place, and lets paused
 //! ones be overtaken. In the end [`audit`] looks at what is stored: nothing lost, nothing stuck, no lease held, and no
-//! effect missing or applied twice.
+//! effect missing or applied twice. On a store with transactions a [`Voyage`] has jobs for all that: they write their
+//! effects to a [`Ledger`], in the transactions that end them.
 //!
 //! ```no_run
 //! # async fn test(store: &dyn windlass_core::Store, chains: &[windlass_core::ChainId]) {
@@ -28,9 +29,11 @@
 mod audit;
 mod crew;
 mod report;
+mod voyage;
 mod worker_process;
 
 pub use audit::{Audit, audit, wait_until_closed};
 pub use crew::{Crew, CrewLog};
 pub use report::{Run, Transcript, applied, is_worker_process, reporting, serve, this_test};
+pub use voyage::{Effect, Ledger, Voyage, sailor, stale_effects};
 pub use worker_process::WorkerProcess;

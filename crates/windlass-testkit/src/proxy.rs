@@ -3,7 +3,7 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::watch,
+    sync::{oneshot, watch},
     task::JoinHandle,
 };
 
@@ -53,6 +53,16 @@ struct Shared {
     flow: watch::Sender<Flow>,
     /// Each connection has one receiver.
     connections: watch::Sender<()>,
+    trap: Mutex<Option<Trap>>,
+}
+
+/// Cuts the connection over which a client says something.
+#[derive(Debug)]
+struct Trap {
+    text: Vec<u8>,
+    /// Whether the server hears it, and only its answer is lost.
+    is_heard: bool,
+    sprung: oneshot::Sender<()>,
 }
 
 /// What happens to the bytes of all connections.
@@ -76,7 +86,7 @@ impl Proxy {
     pub async fn to(port: u16) -> Self {
         let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (flow, connections) = (watch::Sender::new(Flow::Passes), watch::Sender::new(()));
-        let shared = Arc::new(Shared { flow, connections });
+        let shared = Arc::new(Shared { flow, connections, trap: Mutex::default() });
         // Not one that the system chooses: it could give that to somebody else while this proxy refuses.
         for port in free_ports() {
             if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
@@ -105,6 +115,17 @@ impl Proxy {
         let flow = self.shared.flow.send_replace(Flow::Cut);
         self.shared.connections.closed().await;
         self.shared.flow.send_replace(flow);
+    }
+
+    /// Cuts the connection over which a client says this next, so that the server does not hear it; others stay. The text
+    /// is short, so that it comes in one piece. Gives something to wait for until it has happened.
+    pub fn cut_before(&mut self, text: &str) -> oneshot::Receiver<()> {
+        self.shared.set_trap(text, false)
+    }
+
+    /// The same, but the server hears it, and the connection is cut when it has answered: the answer is lost.
+    pub fn cut_after(&mut self, text: &str) -> oneshot::Receiver<()> {
+        self.shared.set_trap(text, true)
     }
 
     /// Refuses new connections. Those that there are go on.
@@ -141,6 +162,28 @@ impl Proxy {
     }
 }
 
+impl Trap {
+    /// Tells that the connection is cut; perhaps nobody waits for that.
+    fn cut(self) {
+        let _ = self.sprung.send(());
+    }
+}
+
+impl Shared {
+    fn set_trap(&self, text: &str, is_heard: bool) -> oneshot::Receiver<()> {
+        let (sprung, springs) = oneshot::channel();
+        let trap = Trap { text: text.as_bytes().to_vec(), is_heard, sprung };
+        *self.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
+        springs
+    }
+
+    /// The trap, if these bytes are what it waits for.
+    fn spring(&self, bytes: &[u8]) -> Option<Trap> {
+        let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
+        trap.take_if(|trap| bytes.windows(trap.text.len()).any(|part| part == trap.text))
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         if let Some(acceptor) = &self.acceptor {
@@ -154,9 +197,9 @@ async fn accept(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>) 
     // An error concerns the connection that was to be accepted; its client sees it, too.
     loop {
         if let Ok((client, _)) = listener.accept().await {
-            let (flow, counted) = (shared.flow.subscribe(), shared.connections.subscribe());
+            let (shared, counted) = (Arc::clone(&shared), shared.connections.subscribe());
             tokio::spawn(async move {
-                connection(client, target, flow).await;
+                connection(client, target, &shared).await;
                 drop(counted);
             });
         }
@@ -164,8 +207,20 @@ async fn accept(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>) 
 }
 
 /// One connection, until one side has failed, both have said all, or it is cut.
-async fn connection(client: TcpStream, target: SocketAddr, mut flow: watch::Receiver<Flow>) {
+async fn connection(client: TcpStream, target: SocketAddr, shared: &Shared) {
+    let mut flow = shared.flow.subscribe();
     let (said, heard) = (flow.clone(), flow.clone());
+    // The trap that this connection is in: it is cut at the next answer.
+    let caught: Mutex<Option<Trap>> = Mutex::default();
+    let says = |bytes: &[u8]| match shared.spring(bytes) {
+        Some(trap) if trap.is_heard => {
+            *caught.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
+            true
+        }
+        trap => trap.map(Trap::cut).is_none(),
+    };
+    let answers =
+        |_: &[u8]| caught.lock().unwrap_or_else(PoisonError::into_inner).take().map(Trap::cut).is_none();
     let passing = async {
         let server = TcpStream::connect(target).await?;
         client.set_nodelay(true)?;
@@ -173,8 +228,8 @@ async fn connection(client: TcpStream, target: SocketAddr, mut flow: watch::Rece
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         tokio::try_join!(
-            pass(from_client, to_server, said, |flow| flow != Flow::Stalls),
-            pass(from_server, to_client, heard, |flow| flow == Flow::Passes),
+            pass(from_client, to_server, said, |flow| flow != Flow::Stalls, says),
+            pass(from_server, to_client, heard, |flow| flow == Flow::Passes, answers),
         )
     };
     tokio::select! {
@@ -184,12 +239,13 @@ async fn connection(client: TcpStream, target: SocketAddr, mut flow: watch::Rece
     }
 }
 
-/// Passes bytes on, and at last their end, whenever `may` says so.
+/// Passes bytes on, and at last their end, whenever `may` says so, and as long as `goes_on` does.
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut flow: watch::Receiver<Flow>,
     may: impl Fn(Flow) -> bool,
+    goes_on: impl Fn(&[u8]) -> bool,
 ) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(BUFFER_BYTES);
     loop {
@@ -199,6 +255,9 @@ async fn pass(
         flow.wait_for(|flow| may(*flow)).await.map_err(io::Error::other)?;
         if count == 0 {
             return to.shutdown().await;
+        }
+        if !goes_on(&bytes) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
         to.write_all(&bytes).await?;
     }

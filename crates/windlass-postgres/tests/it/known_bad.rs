@@ -1,5 +1,6 @@
 //! The races again, on functions that were broken on purpose: the scenarios notice it.
 
+use sqlx::PgPool;
 use windlass_conformance::complete;
 use windlass_core::Transactional;
 use windlass_core::command::{Acquired, Create, Settle, Settled, Settlement};
@@ -7,13 +8,16 @@ use windlass_core::command::{Acquired, Create, Settle, Settled, Settlement};
 use crate::Database;
 
 /// Changes the text of a function. The part must be there: a change of the functions may not make a bad store good.
-async fn spoil(database: &Database, function: &str, part: &str, by: &str) {
-    let text = "select pg_get_functiondef(oid) from pg_proc where proname = $1 and pronamespace = '{}'::regnamespace";
+pub(crate) async fn spoil_in(pool: &PgPool, schema: &str, function: &str, part: &str, by: &str) {
+    let text = "select pg_get_functiondef(oid) from pg_proc where proname = $1 and pronamespace = $2::regnamespace";
     let text: String =
-        sqlx::query_scalar(database.sql(text)).bind(function).fetch_one(&database.pool).await.unwrap();
+        sqlx::query_scalar(text).bind(function).bind(schema).fetch_one(pool).await.unwrap();
     assert!(text.contains(part), "{function} no longer has {part:?}: break it in another place");
-    let spoiled = sqlx::AssertSqlSafe(text.replacen(part, by, 1));
-    sqlx::raw_sql(spoiled).execute(&database.pool).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text.replacen(part, by, 1))).execute(pool).await.unwrap();
+}
+
+async fn spoil(database: &Database, function: &str, part: &str, by: &str) {
+    spoil_in(&database.pool, database.server.namespace(), function, part, by).await;
 }
 
 fn settle(attempt: &Acquired) -> Settle {

@@ -5,14 +5,19 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod connection;
+mod crash;
 mod known_bad;
+mod ledger;
 mod notifier;
 mod open;
 mod outage;
 mod plan;
+mod pooler;
 mod race;
 mod random;
 mod schema;
+mod warnings;
 mod worker;
 
 use std::sync::Arc;

@@ -1,14 +1,17 @@
 //! The notifier and its connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::time;
 use windlass_conformance::type_name;
 use windlass_core::{BoxFuture, Hint, Notifier, Result, Signal, Timestamp, Topic};
 use windlass_postgres::{Listener, Options, Parameter, PostgresNotifier, Provider, Row, Sqlx, Statement};
 use windlass_testkit::{PostgresServer, wait_until};
 
 use crate::fixture;
+use crate::warnings::warnings;
 
 fn hint() -> Hint {
     Hint::Scheduled { job_type: type_name("a"), count: 1, due_at: Timestamp::default() }
@@ -47,9 +50,9 @@ async fn all_subscriptions_share_one_connection() {
     assert_eq!(listening.trim(), "1");
 }
 
-/// A driver whose listening connection hears nothing, as behind a pooler in transaction mode.
+/// A driver whose listening connections hear nothing, as behind a pooler in transaction mode. It counts them.
 #[derive(Debug)]
-struct Deaf(Sqlx);
+struct Deaf(Sqlx, Arc<AtomicUsize>);
 
 struct Silence;
 
@@ -100,6 +103,7 @@ impl Provider for Deaf {
     }
 
     fn listen<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
         Box::pin(async { Ok(Box::new(Silence) as Box<dyn Listener>) })
     }
 
@@ -108,13 +112,31 @@ impl Provider for Deaf {
     }
 }
 
-/// It goes on without notifications: subscribing and publishing are no errors, and workers poll.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_hears_nothing_is_noticed() {
+/// It goes on without notifications: subscribing and publishing are no errors, and workers poll. It tries again from time
+/// to time, and does not warn again.
+#[tokio::test]
+async fn a_connection_that_hears_nothing_is_noticed_and_told_once() {
+    let (warnings, _guard) = warnings();
     let (server, _, options) = fixture::fresh().await;
-    let provider = Deaf(Sqlx::connect(&server.url()).await.unwrap());
+    let listens = Arc::new(AtomicUsize::new(0));
+    let provider = Deaf(Sqlx::connect(&server.url()).await.unwrap(), Arc::clone(&listens));
     let notifier = PostgresNotifier::new(provider, &options).unwrap();
     let mut subscription = notifier.subscribe(vec![Topic::Scheduled(type_name("a"))]).await.unwrap();
     notifier.publish(hint()).await.unwrap();
     assert_eq!(subscription.try_next(), None);
+    for times in 2..4 {
+        // It is left alone for a minute. Only that is skipped: the server's answers take real time.
+        time::pause();
+        time::advance(Duration::from_secs(61)).await;
+        time::resume();
+        wait_until("it listens again", Duration::from_secs(20), async || {
+            listens.load(Ordering::Relaxed) == times
+        })
+        .await;
+        // The next connection is made after the trial of this one.
+        time::pause();
+        time::advance(Duration::from_secs(6)).await;
+        time::resume();
+    }
+    assert_eq!(warnings.texts().len(), 1, "{:?}", warnings.texts());
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod atomic;
+mod crash;
 mod differential;
 mod expire;
 mod fixture;

@@ -1,0 +1,115 @@
+//! A connection is cut in the middle of a finish: nothing is half-written, and the worker goes on by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use windlass_core::{
+    Attempt, Backoff, BoxError, Client, Done, Entry, Job, JobOptions, State, Status, Worker,
+};
+use windlass_postgres::{Options, PostgresStore, Provider, Sqlx};
+use windlass_testkit::crash::{Effect, Ledger, Run};
+use windlass_testkit::{PostgresServer, Proxy};
+
+use crate::ledger::{SqlxTable, TABLE};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// When the connection is cut, in the first attempt.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// After the handler has written its row, and before its job is settled.
+    BetweenStatements,
+    /// When all is written, and before the server hears of the commit.
+    BeforeCommit,
+    /// When the server has committed, and before its answer arrives.
+    AfterCommit,
+}
+
+#[derive(Clone)]
+struct Line {
+    proxy: Arc<Mutex<Proxy>>,
+    cut: Cut,
+    /// How the driver says it.
+    commit: &'static str,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Pay;
+
+impl Job for Pay {
+    const NAME: &'static str = "pay";
+    type Output = u32;
+    type Next = ();
+    type Blockers = ();
+
+    fn options() -> JobOptions {
+        JobOptions { backoff: Backoff::NONE, ..JobOptions::default() }
+    }
+}
+
+impl Entry for Pay {}
+
+async fn pay<L: Ledger>(
+    a: Attempt<Pay, L::Store>,
+    State(line): State<Line>,
+) -> Result<Done<Pay, L::Store>, BoxError> {
+    let mut step = a.finish().await?;
+    let job = a.job();
+    L::write(step.tx(), Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }).await?;
+    if a.attempt() == 1 {
+        let mut proxy = line.proxy.lock().await;
+        match line.cut {
+            Cut::BetweenStatements => proxy.cut().await,
+            Cut::BeforeCommit => drop(proxy.cut_before(line.commit)),
+            Cut::AfterCommit => drop(proxy.cut_after(line.commit)),
+        }
+    }
+    Ok(step.done(a.attempt())?)
+}
+
+/// Which attempt of the job ended it. Its row is there once.
+async fn last_attempt<L, P>(connect: impl AsyncFn(String) -> P, commit: &'static str, cut: Cut) -> u32
+where
+    L: Ledger<Store = PostgresStore<P>>,
+    P: Provider,
+{
+    let server = PostgresServer::start().await;
+    server.query(TABLE);
+    let proxy = Proxy::to(server.port()).await;
+    let url = server.url().replace(&server.port().to_string(), &proxy.port().to_string());
+    let store = PostgresStore::open(connect(url).await, Options::default()).await.unwrap();
+    let client = Client::new(store);
+    let line = Line { proxy: Arc::new(Mutex::new(proxy)), cut, commit };
+    let worker = Worker::new(&client).state(line.clone()).handle(pay::<L>).start().await.unwrap();
+    let chain = client.start(Pay).await.unwrap();
+    let attempt = client.wait(chain).timeout(SOON).await.unwrap();
+    worker.stop(SOON).await;
+    // Through the same line, which still stands.
+    let stored = client.chain(chain).await.unwrap().unwrap();
+    assert_eq!((stored.status(), stored.latest.lease), (Status::Completed, None));
+    assert_eq!(server.query("select count(*), count(distinct job) from ledger"), "1|1", "{cut:?}");
+    drop(line);
+    attempt
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finish_that_is_cut_off_happens_once() {
+    let connect = async |url: String| Sqlx::connect(&url).await.unwrap();
+    for (cut, attempt) in [(Cut::BetweenStatements, 2), (Cut::BeforeCommit, 2), (Cut::AfterCommit, 1)] {
+        assert_eq!(last_attempt::<SqlxTable, _>(connect, "COMMIT", cut).await, attempt, "{cut:?}");
+    }
+}
+
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finish_that_is_cut_off_happens_once_on_tokio_postgres() {
+    use crate::ledger::TokioPostgresTable;
+    use windlass_postgres::TokioPostgres;
+
+    let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
+    for (cut, attempt) in [(Cut::BetweenStatements, 2), (Cut::BeforeCommit, 2), (Cut::AfterCommit, 1)] {
+        assert_eq!(last_attempt::<TokioPostgresTable, _>(connect, "commit", cut).await, attempt, "{cut:?}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Worker processes, connections and the server are killed under load: nothing is lost, stuck or done twice.
+
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use tokio::time::interval;
+use windlass_core::uuid::Uuid;
+use windlass_core::{ChainId, Client, Fence, JobId};
+use windlass_postgres::{Options, PostgresStore, Sqlx};
+use windlass_testkit::PostgresServer;
+use windlass_testkit::crash::{self, Crew, Effect, Run, Voyage, this_test};
+
+use crate::known_bad::spoil_in;
+use crate::ledger::{SqlxTable, TABLE};
+
+/// The server that worker processes are to use.
+const URL: &str = "WINDLASS_CRASH_URL";
+
+const WORKERS: usize = 3;
+const WORK: Duration = Duration::from_millis(20);
+/// Attempts that are to be overtaken are seldom in the middle of a transaction, which would keep reapers away.
+const PAUSED_WORK: Duration = Duration::from_secs(1);
+
+/// The main of the worker processes; in the test run itself there is nothing to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_process() {
+    if crash::is_worker_process() {
+        let provider = Sqlx::connect(&env::var(URL).unwrap()).await.unwrap();
+        let client = Client::new(PostgresStore::open(provider, Options::default()).await.unwrap());
+        crash::serve(crash::sailor::<SqlxTable>(&client).start().await.unwrap()).await;
+    }
+}
+
+/// A server of its own with a store and a ledger, and worker processes on it.
+struct Fixture {
+    server: PostgresServer,
+    pool: PgPool,
+    client: Client<PostgresStore<Sqlx>>,
+    crew: Crew,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let server = PostgresServer::start().await;
+        server.query(TABLE);
+        let pool = PgPool::connect(&server.url()).await.unwrap();
+        let store = PostgresStore::open(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
+        let url = format!("{}?application_name=crew", server.url());
+        let crew = Crew::start(WORKERS, move || -> Command {
+            let mut command = this_test("crash::worker_process");
+            command.env(URL, &url);
+            command
+        });
+        Self { pool, client: Client::new(store), crew: crew.await, server }
+    }
+
+    async fn ledger(&self) -> Vec<Effect> {
+        let rows = sqlx::query_as("select chain, job, fence from ledger").fetch_all(&self.pool).await;
+        let effect = |(chain, job, fence): (Uuid, Uuid, i64)| {
+            let fence = Fence(u64::try_from(fence).unwrap());
+            Effect { chain: ChainId::from_uuid(chain), run: Run { job: JobId::from_uuid(job), fence } }
+        };
+        rows.unwrap().into_iter().map(effect).collect()
+    }
+}
+
+fn is_full() -> bool {
+    env::var_os("WINDLASS_FULL").is_some()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_workers_and_servers_lose_nothing_and_do_nothing_twice() {
+    let (kills, restarts) = if is_full() { (200, 20) } else { (20, 3) };
+    let mut fixture = Fixture::new().await;
+    let (client, mut restarted) = (fixture.client.clone(), 0);
+    let mut voyage = Voyage::new(&client, WORK);
+    while fixture.crew.kills() < kills || restarted < restarts {
+        voyage.load().await;
+        fixture.crew.kill_one(client.store()).await;
+        if fixture.crew.kills() * restarts / kills > restarted && fixture.crew.is_busy().await {
+            fixture.server.crash().await;
+            fixture.server.restart().await;
+            restarted += 1;
+        }
+        voyage.wait_for_all_but(2).await;
+    }
+    voyage.wait_for_all_but(0).await;
+    let ledger = fixture.ledger().await;
+    let log = fixture.crew.stop().await;
+    println!("{} jobs, {restarted} restarts of the server; {log}", voyage.jobs());
+    voyage.check(&log, &ledger).await;
+}
+
+/// Five connections of workers are killed in each second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_connections_lose_nothing_and_do_nothing_twice() {
+    let kills = if is_full() { 5 * 300 } else { 5 * 4 };
+    let fixture = Fixture::new().await;
+    let pool = fixture.pool.clone();
+    let killing = tokio::spawn(async move {
+        let mut ticks = interval(Duration::from_millis(200));
+        let mut killed = 0;
+        while killed < kills {
+            ticks.tick().await;
+            let kill = "select pg_terminate_backend(pid) from pg_stat_activity \
+                        where application_name = 'crew' order by random() limit 1";
+            killed += sqlx::query(kill).execute(&pool).await.unwrap().rows_affected();
+        }
+    });
+    let mut voyage = Voyage::new(&fixture.client, WORK);
+    while !killing.is_finished() {
+        voyage.load().await;
+        voyage.wait_for_all_but(1).await;
+    }
+    killing.await.unwrap();
+    voyage.wait_for_all_but(0).await;
+    let ledger = fixture.ledger().await;
+    let log = fixture.crew.stop().await;
+    println!("{} jobs, {kills} connections killed; {log}", voyage.jobs());
+    voyage.check(&log, &ledger).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
+    let mut fixture = Fixture::new().await;
+    let client = fixture.client.clone();
+    let mut voyage = Voyage::new(&client, PAUSED_WORK);
+    voyage.overtake(&mut fixture.crew, 3).await;
+    voyage.wait_for_all_but(0).await;
+    let ledger = fixture.ledger().await;
+    let log = fixture.crew.stop().await;
+    println!("{} jobs; {log}", voyage.jobs());
+    voyage.check(&log, &ledger).await;
+}
+
+/// The harness is worth something: it sees when a paused worker writes over what the new owner does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_ignores_the_fence_is_caught() {
+    for _ in 0..5 {
+        let mut fixture = Fixture::new().await;
+        for (function, fence, by) in [
+            ("complete_v1", "j.fence = i.fence", "true"),
+            ("settle_items_v1", "j.fence = i.fence", "true"),
+            ("settle_items_v1", "own.fence <> item.fence", "false"),
+        ] {
+            spoil_in(&fixture.pool, "windlass", function, fence, by).await;
+        }
+        let client = fixture.client.clone();
+        Voyage::new(&client, PAUSED_WORK).overtake(&mut fixture.crew, 1).await;
+        let ledger = fixture.ledger().await;
+        let log = fixture.crew.stop().await;
+        if !crash::stale_effects(&log, &ledger).is_empty() {
+            return;
+        }
+    }
+    panic!("five paused workers were overtaken, and none wrote what it no longer might");
+}

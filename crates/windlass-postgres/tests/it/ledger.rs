@@ -1,0 +1,55 @@
+//! A table of the application, through each of the drivers.
+
+use windlass_core::{BoxError, BoxFuture, Fence, Transactional};
+use windlass_postgres::{PostgresStore, Sqlx};
+use windlass_testkit::crash::{Effect, Ledger, Run};
+
+/// Nothing keeps a row from being there twice.
+pub(crate) const TABLE: &str = "create table ledger (chain uuid not null, job uuid not null, fence bigint not null)";
+
+const ROW: &str = "insert into ledger (chain, job, fence) values ($1, $2, $3)";
+
+pub(crate) struct SqlxTable;
+
+impl Ledger for SqlxTable {
+    type Store = PostgresStore<Sqlx>;
+
+    fn write(
+        tx: &mut <Self::Store as Transactional>::Tx,
+        effect: Effect,
+    ) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(async move {
+            let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
+            let row = sqlx::query(ROW).bind(chain.as_uuid()).bind(job.as_uuid()).bind(i64::try_from(fence)?);
+            row.execute(&mut **tx).await?;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(feature = "tokio-postgres")]
+pub(crate) struct TokioPostgresTable;
+
+#[cfg(feature = "tokio-postgres")]
+impl Ledger for TokioPostgresTable {
+    type Store = PostgresStore<windlass_postgres::TokioPostgres>;
+
+    fn write(
+        tx: &mut <Self::Store as Transactional>::Tx,
+        effect: Effect,
+    ) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(async move {
+            let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
+            tx.execute_typed(
+                ROW,
+                &[
+                    (chain.as_uuid(), tokio_postgres::types::Type::UUID),
+                    (job.as_uuid(), tokio_postgres::types::Type::UUID),
+                    (&i64::try_from(fence)?, tokio_postgres::types::Type::INT8),
+                ],
+            )
+            .await?;
+            Ok(())
+        })
+    }
+}

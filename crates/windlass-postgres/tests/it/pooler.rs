@@ -1,0 +1,108 @@
+//! Behind PgBouncer, which gives each transaction another connection of the server.
+
+use std::future::Future;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use windlass_core::{Attempt, BoxError, Client, Done, Entry, Job, Worker};
+use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
+use windlass_testkit::crash::{Effect, Ledger, Run};
+use windlass_testkit::{PgBouncer, PostgresServer};
+
+use crate::ledger::{SqlxTable, TABLE};
+use crate::warnings::warnings;
+
+const SOON: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(100);
+const CHAINS: u32 = 50;
+
+/// Each transaction may get another connection, and none of them knows of prepared statements.
+fn options() -> Options {
+    Options::default().cached_statements(false)
+}
+
+#[derive(Serialize, Deserialize)]
+struct Pay(u32);
+
+impl Job for Pay {
+    const NAME: &'static str = "pay";
+    type Output = u32;
+    type Next = ();
+    type Blockers = ();
+}
+
+impl Entry for Pay {}
+
+async fn pay<L: Ledger>(a: Attempt<Pay, L::Store>) -> Result<Done<Pay, L::Store>, BoxError> {
+    let mut prepare = a.prepare().await?;
+    prepare.client().job(a.job().id).await?;
+    prepare.commit().await?;
+    let mut step = a.finish().await?;
+    let job = a.job();
+    L::write(step.tx(), Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }).await?;
+    Ok(step.done(a.input().0)?)
+}
+
+/// Many jobs at once are done, with their rows, by a client whose every connection leads through the pooler.
+async fn check_store<L, P, F>(connect: impl Fn(String) -> F)
+where
+    L: Ledger<Store = PostgresStore<P>>,
+    P: Provider,
+    F: Future<Output = P>,
+{
+    let server = PostgresServer::start().await;
+    server.query(TABLE);
+    let pooler = PgBouncer::start(&server).await;
+    let client = Client::new(PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap());
+    let worker = Worker::new(&client).concurrency(16).poll(POLL).handle(pay::<L>).start().await.unwrap();
+    let starting = (0..CHAINS).map(|number| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let mut tx = client.begin().await.unwrap();
+            let chain = tx.start(Pay(number)).await.unwrap();
+            tx.commit().await.unwrap();
+            assert_eq!(client.wait(chain).poll(POLL).timeout(SOON).await.unwrap(), number);
+        })
+    });
+    for started in starting.collect::<Vec<_>>() {
+        started.await.unwrap();
+    }
+    worker.stop(SOON).await;
+    assert_eq!(server.query("select count(*), count(distinct job) from ledger"), format!("{CHAINS}|{CHAINS}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_works_behind_a_pooler() {
+    check_store::<SqlxTable, _, _>(async |url: String| Sqlx::connect(&url).await.unwrap()).await;
+}
+
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_works_behind_a_pooler_on_tokio_postgres() {
+    use windlass_postgres::TokioPostgres;
+
+    let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
+    check_store::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
+}
+
+/// A `LISTEN` does not last longer than its transaction there.
+#[tokio::test]
+async fn a_notifier_behind_a_pooler_says_once_that_it_is_deaf_and_workers_poll() {
+    let (warnings, _guard) = warnings();
+    let server = PostgresServer::start().await;
+    server.query(TABLE);
+    let pooler = PgBouncer::start(&server).await;
+    let provider = Sqlx::connect(&pooler.url()).await.unwrap();
+    let notifier = PostgresNotifier::new(provider.clone(), &options()).unwrap();
+    let store = PostgresStore::open(provider, options()).await.unwrap();
+    let client = Client::builder(store).notifier(notifier).build();
+    let worker = Worker::new(&client).poll(POLL).handle(pay::<SqlxTable>).start().await.unwrap();
+    for number in 0..3 {
+        let chain = client.start(Pay(number)).await.unwrap();
+        assert_eq!(client.wait(chain).poll(POLL).timeout(SOON).await.unwrap(), number);
+    }
+    worker.stop(SOON).await;
+    let texts = warnings.texts();
+    assert_eq!(texts.len(), 1, "{texts:?}");
+    assert!(texts[0].contains("workers poll: a pooler in transaction mode is in between"), "{texts:?}");
+}

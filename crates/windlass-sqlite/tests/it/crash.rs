@@ -1,0 +1,130 @@
+//! Worker processes are killed and paused under load: nothing is lost, stuck or done twice.
+
+use std::env;
+use std::process::Command;
+use std::time::Duration;
+
+use sqlx::{Executor, Row};
+use windlass_core::{BoxError, BoxFuture, Client, Fence, Transactional};
+use windlass_sqlite::{Options, SqliteStore};
+use windlass_testkit::crash::{self, Crew, Effect, Ledger, Run, Voyage, this_test};
+
+use crate::File;
+
+/// The file that worker processes are to open.
+const FILE: &str = "WINDLASS_CRASH_FILE";
+/// Set for workers on a store that is bad on purpose.
+#[cfg(feature = "known-bad")]
+const FENCE_IGNORED: &str = "WINDLASS_CRASH_FENCE_IGNORED";
+
+const WORKERS: usize = 3;
+/// Attempts that are to be overtaken are seldom in the middle of a transaction, which would keep reapers away.
+const PAUSED_WORK: Duration = Duration::from_secs(1);
+
+/// A table beside the store's.
+struct Table;
+
+impl Ledger for Table {
+    type Store = SqliteStore;
+
+    fn write(
+        tx: &mut <SqliteStore as Transactional>::Tx,
+        effect: Effect,
+    ) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(async move {
+            let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
+            let row = sqlx::query("insert into ledger (chain, job, fence) values (?1, ?2, ?3)");
+            let row = row.bind(chain.to_string()).bind(job.to_string()).bind(i64::try_from(fence)?);
+            row.execute(&mut **tx).await?;
+            Ok(())
+        })
+    }
+}
+
+async fn ledger(file: &File) -> Vec<Effect> {
+    let rows = file.connect().await.fetch_all("select chain, job, fence from ledger").await.unwrap();
+    let effect = |row: &sqlx::sqlite::SqliteRow| {
+        let fence = Fence(u64::try_from(row.get::<i64, _>("fence")).unwrap());
+        let run = Run { job: row.get::<&str, _>("job").parse().unwrap(), fence };
+        Effect { chain: row.get::<&str, _>("chain").parse().unwrap(), run }
+    };
+    rows.iter().map(effect).collect()
+}
+
+/// The main of the worker processes; in the test run itself there is nothing to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_process() {
+    if crash::is_worker_process() {
+        let client = Client::new(SqliteStore::open(workers_options()).await.unwrap());
+        crash::serve(crash::sailor::<Table>(&client).start().await.unwrap()).await;
+    }
+}
+
+fn workers_options() -> Options {
+    let options = Options::new(env::var_os(FILE).unwrap());
+    #[cfg(feature = "known-bad")]
+    if env::var_os(FENCE_IGNORED).is_some() {
+        return options.known_bad(windlass_sqlite::known_bad::KnownBad::FenceIgnored);
+    }
+    options
+}
+
+/// A client of a fresh file that has a ledger, and a command for worker processes on it, with this variable.
+async fn fixture(variable: Option<&'static str>) -> (File, Client<SqliteStore>, impl Fn() -> Command + Send) {
+    let file = File::new();
+    let store = SqliteStore::open(Options::new(file.path())).await.unwrap();
+    let table = "create table ledger (chain text not null, job text not null, fence integer not null)";
+    file.connect().await.execute(table).await.unwrap();
+    let path = file.path();
+    let command = move || {
+        let mut command = this_test("crash::worker_process");
+        command.env(FILE, &path).envs(variable.map(|variable| (variable, "1")));
+        command
+    };
+    (file, Client::new(store), command)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_workers_lose_nothing_and_do_nothing_twice() {
+    let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
+    let (file, client, command) = fixture(None).await;
+    let mut crew = Crew::start(WORKERS, command).await;
+    let mut voyage = Voyage::new(&client, Duration::from_millis(20));
+    while crew.kills() < kills {
+        voyage.load().await;
+        crew.kill_one(client.store()).await;
+        voyage.wait_for_all_but(2).await;
+    }
+    voyage.wait_for_all_but(0).await;
+    let log = crew.stop().await;
+    println!("{} jobs; {log}", voyage.jobs());
+    voyage.check(&log, &ledger(&file).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
+    let (file, client, command) = fixture(None).await;
+    let mut crew = Crew::start(WORKERS, command).await;
+    let mut voyage = Voyage::new(&client, PAUSED_WORK);
+    voyage.overtake(&mut crew, 3).await;
+    voyage.wait_for_all_but(0).await;
+    let log = crew.stop().await;
+    println!("{} jobs; {log}", voyage.jobs());
+    voyage.check(&log, &ledger(&file).await).await;
+}
+
+/// The harness is worth something: it sees when a paused worker writes over what the new owner does.
+#[cfg(feature = "known-bad")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_ignores_the_fence_is_caught() {
+    for _ in 0..5 {
+        let (file, client, command) = fixture(Some(FENCE_IGNORED)).await;
+        let mut crew = Crew::start(WORKERS, command).await;
+        Voyage::new(&client, PAUSED_WORK).overtake(&mut crew, 1).await;
+        let log = crew.stop().await;
+        if !crash::stale_effects(&log, &ledger(&file).await).is_empty() {
+            return;
+        }
+    }
+    panic!("five paused workers were overtaken, and none wrote what it no longer might");
+}

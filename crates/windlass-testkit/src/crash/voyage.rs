@@ -1,0 +1,263 @@
+//! Jobs that write what they do in the transaction that ends them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    future::pending,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use windlass_core::{
+    Attempt, Backoff, BoxError, BoxFuture, Chain, ChainId, Client, Done, Entry, Job, JobOptions, Store, Then,
+    Transactional, Worker, plan,
+};
+
+use super::{
+    audit::{Audit, audit, wait_until_closed},
+    crew::{Crew, CrewLog},
+    report::{Run, reporting},
+};
+
+/// How many hauls a muster waits for. Each haul is two jobs.
+const HAULS_PER_MUSTER: usize = 12;
+const MUSTERS_PER_LOAD: usize = 10;
+/// A killed worker's jobs are others' after this time.
+const LEASE: Duration = Duration::from_secs(1);
+const SLOTS: u32 = 8;
+const POLL: Duration = Duration::from_millis(50);
+/// How long the work may take that is left, with every restart and lease in it.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A table of the application, in the database of the store.
+pub trait Ledger: 'static {
+    /// The store.
+    type Store: Transactional;
+
+    /// Writes a row in a transaction. Nothing keeps the table from having it twice.
+    fn write(
+        tx: &mut <Self::Store as Transactional>::Tx,
+        effect: Effect,
+    ) -> BoxFuture<'_, Result<(), BoxError>>;
+}
+
+/// A row of the ledger: which attempt has written it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Effect {
+    /// The chain of its job.
+    pub chain: ChainId,
+    /// The attempt.
+    pub run: Run,
+}
+
+/// A worker that handles all jobs of a [`Voyage`], and reports.
+pub fn sailor<L: Ledger>(client: &Client<L::Store>) -> Worker<L::Store> {
+    Worker::new(client)
+        .concurrency(SLOTS)
+        .poll(POLL)
+        .middleware(reporting)
+        .handle(haul::<L>)
+        .handle(stow::<L>)
+        .handle(muster::<L>)
+}
+
+/// Chains under way: hauls, each followed by a stow, and musters that wait for a dozen of them. Every job writes one row
+/// of a [`Ledger`].
+#[derive(Debug)]
+pub struct Voyage<'a, S: Store> {
+    client: &'a Client<S>,
+    /// How long the work of a haul takes at most.
+    work: Duration,
+    hauls: Vec<ChainId>,
+    musters: Vec<ChainId>,
+}
+
+impl<'a, S: Store> Voyage<'a, S> {
+    /// How many jobs come with one [`load`](Self::load).
+    pub const JOBS_PER_LOAD: usize = MUSTERS_PER_LOAD * (2 * HAULS_PER_MUSTER + 1);
+
+    /// Nothing yet. The work of a haul is to take up to so long.
+    #[must_use]
+    pub const fn new(client: &'a Client<S>, work: Duration) -> Self {
+        Self { client, work, hauls: Vec::new(), musters: Vec::new() }
+    }
+
+    /// Starts more of them. Musters are attached while their hauls are being done already.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the store does not take them.
+    pub async fn load(&mut self) {
+        let most = u64::try_from(self.work.as_millis()).expect("work is short");
+        let hauls = (0..MUSTERS_PER_LOAD * HAULS_PER_MUSTER).map(|_| Haul { millis: fastrand::u64(..=most) });
+        let hauls = self.client.start_many(hauls).await.expect("the store takes chains");
+        let musters =
+            hauls.chunks(HAULS_PER_MUSTER).map(|chains| plan(Muster).blocked_by(chains.to_vec()));
+        let musters = self.client.start_many(musters).await.expect("the store takes chains");
+        self.hauls.extend(hauls.iter().map(Chain::id));
+        self.musters.extend(musters.iter().map(Chain::id));
+    }
+
+    /// How many jobs were started, or are to follow.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        2 * self.hauls.len() + self.musters.len()
+    }
+
+    /// Waits until all is done but the latest loads.
+    ///
+    /// # Panics
+    ///
+    /// Panics when it takes longer than a minute and a half.
+    pub async fn wait_for_all_but(&self, loads: usize) {
+        let done = self.musters.len().saturating_sub(loads * MUSTERS_PER_LOAD);
+        // A muster is done after its hauls.
+        let musters = self.musters.get(..done).unwrap_or_default();
+        wait_until_closed(self.client.store(), musters, PATIENCE).await;
+    }
+
+    /// Lets workers be paused until their jobs are others', and go on then, until that has happened so many times.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the store does not answer, or too few of the paused workers are overtaken.
+    pub async fn overtake(&mut self, crew: &mut Crew, times: usize) {
+        let wanted = crew.overtaken() + times;
+        for _ in 0..3 * times {
+            self.load().await;
+            crew.overtake_one(self.client.store()).await;
+            if crew.overtaken() == wanted {
+                return;
+            }
+        }
+        panic!("{} workers were paused, and fewer than {times} overtaken", 3 * times);
+    }
+
+    /// Looks at what is stored, and in the ledger, when all is over and the crew has stopped.
+    ///
+    /// # Panics
+    ///
+    /// Panics when a chain was lost or left, a lease is held, a row is missing or there twice, or an attempt wrote one that
+    /// had lost its job.
+    pub async fn check(&self, log: &CrewLog, ledger: &[Effect]) {
+        let chains = [&self.hauls[..], &self.musters].concat();
+        let found = audit(self.client.store(), &chains, &self.effects(ledger)).await;
+        assert_eq!(found, Audit::default());
+        assert_eq!(log.started_twice(), []);
+        assert_eq!(log.stale_writes(), []);
+        assert_eq!(stale_effects(log, ledger), []);
+        assert_eq!(ledger.len(), self.jobs());
+    }
+
+    /// How often the effect of each chain is in the ledger. A chain of which a job has no row is not there, and the job
+    /// that has most counts.
+    fn effects(&self, ledger: &[Effect]) -> HashMap<ChainId, usize> {
+        let mut rows: HashMap<ChainId, HashMap<_, usize>> = HashMap::new();
+        for Effect { chain, run } in ledger {
+            *rows.entry(*chain).or_default().entry(run.job).or_default() += 1;
+        }
+        let hauls: HashSet<_> = self.hauls.iter().collect();
+        let count = |(chain, jobs): (ChainId, HashMap<_, usize>)| {
+            let expected = if hauls.contains(&chain) { 2 } else { 1 };
+            match jobs.len() {
+                found if found < expected => (chain, 0),
+                found if found > expected => (chain, found),
+                _ => (chain, jobs.into_values().max().unwrap_or(0)),
+            }
+        };
+        rows.into_iter().map(count).collect()
+    }
+}
+
+/// Rows of attempts that had lost their jobs before they wrote them.
+#[must_use]
+pub fn stale_effects(log: &CrewLog, ledger: &[Effect]) -> Vec<Effect> {
+    ledger.iter().filter(|effect| log.taken.contains(&effect.run)).copied().collect()
+}
+
+/// Staged: it looks in a transaction, works without one, and writes in the one that ends it.
+#[derive(Serialize, Deserialize)]
+struct Haul {
+    millis: u64,
+}
+
+impl Job for Haul {
+    const NAME: &'static str = "haul";
+    type Output = u64;
+    type Next = (Stow,);
+    type Blockers = ();
+
+    fn options() -> JobOptions {
+        // While a server is away attempts fail, through no fault of theirs.
+        let backoff =
+            Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(1), ..Backoff::default() };
+        JobOptions { lease: LEASE, backoff, ..JobOptions::default() }
+    }
+}
+
+impl Entry for Haul {}
+impl Then<Stow> for Haul {}
+
+/// Atomic: one transaction from its beginning to its end.
+#[derive(Serialize, Deserialize)]
+struct Stow;
+
+impl Job for Stow {
+    const NAME: &'static str = "stow";
+    type Output = u64;
+    type Next = ();
+    type Blockers = ();
+
+    fn options() -> JobOptions {
+        Haul::options()
+    }
+}
+
+/// Waits for hauls, and counts them.
+#[derive(Serialize, Deserialize)]
+struct Muster;
+
+impl Job for Muster {
+    const NAME: &'static str = "muster";
+    type Output = u64;
+    type Next = ();
+    type Blockers = Vec<Haul>;
+
+    fn options() -> JobOptions {
+        Haul::options()
+    }
+}
+
+impl Entry for Muster {}
+
+async fn haul<L: Ledger>(a: Attempt<Haul, L::Store>) -> Result<Done<Haul, L::Store>, BoxError> {
+    let mut prepare = a.prepare().await?;
+    prepare.client().job(a.job().id).await?.ok_or("a job that runs is stored")?;
+    prepare.commit().await?;
+    // Work. It does not listen to the abort signal: an attempt that has lost its job must come as far as its write.
+    let _ = timeout(Duration::from_millis(a.input().millis), pending::<()>()).await;
+    let mut step = a.finish().await?;
+    L::write(step.tx(), effect(&a)).await?;
+    Ok(step.then(Stow)?)
+}
+
+async fn stow<L: Ledger>(a: Attempt<Stow, L::Store>) -> Result<Done<Stow, L::Store>, BoxError> {
+    let mut step = a.atomic().await?;
+    L::write(step.tx(), effect(&a)).await?;
+    Ok(step.done(1)?)
+}
+
+async fn muster<L: Ledger>(a: Attempt<Muster, L::Store>) -> Result<Done<Muster, L::Store>, BoxError> {
+    let stowed: u64 = a.blockers().iter().sum();
+    let mut step = a.atomic().await?;
+    if stowed != HAULS_PER_MUSTER as u64 {
+        return Ok(step.fail(format!("a muster ran with {stowed} of {HAULS_PER_MUSTER} hauls"))?);
+    }
+    L::write(step.tx(), effect(&a)).await?;
+    Ok(step.done(stowed)?)
+}
+
+fn effect<J: Job, S: Transactional>(a: &Attempt<J, S>) -> Effect {
+    let job = a.job();
+    Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }
+}
