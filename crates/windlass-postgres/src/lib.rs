@@ -26,6 +26,14 @@
 //! The store talks to the database through a [`Provider`]: [`Sqlx`] (the feature `sqlx`, on by default), or
 //! `TokioPostgres` with deadpool (the feature `tokio-postgres`), or one's own. Its transaction is the one that handlers get.
 //!
+//! # Behind a pooler
+//!
+//! A pooler that gives each transaction another connection, like PgBouncer in transaction mode, needs
+//! [`Options::cached_statements`] turned off, unless it knows of prepared statements. A command through sqlx then takes
+//! three round trips in place of one, and the application's own statements in a transaction must not be prepared either
+//! (`sqlx::query(…).persistent(false)`). Notifications do not pass: [`PostgresNotifier`] says so once, and workers poll,
+//! unless it is given a direct connection.
+//!
 //! # Limits
 //!
 //! Those of [`windlass_core::limit`]; a schema name and a table prefix of at most [`NAME_MAX_BYTES`] each. Together they
@@ -70,6 +78,6 @@ pub use crate::sqlx::Sqlx;
 pub use crate::tokio_postgres::{PooledTx, TokioPostgres};
 pub use notifier::PostgresNotifier;
 pub use provider::{
-    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, unreachable,
+    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, pooled, unreachable,
 };
 pub use store::{NAME_MAX_BYTES, Options, PostgresStore};

@@ -19,7 +19,7 @@ use windlass_core::{
 };
 
 use crate::hint::{Line, PAYLOAD_MAX_BYTES};
-use crate::provider::{Listener, Parameter, Provider, Statement};
+use crate::provider::{Listener, Parameter, Provider, Statement, pooled};
 use crate::store::Options;
 
 /// How long after a notification the next one waits for more hints.
@@ -45,8 +45,9 @@ const WAITING_MAX: usize = 10_000;
 
 /// Hints between the processes that use one database.
 ///
-/// Behind a pooler that gives each transaction another connection a `LISTEN` hears nothing. The notifier tries its
-/// connection out with a notification to itself; where that does not arrive it says so once, and workers poll.
+/// Behind a pooler that gives each transaction another connection a `LISTEN` hears nothing. The notifier looks whether its
+/// connection is its own, and tries it out with a notification to itself; where it is not, or that does not arrive, it says
+/// so once, and workers poll.
 pub struct PostgresNotifier<P> {
     shared: Arc<Shared<P>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -265,6 +266,7 @@ impl<P: Provider> Shared<P> {
         let (first, longest) = RECONNECT;
         let (mut wait, mut warned) = (first, false);
         loop {
+            let mut unheard = None;
             match self.provider.listen(&self.channel).await {
                 Ok(mut listener) => match self.try_out(&mut *listener).await {
                     Ok(()) => {
@@ -276,19 +278,20 @@ impl<P: Provider> Shared<P> {
                         let error = self.hear(&mut *listener).await;
                         tracing::debug!(%error, "the listening connection was lost");
                     }
-                    Err(error) if error.kind() == ErrorKind::TimedOut => {
-                        self.ready.send_replace(Hearing::Deaf);
-                        if !std::mem::replace(&mut warned, true) {
-                            tracing::warn!(
-                                "notifications of PostgreSQL do not arrive, so that workers poll: a pooler in transaction \
-                                 mode is in between; give the notifier a direct connection, or turn it off"
-                            );
-                        }
-                        wait = DEAF;
-                    }
+                    Err(error) if error.kind() == ErrorKind::Unsupported => unheard = Some(error),
                     Err(error) => tracing::debug!(%error, "the listening connection was lost"),
                 },
+                Err(error) if error.kind() == ErrorKind::Unsupported => unheard = Some(error),
                 Err(error) => tracing::debug!(%error, "no listening connection"),
+            }
+            if let Some(error) = unheard {
+                self.ready.send_replace(Hearing::Deaf);
+                if !std::mem::replace(&mut warned, true) {
+                    tracing::warn!(
+                        "notifications of PostgreSQL do not arrive, so that workers poll: {error}"
+                    );
+                }
+                wait = DEAF;
             }
             sleep(wait).await;
             wait = (wait * 2).clamp(first, longest.max(wait));
@@ -302,7 +305,7 @@ impl<P: Provider> Shared<P> {
         self.send(vec![Line::Trial(nonce).encoded()]).await?;
         loop {
             let Ok(payload) = tokio::time::timeout_at(ends_at, listener.next()).await else {
-                return Err(Error::new(ErrorKind::TimedOut, "a notification to itself did not arrive"));
+                return Err(pooled());
             };
             if self.take(&payload?).contains(&nonce) {
                 return Ok(());

@@ -46,7 +46,8 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Rolls back.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Opens a connection of its own, outside the pool's bounds, that listens to a channel.
+    /// Opens a connection of its own, outside the pool's bounds, that listens to a channel. Where a pooler lends its server
+    /// connection to others, it does not listen: they would be sent what they never asked for. The error is [`pooled`] then.
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>>;
 
     /// Closes the pool, if it belongs to the store.
@@ -151,6 +152,22 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
     };
     Error::new(kind, format!("PostgreSQL says: {message} ({code}); {cure}"))
 }
+
+/// The error of a connection that cannot listen.
+#[must_use]
+pub fn pooled() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "a pooler in transaction mode is in between; give the notifier a direct connection, or turn it off",
+    )
+}
+
+/// How often a connection that is to listen is compared with others: a pooler may have lent its server connection to
+/// somebody else at the moment.
+pub(crate) const COMPARISONS: usize = 3;
+
+/// Asks for the process of the server that answers.
+pub(crate) const BACKEND: &str = "select pg_backend_pid()::text";
 
 /// The error of a connection that is lost or cannot be made.
 #[must_use]

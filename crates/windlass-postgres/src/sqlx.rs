@@ -9,7 +9,8 @@ use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction}
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::provider::{
-    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, unreachable,
+    BACKEND, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection,
+    pooled, unreachable,
 };
 
 /// How long a pool that the store made waits for a connection.
@@ -56,8 +57,15 @@ impl Provider for Sqlx {
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
         Box::pin(async move {
-            let query = bind(statement, parameters);
-            rows(query.fetch_all(&self.pool).await)
+            if statement.is_cached() {
+                return rows(bind(statement, parameters).fetch_all(&self.pool).await);
+            }
+            // The driver prepares it first and runs it then. In between a pooler may lend the server connection to somebody
+            // whose own statement without a name would be run in its place; but not within a transaction.
+            let mut tx = self.begin().await?;
+            let found = self.run_in(&mut tx, statement, parameters).await?;
+            self.commit(tx).await?;
+            Ok(found)
         })
     }
 
@@ -108,6 +116,15 @@ impl Provider for Sqlx {
             let own = own.await.map_err(from_driver)?;
             let mut listener = PgListener::connect_with(&own).await.map_err(from_driver)?;
             listener.eager_reconnect(false);
+            for _ in 0..COMPARISONS {
+                let own = backend(&mut listener).await?;
+                let mut other = self.begin().await?;
+                let others = backend(&mut *other).await?;
+                self.rollback(other).await?;
+                if own == others {
+                    return Err(pooled());
+                }
+            }
             listener.listen(channel).await.map_err(from_driver)?;
             Ok(Box::new(Listening(listener)) as Box<dyn Listener>)
         })
@@ -120,6 +137,11 @@ impl Provider for Sqlx {
             }
         })
     }
+}
+
+async fn backend<'c>(connection: impl Executor<'c, Database = Postgres>) -> Result<String> {
+    let row = sqlx::raw_sql(BACKEND).fetch_one(connection).await.map_err(from_driver)?;
+    row.try_get(0).map_err(from_driver)
 }
 
 struct Listening(PgListener);

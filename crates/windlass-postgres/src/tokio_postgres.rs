@@ -10,11 +10,12 @@ use futures_util::stream::poll_fn;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{AsyncMessage, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Config, NoTls, SimpleQueryMessage};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::provider::{
-    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, unreachable,
+    BACKEND, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection,
+    pooled, unreachable,
 };
 
 /// How many notifications wait for their reader before the connection waits too.
@@ -173,8 +174,17 @@ impl Provider for TokioPostgres {
                     }
                 }
             });
-            let listening = Listening { payloads, reading, _client: client };
-            listening._client.batch_execute(&format!("listen \"{channel}\"")).await.map_err(from_driver)?;
+            let listening = Listening { payloads, reading, client };
+            for _ in 0..COMPARISONS {
+                let own = backend(&listening.client).await?;
+                let other = self.begin().await?;
+                let others = backend(&other).await?;
+                self.rollback(other).await?;
+                if own == others {
+                    return Err(pooled());
+                }
+            }
+            listening.client.batch_execute(&format!("listen \"{channel}\"")).await.map_err(from_driver)?;
             Ok(Box::new(listening) as Box<dyn Listener>)
         })
     }
@@ -192,7 +202,16 @@ struct Listening {
     payloads: mpsc::Receiver<String>,
     reading: JoinHandle<()>,
     /// The connection ends with its client.
-    _client: tokio_postgres::Client,
+    client: tokio_postgres::Client,
+}
+
+async fn backend(client: &tokio_postgres::Client) -> Result<Option<String>> {
+    let messages = client.simple_query(BACKEND).await.map_err(from_driver)?;
+    let row = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    };
+    Ok(messages.iter().find_map(row))
 }
 
 impl Drop for Listening {

@@ -9,9 +9,9 @@ use crate::Database;
 
 /// Changes the text of a function. The part must be there: a change of the functions may not make a bad store good.
 pub(crate) async fn spoil_in(pool: &PgPool, schema: &str, function: &str, part: &str, by: &str) {
-    let text = "select pg_get_functiondef(oid) from pg_proc where proname = $1 and pronamespace = $2::regnamespace";
-    let text: String =
-        sqlx::query_scalar(text).bind(function).bind(schema).fetch_one(pool).await.unwrap();
+    let text =
+        "select pg_get_functiondef(oid) from pg_proc where proname = $1 and pronamespace = $2::regnamespace";
+    let text: String = sqlx::query_scalar(text).bind(function).bind(schema).fetch_one(pool).await.unwrap();
     assert!(text.contains(part), "{function} no longer has {part:?}: break it in another place");
     sqlx::raw_sql(sqlx::AssertSqlSafe(text.replacen(part, by, 1))).execute(pool).await.unwrap();
 }

@@ -5,7 +5,8 @@ use windlass_postgres::{PostgresStore, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 
 /// Nothing keeps a row from being there twice.
-pub(crate) const TABLE: &str = "create table ledger (chain uuid not null, job uuid not null, fence bigint not null)";
+pub(crate) const TABLE: &str =
+    "create table ledger (chain uuid not null, job uuid not null, fence bigint not null)";
 
 const ROW: &str = "insert into ledger (chain, job, fence) values ($1, $2, $3)";
 
@@ -20,8 +21,9 @@ impl Ledger for SqlxTable {
     ) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async move {
             let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
-            let row = sqlx::query(ROW).bind(chain.as_uuid()).bind(job.as_uuid()).bind(i64::try_from(fence)?);
-            row.execute(&mut **tx).await?;
+            // Behind a pooler a prepared statement would be missed, or found where nobody expects it.
+            let row = sqlx::query(ROW).persistent(false).bind(chain.as_uuid()).bind(job.as_uuid());
+            row.bind(i64::try_from(fence)?).execute(&mut **tx).await?;
             Ok(())
         })
     }

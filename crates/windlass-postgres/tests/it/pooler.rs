@@ -1,13 +1,14 @@
 //! Behind PgBouncer, which gives each transaction another connection of the server.
 
 use std::future::Future;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Attempt, BoxError, Client, Done, Entry, Job, Worker};
+use windlass_core::{Attempt, BoxError, Client, Done, Entry, Event, Job, Observer, Worker};
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
-use windlass_testkit::{PgBouncer, PostgresServer};
+use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 
 use crate::ledger::{SqlxTable, TABLE};
 use crate::warnings::warnings;
@@ -43,6 +44,18 @@ async fn pay<L: Ledger>(a: Attempt<Pay, L::Store>) -> Result<Done<Pay, L::Store>
     Ok(step.done(a.input().0)?)
 }
 
+/// What did not work at the first try.
+#[derive(Clone, Debug, Default)]
+struct Failures(Arc<Mutex<Vec<Event>>>);
+
+impl Observer for Failures {
+    fn observe(&self, event: &Event) {
+        if matches!(event, Event::StoreFailed(..) | Event::WorkerFailed(..) | Event::AttemptFailed(..)) {
+            self.0.lock().unwrap().push(event.clone());
+        }
+    }
+}
+
 /// Many jobs at once are done, with their rows, by a client whose every connection leads through the pooler.
 async fn check_store<L, P, F>(connect: impl Fn(String) -> F)
 where
@@ -53,7 +66,9 @@ where
     let server = PostgresServer::start().await;
     server.query(TABLE);
     let pooler = PgBouncer::start(&server).await;
-    let client = Client::new(PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap());
+    let store = PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap();
+    let failures = Failures::default();
+    let client = Client::builder(store).observer(failures.clone()).build();
     let worker = Worker::new(&client).concurrency(16).poll(POLL).handle(pay::<L>).start().await.unwrap();
     let starting = (0..CHAINS).map(|number| {
         let client = client.clone();
@@ -68,7 +83,11 @@ where
         started.await.unwrap();
     }
     worker.stop(SOON).await;
-    assert_eq!(server.query("select count(*), count(distinct job) from ledger"), format!("{CHAINS}|{CHAINS}"));
+    assert_eq!(*failures.0.lock().unwrap(), []);
+    assert_eq!(
+        server.query("select count(*), count(distinct job) from ledger"),
+        format!("{CHAINS}|{CHAINS}")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,23 +105,41 @@ async fn the_store_works_behind_a_pooler_on_tokio_postgres() {
 }
 
 /// A `LISTEN` does not last longer than its transaction there.
-#[tokio::test]
-async fn a_notifier_behind_a_pooler_says_once_that_it_is_deaf_and_workers_poll() {
+async fn check_notifier<L, P, F>(connect: impl Fn(String) -> F)
+where
+    L: Ledger<Store = PostgresStore<P>>,
+    P: Provider,
+    F: Future<Output = P>,
+{
     let (warnings, _guard) = warnings();
     let server = PostgresServer::start().await;
     server.query(TABLE);
     let pooler = PgBouncer::start(&server).await;
-    let provider = Sqlx::connect(&pooler.url()).await.unwrap();
-    let notifier = PostgresNotifier::new(provider.clone(), &options()).unwrap();
-    let store = PostgresStore::open(provider, options()).await.unwrap();
+    let notifier = PostgresNotifier::new(connect(pooler.url()).await, &options()).unwrap();
+    let store = PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap();
     let client = Client::builder(store).notifier(notifier).build();
-    let worker = Worker::new(&client).poll(POLL).handle(pay::<SqlxTable>).start().await.unwrap();
+    let worker = Worker::new(&client).poll(POLL).handle(pay::<L>).start().await.unwrap();
     for number in 0..3 {
         let chain = client.start(Pay(number)).await.unwrap();
         assert_eq!(client.wait(chain).poll(POLL).timeout(SOON).await.unwrap(), number);
     }
+    wait_until("the notifier has noticed", SOON, async || !warnings.texts().is_empty()).await;
     worker.stop(SOON).await;
     let texts = warnings.texts();
     assert_eq!(texts.len(), 1, "{texts:?}");
     assert!(texts[0].contains("workers poll: a pooler in transaction mode is in between"), "{texts:?}");
+}
+
+#[tokio::test]
+async fn a_notifier_behind_a_pooler_says_once_that_it_is_deaf_and_workers_poll() {
+    check_notifier::<SqlxTable, _, _>(async |url: String| Sqlx::connect(&url).await.unwrap()).await;
+}
+
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test]
+async fn a_notifier_behind_a_pooler_says_so_once_on_tokio_postgres() {
+    use windlass_postgres::TokioPostgres;
+
+    let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
+    check_notifier::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
 }
