@@ -115,6 +115,7 @@ pub struct PostgresStore<P> {
     provider: P,
     names: Names,
     statements: Statements,
+    savepoints: Statement,
     clock: Option<Arc<dyn Clock>>,
     durability: Durability,
     closed: AtomicBool,
@@ -130,6 +131,7 @@ impl<P: Provider> PostgresStore<P> {
         let durability = find_durability(&provider).await?;
         Ok(Self {
             statements: Statements::new(&names, options.cached_statements),
+            savepoints: Statement::new(SAVEPOINTS.to_owned(), options.cached_statements),
             provider,
             names,
             clock: options.clock,
@@ -159,9 +161,16 @@ impl<P: Provider> PostgresStore<P> {
         Ok(Call { store: self, tx })
     }
 
+    /// Refuses a transaction that somebody has ended behind the driver's back: a command would commit by itself. Neither
+    /// driver tells, and no function of PostgreSQL; but a savepoint needs a transaction, and costs a round trip.
+    async fn check_open(&self, tx: &mut P::Tx) -> Result<()> {
+        self.call(None)?;
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+        self.provider.script_in(tx, "savepoint windlass_open; release savepoint windlass_open").await
+    }
+
     async fn savepoints(&self, tx: &mut P::Tx) -> Result<i64> {
-        let found =
-            self.provider.run_in(tx, &Statement::new(SAVEPOINTS.to_owned(), true), Vec::new()).await?;
+        let found = self.provider.run_in(tx, &self.savepoints, Vec::new()).await?;
         let depth = found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0);
         if depth > 0 {
             return Ok(depth);
@@ -330,6 +339,11 @@ impl<P: Provider> Transactional for PostgresStore<P> {
                     "`{name}` belongs to workers and takes effect at once: give it outside the transaction"
                 );
                 return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            // What a worker gives comes through a transaction that this store began.
+            let is_workers = matches!(command, Command::Settle(_) | Command::Renew(_));
+            if !is_workers && !command.is_query() {
+                self.check_open(tx).await?;
             }
             execute(self.call(Some(tx))?, command).await
         })

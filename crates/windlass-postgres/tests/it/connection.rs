@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use windlass_core::{
     Attempt, Backoff, BoxError, Client, Done, Entry, Job, JobOptions, State, Status, Worker,
 };
@@ -33,6 +33,8 @@ struct Line {
     cut: Cut,
     /// How the driver says it.
     commit: &'static str,
+    /// Tells when the commit has been cut off.
+    cuts: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -62,8 +64,8 @@ async fn pay<L: Ledger>(
         let mut proxy = line.proxy.lock().await;
         match line.cut {
             Cut::BetweenStatements => proxy.cut().await,
-            Cut::BeforeCommit => drop(proxy.cut_before(line.commit)),
-            Cut::AfterCommit => drop(proxy.cut_after(line.commit)),
+            Cut::BeforeCommit => *line.cuts.lock().await = Some(proxy.cut_before(line.commit)),
+            Cut::AfterCommit => *line.cuts.lock().await = Some(proxy.cut_after(line.commit)),
         }
     }
     Ok(step.done(a.attempt())?)
@@ -81,16 +83,17 @@ where
     let url = server.url().replace(&server.port().to_string(), &proxy.port().to_string());
     let store = PostgresStore::open(connect(url).await, Options::default()).await.unwrap();
     let client = Client::new(store);
-    let line = Line { proxy: Arc::new(Mutex::new(proxy)), cut, commit };
+    let line = Line { proxy: Arc::new(Mutex::new(proxy)), cut, commit, cuts: Arc::default() };
     let worker = Worker::new(&client).state(line.clone()).handle(pay::<L>).start().await.unwrap();
     let chain = client.start(Pay).await.unwrap();
     let attempt = client.wait(chain).timeout(SOON).await.unwrap();
     worker.stop(SOON).await;
-    // Through the same line, which still stands.
+    if let Some(cut) = line.cuts.lock().await.take() {
+        cut.await.unwrap();
+    }
     let stored = client.chain(chain).await.unwrap().unwrap();
     assert_eq!((stored.status(), stored.latest.lease), (Status::Completed, None));
     assert_eq!(server.query("select count(*), count(distinct job) from ledger"), "1|1", "{cut:?}");
-    drop(line);
     attempt
 }
 

@@ -144,6 +144,8 @@ async fn a_store_that_ignores_the_fence_is_caught() {
             ("complete_v1", "j.fence = i.fence", "true"),
             ("settle_items_v1", "j.fence = i.fence", "true"),
             ("settle_items_v1", "own.fence <> item.fence", "false"),
+            ("renew_v1", "l.fence = a.fence", "true"),
+            ("renew_v1", "l.fence = a.fence", "true"),
         ] {
             spoil_in(&fixture.pool, "windlass", function, fence, by).await;
         }

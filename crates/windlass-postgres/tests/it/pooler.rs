@@ -75,6 +75,9 @@ where
         tokio::spawn(async move {
             let mut tx = client.begin().await.unwrap();
             let chain = tx.start(Pay(number)).await.unwrap();
+            tx.savepoint().await.unwrap();
+            tx.start(Pay(CHAINS)).await.unwrap();
+            tx.rollback_to().await.unwrap();
             tx.commit().await.unwrap();
             assert_eq!(client.wait(chain).poll(POLL).timeout(SOON).await.unwrap(), number);
         })

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Attempt, BoxError, Client, Done, Entry, Job, Worker};
-use windlass_postgres::{PostgresNotifier, PostgresStore, Sqlx};
+use windlass_core::command::Types;
+use windlass_core::{Attempt, BoxError, Client, Done, Entry, ErrorKind, Job, Transactional, Worker};
+use windlass_postgres::{PostgresNotifier, PostgresStore, Provider, Sqlx};
+use windlass_testkit::shared_postgres;
 
-use crate::Database;
+use crate::{Database, fixture};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -75,4 +77,35 @@ async fn rows_and_jobs_commit_together_or_not_at_all() {
         .await
         .unwrap();
     assert_eq!(stored, 0);
+}
+
+/// Starting in a transaction that was ended behind the driver's back would commit by itself.
+async fn check_outside<P: Provider>(provider: P, end: impl AsyncFn(&mut P::Tx)) {
+    let (_server, _, options) = fixture::fresh().await;
+    let client = Client::new(PostgresStore::open(provider, options).await.unwrap());
+    let mut tx = client.store().begin().await.unwrap();
+    end(&mut tx).await;
+    let error = client.in_tx(&mut tx).start(Greet { user: 1 }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("there is no transaction: begin one first"), "{error}");
+    drop(tx);
+    let counted = client.count(Types::All).await.unwrap();
+    assert!(counted.types.is_empty(), "{counted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_a_transaction_commands_are_refused() {
+    let provider = Sqlx::connect(&shared_postgres().await.url()).await.unwrap();
+    check_outside(provider, async |tx| {
+        sqlx::raw_sql("commit").execute(&mut **tx).await.unwrap();
+    })
+    .await;
+}
+
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_a_transaction_commands_are_refused_on_tokio_postgres() {
+    let url = shared_postgres().await.url();
+    let provider = windlass_postgres::TokioPostgres::connect(&url).await.unwrap();
+    check_outside(provider, async |tx| tx.batch_execute("commit").await.unwrap()).await;
 }

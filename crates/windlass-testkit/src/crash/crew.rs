@@ -19,7 +19,7 @@ use crate::wait::poll;
 /// So long a worker is waited for that has something to do.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// So long the others have to overtake one that is paused: longer than any lease in a test.
-const OVERTAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const OVERTAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A number of worker processes. Dropping it kills them.
 pub struct Crew {
@@ -62,8 +62,8 @@ impl Crew {
 
     /// Pauses a worker that has attempts under way until it holds none of their jobs any more, and lets it go on then:
     /// it must find out, and change nothing; see [`CrewLog::stale_writes`]. Gives whether a job was taken from it. One that
-    /// was paused in the middle of a transaction may have locks that keep reapers away; after ten seconds it goes on, and
-    /// does not count.
+    /// was paused in the middle of a transaction may have locks that keep reapers away, from some of its jobs or from all;
+    /// it goes on after five seconds.
     ///
     /// # Panics
     ///
@@ -73,8 +73,8 @@ impl Crew {
         let Some(worker) = self.workers.get_mut(index) else { return false };
         worker.pause().await;
         let runs = held(store, &worker.transcript().running()).await;
-        let reaped = poll(OVERTAKE_TIMEOUT, || async { held(store, &runs).await.is_empty().then_some(()) }).await;
-        let taken = if reaped.is_some() { taken(store, &runs).await } else { Vec::new() };
+        let _ = poll(OVERTAKE_TIMEOUT, || async { held(store, &runs).await.is_empty().then_some(()) }).await;
+        let taken = taken(store, &runs).await;
         worker.resume();
         let counts = !taken.is_empty();
         self.log.overtaken += usize::from(counts);
@@ -132,9 +132,9 @@ async fn held(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
     filter(store, runs, |run, job| job.fence == run.fence && job.status == Status::Running).await
 }
 
-/// Those attempts, of which none is held any more, whose jobs were reaped: they wait, or were acquired since. What is
-/// left was completed by a command that was on its way when its process was paused. (A retry on its way would look like a
-/// reap, so handlers of such tests do not fail.)
+/// Those attempts whose jobs were reaped: they wait, or were acquired since. What is left is held, or was completed by a
+/// command that was on its way when its process was paused. (A retry on its way would look like a reap, so handlers of such
+/// tests do not fail.)
 async fn taken(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
     filter(store, runs, |run, job| job.fence > run.fence || job.status == Status::Pending).await
 }

@@ -22,6 +22,8 @@ use super::{
 /// How many hauls a muster waits for. Each haul is two jobs.
 const HAULS_PER_MUSTER: usize = 12;
 const MUSTERS_PER_LOAD: usize = 10;
+/// Enough to keep a few workers busy while one of them is paused.
+const MUSTERS_PER_PAUSE: usize = 2;
 /// A killed worker's jobs are others' after this time.
 const LEASE: Duration = Duration::from_secs(1);
 const SLOTS: u32 = 8;
@@ -88,11 +90,14 @@ impl<'a, S: Store> Voyage<'a, S> {
     ///
     /// Panics when the store does not take them.
     pub async fn load(&mut self) {
+        self.start(MUSTERS_PER_LOAD).await;
+    }
+
+    async fn start(&mut self, musters: usize) {
         let most = u64::try_from(self.work.as_millis()).expect("work is short");
-        let hauls = (0..MUSTERS_PER_LOAD * HAULS_PER_MUSTER).map(|_| Haul { millis: fastrand::u64(..=most) });
+        let hauls = (0..musters * HAULS_PER_MUSTER).map(|_| Haul { millis: fastrand::u64(..=most) });
         let hauls = self.client.start_many(hauls).await.expect("the store takes chains");
-        let musters =
-            hauls.chunks(HAULS_PER_MUSTER).map(|chains| plan(Muster).blocked_by(chains.to_vec()));
+        let musters = hauls.chunks(HAULS_PER_MUSTER).map(|chains| plan(Muster).blocked_by(chains.to_vec()));
         let musters = self.client.start_many(musters).await.expect("the store takes chains");
         self.hauls.extend(hauls.iter().map(Chain::id));
         self.musters.extend(musters.iter().map(Chain::id));
@@ -124,7 +129,7 @@ impl<'a, S: Store> Voyage<'a, S> {
     pub async fn overtake(&mut self, crew: &mut Crew, times: usize) {
         let wanted = crew.overtaken() + times;
         for _ in 0..3 * times {
-            self.load().await;
+            self.start(MUSTERS_PER_PAUSE).await;
             crew.overtake_one(self.client.store()).await;
             if crew.overtaken() == wanted {
                 return;
@@ -189,8 +194,11 @@ impl Job for Haul {
 
     fn options() -> JobOptions {
         // While a server is away attempts fail, through no fault of theirs.
-        let backoff =
-            Backoff { initial: Duration::from_millis(100), max: Duration::from_secs(1), ..Backoff::default() };
+        let backoff = Backoff {
+            initial: Duration::from_millis(100),
+            max: Duration::from_secs(1),
+            ..Backoff::default()
+        };
         JobOptions { lease: LEASE, backoff, ..JobOptions::default() }
     }
 }
@@ -260,4 +268,47 @@ async fn muster<L: Ledger>(a: Attempt<Muster, L::Store>) -> Result<Done<Muster, 
 fn effect<J: Job, S: Transactional>(a: &Attempt<J, S>) -> Effect {
     let job = a.job();
     Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::{Fence, JobId, MemoryStore};
+
+    use super::*;
+
+    fn row(chain: ChainId, job: JobId) -> Effect {
+        Effect { chain, run: Run { job, fence: Fence(1) } }
+    }
+
+    /// How often the effect of a haul, or of a muster, is there by these rows of its jobs.
+    fn counted(is_haul: bool, jobs: &[JobId]) -> Option<usize> {
+        let (client, chain) = (Client::new(MemoryStore::new()), ChainId::new());
+        let mut voyage = Voyage::new(&client, Duration::ZERO);
+        if is_haul { &mut voyage.hauls } else { &mut voyage.musters }.push(chain);
+        let ledger: Vec<_> = jobs.iter().map(|job| row(chain, *job)).collect();
+        voyage.effects(&ledger).get(&chain).copied()
+    }
+
+    #[test]
+    fn each_job_of_a_chain_has_one_row() {
+        let [one, two, three] = [JobId::new(), JobId::new(), JobId::new()];
+        assert_eq!(counted(true, &[one, two]), Some(1));
+        assert_eq!(counted(false, &[one]), Some(1));
+        // Missing ones.
+        assert_eq!(counted(true, &[]), None);
+        assert_eq!(counted(true, &[one]), Some(0));
+        assert_eq!(counted(true, &[one, one]), Some(0));
+        // Repeated ones, and a second continuation.
+        assert_eq!(counted(true, &[one, two, two]), Some(2));
+        assert_eq!(counted(true, &[one, two, three]), Some(3));
+        assert_eq!(counted(false, &[one, one]), Some(2));
+    }
+
+    #[test]
+    fn rows_of_attempts_that_had_lost_their_jobs_are_stale() {
+        let (chain, job) = (ChainId::new(), JobId::new());
+        let log = CrewLog { taken: [row(chain, job).run].into(), ..CrewLog::default() };
+        let later = Effect { chain, run: Run { job, fence: Fence(2) } };
+        assert_eq!(stale_effects(&log, &[row(chain, job), later]), [row(chain, job)]);
+    }
 }

@@ -99,6 +99,20 @@ async fn a_reply_is_lost_after_the_command_was_carried_out() {
 }
 
 #[tokio::test]
+async fn a_connection_is_cut_at_what_its_client_says() {
+    for (is_heard, length) in [(false, ":6"), (true, ":5")] {
+        let (_server, mut proxy, mut session) = fixture().await;
+        let mut other = Session::open(&proxy).await.unwrap();
+        let sprung = if is_heard { proxy.cut_after("after") } else { proxy.cut_before("after") };
+        assert_eq!(session.ask("PING").await, "+PONG");
+        assert_eq!(session.ask("SET key after").await, "");
+        sprung.await.unwrap();
+        assert_eq!(other.ask("STRLEN key").await, length);
+        assert_eq!(other.ask("SET key after").await, "+OK", "it happens once");
+    }
+}
+
+#[tokio::test]
 async fn the_ends_of_both_sides_are_passed_on() {
     let (mut server, proxy, mut session) = fixture().await;
     let other = Session::open(&proxy).await.unwrap();
