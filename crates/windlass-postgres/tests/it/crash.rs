@@ -55,15 +55,15 @@ impl Fixture {
         });
         Self { pool, client: Client::new(store), crew: crew.await, server }
     }
+}
 
-    async fn ledger(&self) -> Vec<Effect> {
-        let rows = sqlx::query_as("select chain, job, fence from ledger").fetch_all(&self.pool).await;
-        let effect = |(chain, job, fence): (Uuid, Uuid, i64)| {
-            let fence = Fence(u64::try_from(fence).unwrap());
-            Effect { chain: ChainId::from_uuid(chain), run: Run { job: JobId::from_uuid(job), fence } }
-        };
-        rows.unwrap().into_iter().map(effect).collect()
-    }
+async fn ledger(pool: &PgPool) -> Vec<Effect> {
+    let rows = sqlx::query_as("select chain, job, fence from ledger").fetch_all(pool).await;
+    let effect = |(chain, job, fence): (Uuid, Uuid, i64)| {
+        let fence = Fence(u64::try_from(fence).unwrap());
+        Effect { chain: ChainId::from_uuid(chain), run: Run { job: JobId::from_uuid(job), fence } }
+    };
+    rows.unwrap().into_iter().map(effect).collect()
 }
 
 fn is_full() -> bool {
@@ -87,10 +87,9 @@ async fn killed_workers_and_servers_lose_nothing_and_do_nothing_twice() {
         voyage.wait_for_all_but(2).await;
     }
     voyage.wait_for_all_but(0).await;
-    let ledger = fixture.ledger().await;
     let log = fixture.crew.stop().await;
     println!("{} jobs, {restarted} restarts of the server; {log}", voyage.jobs());
-    voyage.check(&log, &ledger).await;
+    voyage.check(&log, &ledger(&fixture.pool).await).await;
 }
 
 /// Five connections of workers are killed in each second.
@@ -116,10 +115,9 @@ async fn killed_connections_lose_nothing_and_do_nothing_twice() {
     }
     killing.await.unwrap();
     voyage.wait_for_all_but(0).await;
-    let ledger = fixture.ledger().await;
     let log = fixture.crew.stop().await;
     println!("{} jobs, {kills} connections killed; {log}", voyage.jobs());
-    voyage.check(&log, &ledger).await;
+    voyage.check(&log, &ledger(&fixture.pool).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,10 +127,9 @@ async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
     let mut voyage = Voyage::new(&client, PAUSED_WORK);
     voyage.overtake(&mut fixture.crew, 3).await;
     voyage.wait_for_all_but(0).await;
-    let ledger = fixture.ledger().await;
     let log = fixture.crew.stop().await;
     println!("{} jobs; {log}", voyage.jobs());
-    voyage.check(&log, &ledger).await;
+    voyage.check(&log, &ledger(&fixture.pool).await).await;
 }
 
 /// The harness is worth something: it sees when a paused worker writes over what the new owner does.
@@ -151,9 +148,8 @@ async fn a_store_that_ignores_the_fence_is_caught() {
         }
         let client = fixture.client.clone();
         Voyage::new(&client, PAUSED_WORK).overtake(&mut fixture.crew, 1).await;
-        let ledger = fixture.ledger().await;
         let log = fixture.crew.stop().await;
-        if !crash::stale_effects(&log, &ledger).is_empty() {
+        if !crash::stale_effects(&log, &ledger(&fixture.pool).await).is_empty() {
             return;
         }
     }
