@@ -10,11 +10,21 @@ use crate::{Result, Workspace, prerequisites, workspace};
 
 const PACKAGE: &str = "windlass-bench";
 
-/// Measures the memory store.
+/// Measures the memory store, and counts instructions.
 pub(crate) fn memory(flags: &[&str]) -> Result {
     prerequisites::provide_valgrind()?;
+    measure("memory", flags, &[])
+}
+
+/// Measures a store that has a database beneath it.
+pub(crate) fn database(store: &str, flags: &[&str]) -> Result {
+    measure(store, flags, &prerequisites::provide(true)?)
+}
+
+fn measure(store: &str, flags: &[&str], variables: &[(&str, String)]) -> Result {
     let program = build(&Workspace::locate())?;
-    workspace::run(Command::new(program).arg("memory").args(flags))
+    let variables = variables.iter().map(|(name, value)| (name, value));
+    workspace::run(Command::new(program).arg(store).args(flags).envs(variables))
 }
 
 /// Builds the program, optimized, and says where it is.

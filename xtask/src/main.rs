@@ -23,12 +23,17 @@ usage: cargo xtask <command>
         Everything a change must pass: formatting, lints, tidy, tests, docs and examples.
         --full        run the long tests too (sets WINDLASS_FULL=1)
         --no-install  do not install what the tests need; say what is missing instead
-  bench memory [--json] [--instructions]
+  bench memory [--quick] [--only WORD] [--json] [--instructions]
         The workloads on the memory store, optimized: three rounds, median and spread. Then the instructions
         per job beside the same work on a bare tokio channel with serde, counted by valgrind, which is installed
         where it is missing; fails where their ratio is above the budget that it prints.
+        --quick         fewer jobs
+        --only WORD     only the workloads whose names have this in them
         --json          the figures as JSON
         --instructions  only the instructions
+  bench sqlite|postgres [--quick] [--only WORD] [--json]
+        The same workloads on a database with durable settings, in turns with bare statements on the same
+        database; what a job takes of it; and the ratios.
   sim [--seeds N] [--start X] [--seed X]
         The seeded simulation, on 500 seeds from 0 on unless said otherwise.
         --seed X      replay one seed, with its whole trace
@@ -55,6 +60,7 @@ fn run(words: &[&str]) -> Result {
     match words {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
+        ["bench", store @ ("sqlite" | "postgres"), flags @ ..] => bench::database(store, flags),
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
         ["tidy"] => tidy::run(&Workspace::locate()),
         [] | ["help" | "--help" | "-h"] => {

@@ -9,7 +9,7 @@ pub struct Figure {
     pub workload: String,
     /// What the values count.
     pub unit: Unit,
-    /// The values, in ascending order.
+    /// The values, in the order of the rounds.
     pub rounds: Vec<f64>,
 }
 
@@ -22,54 +22,37 @@ pub enum Unit {
     /// Less is better.
     #[serde(rename = "µs")]
     Microseconds,
+    /// Pages that a command touched. Less is better.
+    #[serde(rename = "buffers")]
+    Buffers,
 }
 
 impl Figure {
-    /// The figure of these rounds.
-    #[must_use]
-    pub fn new(workload: String, unit: Unit, mut rounds: Vec<f64>) -> Self {
-        rounds.sort_by(f64::total_cmp);
-        Self { workload, unit, rounds }
-    }
-
     /// The value in the middle.
     #[must_use]
     pub fn median(&self) -> f64 {
-        self.rounds.get(self.rounds.len() / 2).copied().unwrap_or_default()
+        median(&self.rounds)
     }
 
     /// The least and the greatest value.
     #[must_use]
     pub fn spread(&self) -> (f64, f64) {
-        let end = |value: Option<&f64>| value.copied().unwrap_or_default();
-        (end(self.rounds.first()), end(self.rounds.last()))
+        spread(&self.rounds)
     }
 }
 
-/// The figures as a table for people.
-#[must_use]
-pub fn table(figures: &[Figure]) -> String {
-    let mut table = format!("{:<32}{:>12}  {:<22}\n", "workload", "median", "spread");
-    for figure in figures {
-        let (least, greatest) = figure.spread();
-        let spread = format!("{} – {}", grouped(least), grouped(greatest));
-        let (workload, median, unit) = (&figure.workload, grouped(figure.median()), figure.unit);
-        table += &format!("{workload:<32}{median:>12}  {spread:<22}{unit}\n");
-    }
-    table
+/// The value in the middle of these; of two the greater.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// A whole number with its thousands apart.
-fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+/// The least and the greatest of these.
+pub(crate) fn spread(values: &[f64]) -> (f64, f64) {
+    let least = values.iter().copied().min_by(f64::total_cmp);
+    let greatest = values.iter().copied().max_by(f64::total_cmp);
+    (least.unwrap_or_default(), greatest.unwrap_or_default())
 }
 
 impl fmt::Display for Unit {
@@ -77,20 +60,7 @@ impl fmt::Display for Unit {
         f.write_str(match self {
             Self::JobsPerSecond => "jobs/s",
             Self::Microseconds => "µs",
+            Self::Buffers => "buffers",
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_shows_the_middle_and_the_ends() {
-        let rounds = vec![1_234_567.4, 999.6, 40_000.0];
-        let figure = Figure::new("drain, 64 slots".to_owned(), Unit::JobsPerSecond, rounds);
-        let table = table(&[figure]);
-        let line = table.lines().last().unwrap();
-        assert_eq!(line, "drain, 64 slots                       40,000  1,000 – 1,234,567     jobs/s");
     }
 }

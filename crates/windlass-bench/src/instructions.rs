@@ -20,14 +20,14 @@ pub const SLOTS: u32 = 64;
 
 /// Instructions per job, started and drained.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Cost {
+pub struct Instructions {
     /// By client and worker on the memory store.
     pub windlass: f64,
     /// By the bare version.
     pub bare: f64,
 }
 
-impl Cost {
+impl Instructions {
     /// Counts them, with runs of as many jobs as the ends of `jobs` say. `program` is the program of this crate.
     pub fn count(program: &Path, jobs: &Range<u32>) -> Result<Self, BoxError> {
         let per_job = |what: &str| {
@@ -44,7 +44,7 @@ impl Cost {
         self.windlass / self.bare
     }
 
-    /// The cost as a table for people.
+    /// The counts as a table for people.
     #[must_use]
     pub fn table(&self) -> String {
         let (windlass, bare, ratio) = (self.windlass, self.bare, self.ratio());
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_table_shows_the_ratio_beside_the_budget() {
-        let table = Cost { windlass: 20_000.0, bare: 2_500.0 }.table();
+        let table = Instructions { windlass: 20_000.0, bare: 2_500.0 }.table();
         assert!(table.ends_with("         8.0  of at most 10.0\n"), "{table}");
     }
 }

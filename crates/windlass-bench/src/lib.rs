@@ -1,14 +1,19 @@
 //! The workloads that Windlass is measured with.
 //!
-//! [`workload`] has them, each for any client; [`suite`] runs all of them several times and gives [`Figure`]s.
-//! [`bare`] is the least that could do the work of a drain, as the measure of what Windlass adds to it;
-//! [`instructions`] compares the two.
+//! [`workload`] has them, each for any client. A [`Subject`] is a store that is measured, and beside it the least that
+//! the same database could do the work with; [`suite`] runs both in turns, several times, and gives a [`Report`].
+//! [`channel`] is the least that could do the work of a drain in memory; [`instructions`] compares the two.
 
-pub mod bare;
+pub mod channel;
 pub mod instructions;
+pub mod subject;
 pub mod suite;
 pub mod workload;
 
 mod figure;
+mod meter;
+mod report;
 
-pub use figure::{Figure, Unit, table};
+pub use figure::{Figure, Unit};
+pub use report::{Cost, Ratio, Report};
+pub use subject::Subject;

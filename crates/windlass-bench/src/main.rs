@@ -1,23 +1,30 @@
-//! Runs the workloads on the memory store, and counts instructions. `cargo xtask bench` builds and runs it.
+//! Runs the workloads on a store, and counts instructions. `cargo xtask bench` builds and runs it.
 
 use std::env;
 use std::process::{self, ExitCode};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Builder;
+use windlass::sqlite::Synchronous;
 use windlass::{BoxError, Client, MemoryStore};
-use windlass_bench::instructions::{BUDGET, Cost};
-use windlass_bench::suite::{self, Plan};
-use windlass_bench::{Figure, bare, table, workload};
+use windlass_bench::instructions::{BUDGET, Instructions};
+use windlass_bench::subject::{Memory, Postgres, Sqlite};
+use windlass_bench::suite::{self, Plan, depths};
+use windlass_bench::{Report, channel, workload};
 
 const HELP: &str = "\
-usage: windlass-bench memory [--json] [--instructions]
+usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
+       windlass-bench sqlite|postgres [--quick] [--only WORD] [--json]
        windlass-bench drain windlass|bare JOBS SLOTS
 
-  memory  All workloads on the memory store; then the instructions per job, which valgrind counts.
-          --json          the figures as JSON
-          --instructions  only the instructions
-  drain   Starts jobs and works them off, once, on one thread: what is counted.
+  memory    All workloads on the memory store; then the instructions per job, which valgrind counts.
+  sqlite    All workloads on SQLite beside bare statements: synchronous = FULL, then NORMAL.
+  postgres  All workloads on a PostgreSQL server of its own beside bare statements.
+            --quick         fewer jobs
+            --only WORD     only the workloads whose names have this in them
+            --json          the figures as JSON
+            --instructions  only the instructions
+  drain     Starts jobs and works them off, once, on one thread: what is counted.
 ";
 
 fn main() -> ExitCode {
@@ -34,12 +41,9 @@ fn main() -> ExitCode {
 
 fn run(words: &[&str]) -> Result<(), BoxError> {
     match words {
-        ["memory", flags @ ..] => {
-            if let Some(unknown) = flags.iter().find(|flag| !["--json", "--instructions"].contains(flag)) {
-                return Err(format!("unknown option `{unknown}`\n\n{HELP}").into());
-            }
-            measure(flags.contains(&"--json"), flags.contains(&"--instructions"))
-        }
+        ["memory", flags @ ..] => measure_memory(&Options::parse(flags)?),
+        ["sqlite", flags @ ..] => measure_sqlite(&Options::parse(flags)?),
+        ["postgres", flags @ ..] => measure_postgres(&Options::parse(flags)?),
         ["drain", what @ ("windlass" | "bare"), jobs, slots] => {
             let runtime = Builder::new_current_thread().enable_time().build()?;
             runtime.block_on(start_and_drain(what, jobs.parse()?, slots.parse()?))?;
@@ -50,22 +54,87 @@ fn run(words: &[&str]) -> Result<(), BoxError> {
     }
 }
 
-fn measure(as_json: bool, only_instructions: bool) -> Result<(), BoxError> {
-    let figures = if only_instructions { Vec::new() } else { run_workloads()? };
-    if !as_json && !only_instructions {
-        println!("{}", table(&figures));
+struct Options {
+    plan: Plan,
+    json: bool,
+    instructions: bool,
+}
+
+impl Options {
+    fn parse(flags: &[&str]) -> Result<Self, BoxError> {
+        let quick = flags.contains(&"--quick");
+        let plan = if quick { Plan::quick() } else { Plan::default() };
+        let mut options = Self { plan, json: false, instructions: false };
+        let mut flags = flags.iter();
+        while let Some(flag) = flags.next() {
+            match *flag {
+                "--quick" => {}
+                "--json" => options.json = true,
+                "--instructions" => options.instructions = true,
+                "--only" => options.plan.only = flags.next().map(|word| (*word).to_owned()),
+                unknown => return Err(format!("unknown option `{unknown}`\n\n{HELP}").into()),
+            }
+        }
+        Ok(options)
     }
-    let cost = Cost::count(&env::current_exe()?, &(2_000..12_000))?;
-    if as_json {
-        let instructions = json!({ "per_job": cost, "ratio": cost.ratio(), "budget": BUDGET });
-        println!("{:#}", json!({ "workloads": figures, "instructions": instructions }));
+
+    fn print(&self, reports: &[(&str, Report)]) {
+        if self.json {
+            let reports: Value =
+                reports.iter().map(|(name, report)| ((*name).to_owned(), json!(report))).collect();
+            println!("{reports:#}");
+            return;
+        }
+        for (name, report) in reports {
+            println!("{name}\n\n{report}");
+        }
+    }
+}
+
+fn measure_postgres(options: &Options) -> Result<(), BoxError> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(async {
+        let mut postgres = Postgres::start().await?;
+        suite::run(&mut postgres, &options.plan).await
+    })?;
+    options.print(&[("PostgreSQL, fsync and synchronous_commit on", report)]);
+    Ok(())
+}
+
+fn measure_sqlite(options: &Options) -> Result<(), BoxError> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let mut reports = Vec::new();
+    for (name, synchronous) in [("SQLite, FULL", Synchronous::Full), ("SQLite, NORMAL", Synchronous::Normal)]
+    {
+        let mut sqlite = Sqlite::new(synchronous)?;
+        reports.push((name, runtime.block_on(suite::run(&mut sqlite, &options.plan))?));
+    }
+    options.print(&reports);
+    Ok(())
+}
+
+fn measure_memory(options: &Options) -> Result<(), BoxError> {
+    let runtime = Builder::new_multi_thread().enable_time().build()?;
+    let mut report = Report::default();
+    if !options.instructions {
+        // A million jobs in memory would only measure memory.
+        let plan = Plan { slots: vec![10, 64, 100], depths: depths(&[]), ..options.plan.clone() };
+        report = runtime.block_on(suite::run(&mut Memory, &plan))?;
+    }
+    if !options.json && !options.instructions {
+        println!("{report}");
+    }
+    let count = Instructions::count(&env::current_exe()?, &(2_000..12_000))?;
+    if options.json {
+        let instructions = json!({ "per_job": count, "ratio": count.ratio(), "budget": BUDGET });
+        println!("{:#}", json!({ "memory": report, "instructions": instructions }));
     } else {
-        print!("{}", cost.table());
+        print!("{}", count.table());
     }
-    if cost.ratio() <= BUDGET {
+    if count.ratio() <= BUDGET {
         return Ok(());
     }
-    let ratio = cost.ratio();
+    let ratio = count.ratio();
     Err(format!(
         "a job costs {ratio:.1} times the instructions of the bare version, and may cost {BUDGET}: look with \
          `valgrind --tool=callgrind` where `windlass-bench drain windlass 12000 64` spends them"
@@ -73,14 +142,9 @@ fn measure(as_json: bool, only_instructions: bool) -> Result<(), BoxError> {
     .into())
 }
 
-fn run_workloads() -> Result<Vec<Figure>, BoxError> {
-    let runtime = Builder::new_multi_thread().enable_time().build()?;
-    runtime.block_on(suite::run(Plan::default(), async || Ok(Client::new(MemoryStore::new()))))
-}
-
 async fn start_and_drain(what: &str, jobs: u64, slots: u32) -> Result<(), BoxError> {
     if what == "bare" {
-        return bare::start_and_drain(jobs, slots).await;
+        return channel::start_and_drain(jobs, slots).await;
     }
     let client = Client::new(MemoryStore::new());
     workload::start_all(&client, jobs, 1_000).await?;

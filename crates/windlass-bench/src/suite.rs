@@ -1,76 +1,341 @@
-//! All workloads, several times.
+//! All workloads, several times, in turns with the bare work.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use windlass::{BoxError, Client, Store};
+use windlass::{BoxError, Capability, Client, Store, Target};
 
-use crate::workload::{drain, latency, round_trip, start, start_batched};
-use crate::{Figure, Unit};
+use crate::figure::median;
+use crate::subject::Bare;
+use crate::workload as work;
+use crate::{Cost, Figure, Ratio, Report, Subject, Unit, meter};
 
 /// How much is done. The default is what figures are compared by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// How often each workload is run, each time on an empty store.
     pub rounds: u32,
+    /// Only the workloads whose names have this in them.
+    pub only: Option<String>,
     /// Jobs that are started one by one, and by how many producers.
     pub starts: (u64, u64),
     /// Jobs that are started in batches, and how many a batch.
     pub batched: (u64, u64),
     /// Jobs that are drained.
     pub drained: u64,
+    /// The slots that they are drained with.
+    pub slots: Vec<u32>,
     /// Jobs whose latency is taken, one at a time.
     pub single: u64,
+    /// Chains, and how many steps each has.
+    pub chains: (u64, u64),
+    /// Jobs that wait, and for how many chains each.
+    pub fan_in: (u64, u64),
+    /// How long jobs are started and drained together.
+    pub sustained: Duration,
+    /// How many jobs are stored beside those that are drained: of another type, and for later.
+    pub depths: Vec<Depth>,
+}
+
+/// What is stored beside the jobs that are drained.
+#[derive(Clone, Copy, Debug)]
+pub struct Depth {
+    /// Jobs of another type.
+    pub others: u64,
+    /// Jobs of the same type that are due later.
+    pub later: u64,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { rounds: 3, starts: (20_000, 16), batched: (100_000, 1_000), drained: 50_000, single: 1_000 }
+        Self {
+            rounds: 3,
+            only: None,
+            starts: (20_000, 16),
+            batched: (100_000, 1_000),
+            drained: 50_000,
+            slots: vec![10, 100],
+            single: 1_000,
+            chains: (10_000, 5),
+            fan_in: (1_000, 8),
+            sustained: Duration::from_secs(30),
+            depths: depths(&[(0, 0), (100_000, 0), (1_000_000, 0), (0, 1_000_000)]),
+        }
     }
 }
 
-/// The slots that jobs are drained with.
-const SLOTS: [u32; 3] = [10, 64, 100];
-
-/// Runs all workloads. `open` gives a client of an empty store each time.
-pub async fn run<S: Store>(
-    plan: Plan,
-    open: impl AsyncFn() -> Result<Client<S>, BoxError>,
-) -> Result<Vec<Figure>, BoxError> {
-    let mut figures = Vec::new();
-    let (jobs, producers) = plan.starts;
-    let mut rates = Vec::new();
-    for _ in 0..plan.rounds {
-        rates.push(rate(jobs, start(&open().await?, jobs, producers).await?));
-    }
-    figures.push(Figure::new(format!("start, {producers} producers"), Unit::JobsPerSecond, rates));
-
-    let (jobs, batch) = plan.batched;
-    let mut rates = Vec::new();
-    for _ in 0..plan.rounds {
-        rates.push(rate(jobs, start_batched(&open().await?, jobs, batch).await?));
-    }
-    figures.push(Figure::new(format!("start, batches of {batch}"), Unit::JobsPerSecond, rates));
-
-    for slots in SLOTS {
-        let mut rates = Vec::new();
-        for _ in 0..plan.rounds {
-            rates.push(rate(plan.drained, drain(&open().await?, plan.drained, slots).await?));
+impl Plan {
+    /// A tenth of the default, for a first look.
+    #[must_use]
+    pub fn quick() -> Self {
+        Self {
+            starts: (10_000, 16),
+            batched: (20_000, 1_000),
+            drained: 10_000,
+            single: 100,
+            chains: (1_000, 5),
+            fan_in: (100, 8),
+            sustained: Duration::from_secs(3),
+            depths: depths(&[(0, 0), (20_000, 0), (0, 20_000)]),
+            ..Self::default()
         }
-        figures.push(Figure::new(format!("drain, {slots} slots"), Unit::JobsPerSecond, rates));
     }
 
-    let (mut latencies, mut round_trips) = (Vec::new(), Vec::new());
-    for _ in 0..plan.rounds {
-        latencies.push(latency(&open().await?, plan.single).await?);
-        round_trips.push(round_trip(&open().await?, plan.single).await?);
+    fn has(&self, workload: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| workload.contains(only))
     }
-    for (name, rounds) in [("latency to the handler", latencies), ("round trip", round_trips)] {
+}
+
+/// Depths of so many other jobs and so many later ones.
+#[must_use]
+pub fn depths(counts: &[(u64, u64)]) -> Vec<Depth> {
+    counts.iter().map(|&(others, later)| Depth { others, later }).collect()
+}
+
+/// The slots of workloads that are not about slots.
+const SLOTS: u32 = 100;
+
+/// Jobs that are started by one call before they are drained.
+const BATCH: u64 = 1_000;
+
+/// Jobs in the acquire whose pages are counted.
+const ACQUIRED: u32 = 100;
+
+/// Runs all workloads and the bare work, one after the other in each round.
+pub async fn run<T: Subject>(subject: &mut T, plan: &Plan) -> Result<Report, BoxError> {
+    let mut suite = Suite { subject, plan, figures: Vec::new(), costs: Vec::new() };
+    for _ in 0..plan.rounds {
+        suite.run_starts().await?;
+        suite.run_drains().await?;
+        suite.run_bare().await?;
+        suite.run_single().await?;
+        suite.run_sustained().await?;
+    }
+    suite.run_depths().await?;
+    let (figures, costs) = (suite.figures, suite.costs);
+    let ratios = ratios(subject, &figures);
+    Ok(Report { costs: medians(&costs), figures, ratios })
+}
+
+struct Suite<'a, T> {
+    subject: &'a mut T,
+    plan: &'a Plan,
+    figures: Vec<Figure>,
+    costs: Vec<Cost>,
+}
+
+impl<T: Subject> Suite<'_, T> {
+    async fn run_starts(&mut self) -> Result<(), BoxError> {
+        let nothing = async |_: &Client<T::Store>| Ok(Vec::new());
+        let (jobs, producers) = self.plan.starts;
+        let start = async |_: &T, client: &Client<T::Store>| work::start(client, jobs, producers).await;
+        self.rate(format!("start, {producers} producers"), jobs, nothing, start).await?;
+        let (jobs, batch) = self.plan.batched;
+        let start =
+            async |_: &T, client: &Client<T::Store>| work::start_all(client, jobs, batch).await.map(drop);
+        self.rate(format!("start, batches of {batch}"), jobs, nothing, start).await
+    }
+
+    async fn run_drains(&mut self) -> Result<(), BoxError> {
+        let jobs = self.plan.drained;
+        let start = async |client: &Client<T::Store>| work::start_all(client, jobs, BATCH).await;
+        for slots in self.plan.slots.clone() {
+            let drain = async |_: &T, client: &Client<T::Store>| work::work_off(client, jobs, slots).await;
+            self.rate(format!("drain, {slots} slots"), jobs, start, drain).await?;
+        }
+        if self.subject.open().await?.store().capabilities().has(Capability::Transactions) {
+            let drain = async |subject: &T, client: &Client<T::Store>| {
+                subject.work_off_in_transactions(client, jobs, SLOTS).await
+            };
+            self.rate(format!("drain in transactions, {SLOTS} slots"), jobs, start, drain).await?;
+        }
+        let (chains, steps) = self.plan.chains;
+        let (jobs, slots) = (chains * steps, SLOTS);
+        let start = async |client: &Client<T::Store>| work::start_chains(client, chains, steps).await;
+        let drain = async |_: &T, client: &Client<T::Store>| work::work_off_steps(client, jobs, slots).await;
+        self.rate(format!("chains of {steps} steps"), jobs, start, drain).await?;
+        let (waiting, blockers) = self.plan.fan_in;
+        let jobs = waiting * (blockers + 1);
+        let start = async |client: &Client<T::Store>| work::start_fan_in(client, waiting, blockers).await;
+        let drain = async |_: &T, client: &Client<T::Store>| work::work_off_fan_in(client, jobs, slots).await;
+        self.rate(format!("fan-in of {blockers}"), jobs, start, drain).await
+    }
+
+    async fn run_bare(&mut self) -> Result<(), BoxError> {
+        for (bare, name) in self.subject.bare() {
+            if self.plan.has(name) {
+                let jobs = match bare {
+                    Bare::InsertOne => self.plan.starts.0,
+                    Bare::InsertMany => self.plan.batched.0,
+                    Bare::ClaimMany => self.plan.drained,
+                    Bare::ClaimOne => self.plan.drained / 5,
+                };
+                let took = self.subject.run_bare(bare, jobs).await?;
+                self.add(name.to_owned(), Unit::JobsPerSecond, rate(jobs, took));
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_single(&mut self) -> Result<(), BoxError> {
+        if self.plan.has("latency") {
+            let client = self.subject.open().await?;
+            let times = work::latency(&client, self.plan.single).await?;
+            self.add_percentiles("latency to the handler", &times);
+            close(&client).await?;
+        }
+        if self.plan.has("round trip") {
+            let client = self.subject.open().await?;
+            let times = work::round_trip(&client, self.plan.single).await?;
+            self.add_percentiles("round trip", &times);
+            close(&client).await?;
+        }
+        Ok(())
+    }
+
+    async fn run_sustained(&mut self) -> Result<(), BoxError> {
+        if !self.plan.has("sustained") {
+            return Ok(());
+        }
+        let client = self.subject.open().await?;
+        let time = self.plan.sustained;
+        let reached = work::sustained(&client, self.plan.starts.1, SLOTS, time).await?;
+        self.add("sustained".to_owned(), Unit::JobsPerSecond, rate(reached.jobs, reached.took));
+        self.add("sustained, backlog grows by".to_owned(), Unit::JobsPerSecond, rate(reached.backlog, time));
+        self.add_percentiles("sustained, start to handler", &reached.delays);
+        close(&client).await
+    }
+
+    /// Drains, once each, with more and more stored beside.
+    async fn run_depths(&mut self) -> Result<(), BoxError> {
+        if !self.plan.has("depth") {
+            return Ok(());
+        }
+        for Depth { others, later } in self.plan.depths.clone() {
+            let name = format!("depth, {others} others and {later} for later");
+            let client = self.subject.open().await?;
+            work::start_others(&client, others).await?;
+            work::start_for_later(&client, later).await?;
+            work::start_all(&client, ACQUIRED.into(), ACQUIRED.into()).await?;
+            if let Some(buffers) = self.subject.buffers_per_acquire(&client, ACQUIRED).await {
+                self.add(format!("{name}: acquire"), Unit::Buffers, buffers?);
+            }
+            work::work_off(&client, ACQUIRED.into(), SLOTS).await?;
+            let jobs = self.plan.drained / 5;
+            work::start_all(&client, jobs, BATCH).await?;
+            let began = Instant::now();
+            work::work_off(&client, jobs, SLOTS).await?;
+            self.add(name, Unit::JobsPerSecond, rate(jobs, began.elapsed()));
+            close(&client).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a workload on an empty store, after what prepares it. The chains that were prepared are completed by it.
+    async fn rate(
+        &mut self,
+        workload: String,
+        jobs: u64,
+        prepare: impl AsyncFn(&Client<T::Store>) -> Result<Vec<Target>, BoxError>,
+        run: impl AsyncFn(&T, &Client<T::Store>) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        if !self.plan.has(&workload) {
+            return Ok(());
+        }
+        let client = self.subject.open().await?;
+        let chains = prepare(&client).await?;
+        meter::reset_peak_memory();
+        let (taken_before, cpu_before) = (self.subject.taken().await?, meter::cpu_time("self"));
+        let (counted_before, began) = (client.store().counters(), Instant::now());
+        run(self.subject, &client).await?;
+        let (took, counted) = (began.elapsed(), client.store().counters());
+        let (taken, cpu) = (self.subject.taken().await?, meter::cpu_time("self"));
+        work::check_completed(&client, &chains).await?;
+        let per_job = |count: u64| per_job(count, jobs);
+        self.costs.push(Cost {
+            workload: workload.clone(),
+            round_trips: per_job(counted.round_trips - counted_before.round_trips),
+            commits: per_job(counted.commits - counted_before.commits),
+            log_bytes: grown(taken_before.log_bytes, taken.log_bytes).map(per_job),
+            own_cpu_us: per_job(micros(cpu.saturating_sub(cpu_before))),
+            server_cpu_us: grown(taken_before.server_cpu.map(micros), taken.server_cpu.map(micros))
+                .map(per_job),
+            peak_memory_bytes: meter::peak_memory(),
+        });
+        self.add(workload, Unit::JobsPerSecond, rate(jobs, took));
+        close(&client).await
+    }
+
+    fn add_percentiles(&mut self, workload: &str, times: &[Duration]) {
         for percent in [50, 99] {
-            let values = rounds.iter().map(|times| percentile(times, percent)).collect();
-            figures.push(Figure::new(format!("{name}, p{percent}"), Unit::Microseconds, values));
+            let value = percentile(times, percent);
+            self.add(format!("{workload}, p{percent}"), Unit::Microseconds, value);
         }
     }
-    Ok(figures)
+
+    fn add(&mut self, workload: String, unit: Unit, value: f64) {
+        match self.figures.iter_mut().find(|figure| figure.workload == workload) {
+            Some(figure) => figure.rounds.push(value),
+            None => self.figures.push(Figure { workload, unit, rounds: vec![value] }),
+        }
+    }
+}
+
+async fn close<S: Store>(client: &Client<S>) -> Result<(), BoxError> {
+    Ok(client.store().close().await?)
+}
+
+/// One cost for each workload, of which each value is the one in the middle.
+fn medians(costs: &[Cost]) -> Vec<Cost> {
+    let mut middle: Vec<Cost> = Vec::new();
+    for cost in costs {
+        if middle.iter().any(|known| known.workload == cost.workload) {
+            continue;
+        }
+        let same = || costs.iter().filter(|other| other.workload == cost.workload);
+        let of = |value: fn(&Cost) -> f64| median(&same().map(value).collect::<Vec<_>>());
+        let maybe = |value: fn(&Cost) -> Option<f64>| {
+            let values: Option<Vec<f64>> = same().map(value).collect();
+            values.map(|values| median(&values))
+        };
+        middle.push(Cost {
+            workload: cost.workload.clone(),
+            round_trips: of(|cost| cost.round_trips),
+            commits: of(|cost| cost.commits),
+            log_bytes: maybe(|cost| cost.log_bytes),
+            own_cpu_us: of(|cost| cost.own_cpu_us),
+            server_cpu_us: maybe(|cost| cost.server_cpu_us),
+            peak_memory_bytes: same().map(|cost| cost.peak_memory_bytes).max().unwrap_or_default(),
+        });
+    }
+    middle
+}
+
+/// The workloads beside the bare work of the same rounds, where both were done.
+fn ratios(subject: &impl Subject, figures: &[Figure]) -> Vec<Ratio> {
+    let names = subject.bare();
+    let rounds =
+        |name: &str| figures.iter().find(|figure| figure.workload == name).map(|figure| &figure.rounds);
+    let ratio = |goal: crate::subject::Goal| {
+        let (_, bare) = names.iter().find(|(bare, _)| *bare == goal.bare)?;
+        let pairs = rounds(goal.workload)?.iter().zip(rounds(bare)?);
+        let rounds = pairs.map(|(reached, bare)| reached / bare).collect();
+        let (workload, bare) = (goal.workload.to_owned(), (*bare).to_owned());
+        Some(Ratio { workload, bare, rounds, at_least: goal.at_least })
+    };
+    subject.goals().into_iter().filter_map(ratio).collect()
+}
+
+fn grown(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    Some(after?.saturating_sub(before?))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn per_job(count: u64, jobs: u64) -> f64 {
+    count as f64 / jobs as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

@@ -147,7 +147,8 @@ create table if not exists windlass.migration (
   version bigint primary key, name text not null, applied_at timestamptz not null default clock_timestamp()
 );
 ";
-    names.render(&text.replace("{schema}", &format!("\"{}\"", names.schema)))
+    // The user's name last: it may begin with what stands for the prefix.
+    names.render(text).replace("{schema}", &format!("\"{}\"", names.schema))
 }
 
 fn record(migration: &Migration) -> String {
@@ -222,7 +223,8 @@ mod tests {
 
     async fn namespace() -> (Sqlx, Names, &'static windlass_testkit::PostgresServer) {
         let shared = shared_postgres().await;
-        let names = Names { schema: shared.namespace().to_owned(), prefix: "x_".to_owned() };
+        let schema = format!("windlass_{}", shared.namespace());
+        let names = Names { schema, prefix: "x_".to_owned() };
         let provider = Sqlx::connect(&shared.url()).await.expect("the server runs");
         (provider, names, shared.server())
     }

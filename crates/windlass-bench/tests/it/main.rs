@@ -1,44 +1,99 @@
 //! The workloads end, and say what they should; a job costs no more instructions than it may.
 
 use std::path::Path;
+use std::time::Duration;
 
-use windlass::{Client, MemoryStore};
-use windlass_bench::instructions::{Cost, is_countable};
-use windlass_bench::suite::{self, Plan};
-use windlass_bench::{Unit, bare};
+use windlass::sqlite::Synchronous;
+use windlass_bench::instructions::{Instructions, is_countable};
+use windlass_bench::subject::{Memory, Postgres, Sqlite};
+use windlass_bench::suite::{self, Plan, depths};
+use windlass_bench::{Report, Unit, channel};
 
 /// What a job may cost in these tests, which are built with fewer optimizations than `cargo xtask bench`: that
 /// holds the promise, this notices what creeps in.
 const CEILING: f64 = 11.0;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_workload_gives_a_figure_for_each_round() {
-    let plan = Plan { rounds: 2, starts: (100, 16), batched: (1_500, 1_000), drained: 1_100, single: 5 };
-    let figures = suite::run(plan, async || Ok(Client::new(MemoryStore::new()))).await.unwrap();
-    let names: Vec<&str> = figures.iter().map(|figure| figure.workload.as_str()).collect();
-    let expected = [
-        "start, 16 producers",
-        "start, batches of 1000",
-        "drain, 10 slots",
-        "drain, 64 slots",
-        "drain, 100 slots",
-        "latency to the handler, p50",
-        "latency to the handler, p99",
-        "round trip, p50",
-        "round trip, p99",
-    ];
-    assert_eq!(names, expected);
-    for figure in figures {
-        assert_eq!(figure.rounds.len(), 2, "{}", figure.workload);
-        assert!(figure.rounds.iter().all(|value| *value > 0.0), "{figure:?}");
+/// Two rounds of very little.
+fn tiny() -> Plan {
+    Plan {
+        rounds: 2,
+        starts: (100, 16),
+        batched: (1_500, 1_000),
+        drained: 500,
+        slots: vec![10, 100],
+        single: 5,
+        chains: (20, 3),
+        fan_in: (10, 3),
+        sustained: Duration::from_millis(100),
+        depths: depths(&[(0, 0), (200, 300)]),
+        only: None,
+    }
+}
+
+/// What each workload of [`tiny`] is called.
+const WORKLOADS: [&str; 15] = [
+    "start, 16 producers",
+    "start, batches of 1000",
+    "drain, 10 slots",
+    "drain, 100 slots",
+    "drain in transactions, 100 slots",
+    "chains of 3 steps",
+    "fan-in of 3",
+    "latency to the handler, p50",
+    "latency to the handler, p99",
+    "round trip, p50",
+    "round trip, p99",
+    "sustained",
+    "sustained, backlog grows by",
+    "sustained, start to handler, p50",
+    "sustained, start to handler, p99",
+];
+
+fn check(report: &Report) {
+    let names: Vec<&str> = report.figures.iter().map(|figure| figure.workload.as_str()).collect();
+    for workload in WORKLOADS {
+        assert!(names.contains(&workload), "{workload} is missing among {names:?}");
+    }
+    for figure in &report.figures {
+        let once = figure.workload.starts_with("depth");
+        assert_eq!(figure.rounds.len(), if once { 1 } else { 2 }, "{}", figure.workload);
+        let may_be_0 = figure.workload == "sustained, backlog grows by";
+        assert!(figure.rounds.iter().all(|value| *value > 0.0 || may_be_0), "{figure:?}");
         let is_time = figure.workload.ends_with("p50") || figure.workload.ends_with("p99");
         assert_eq!(figure.unit == Unit::Microseconds, is_time, "{}", figure.workload);
     }
+    assert_eq!(report.costs.len(), 7, "each workload with a rate has its costs");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_workload_gives_a_figure_for_each_round() {
+    check(&suite::run(&mut Memory, &tiny()).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_is_measured_beside_bare_statements() {
+    let mut sqlite = Sqlite::new(Synchronous::Normal).unwrap();
+    let report = suite::run(&mut sqlite, &tiny()).await.unwrap();
+    check(&report);
+    assert_eq!(report.ratios.len(), 4);
+    assert!(report.ratios.iter().all(|ratio| ratio.rounds.len() == 2 && ratio.median() > 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgresql_is_measured_beside_bare_statements() {
+    let mut postgres = Postgres::start().await.unwrap();
+    let report = suite::run(&mut postgres, &tiny()).await.unwrap();
+    check(&report);
+    assert_eq!(report.ratios.len(), 4);
+    assert!(report.ratios.iter().all(|ratio| ratio.rounds.len() == 2 && ratio.median() > 0.0));
+    let drain = report.costs.iter().find(|cost| cost.workload == "drain, 100 slots").unwrap();
+    assert!(drain.log_bytes.unwrap() > 100.0 && drain.round_trips < 1.0, "{drain:?}");
+    assert!(report.figures.iter().any(|figure| figure.unit == Unit::Buffers));
 }
 
 #[tokio::test]
 async fn the_bare_version_works_off_everything() {
-    bare::start_and_drain(1_000, 64).await.unwrap();
+    channel::start_and_drain(1_000, 64).await.unwrap();
 }
 
 #[test]
@@ -48,7 +103,7 @@ fn a_job_costs_few_instructions() {
         return;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_windlass-bench"));
-    let cost = Cost::count(program, &(500..2_500)).unwrap();
-    print!("{}", cost.table());
-    assert!(cost.ratio() <= CEILING, "{cost:?} is {:.1} times the bare version", cost.ratio());
+    let count = Instructions::count(program, &(500..2_500)).unwrap();
+    print!("{}", count.table());
+    assert!(count.ratio() <= CEILING, "{count:?} is {:.1} times the bare version", count.ratio());
 }

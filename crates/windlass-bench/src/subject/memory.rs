@@ -1,0 +1,25 @@
+use windlass::{BoxError, Client, MemoryStore};
+
+use super::Subject;
+use crate::workload;
+
+/// The memory store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory;
+
+impl Subject for Memory {
+    type Store = MemoryStore;
+
+    async fn open(&mut self) -> Result<Client<MemoryStore>, BoxError> {
+        Ok(Client::new(MemoryStore::new()))
+    }
+
+    async fn work_off_in_transactions(
+        &self,
+        client: &Client<MemoryStore>,
+        jobs: u64,
+        slots: u32,
+    ) -> Result<(), BoxError> {
+        workload::work_off_in_transactions(client, jobs, slots).await
+    }
+}

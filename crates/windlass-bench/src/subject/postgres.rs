@@ -1,0 +1,123 @@
+mod bare;
+
+use std::time::Duration;
+
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, PgPool};
+use windlass::postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
+use windlass::{BoxError, Client};
+use windlass_testkit::PostgresServer;
+
+use super::{Bare, Goal, Subject, Taken};
+use crate::{meter, workload};
+
+/// How many connections the application's pool has.
+const CONNECTIONS: u32 = 50;
+
+/// A PostgreSQL server of its own, as durable as it is by default; with room for what is measured, so that neither
+/// checkpoints nor a small cache are.
+#[derive(Debug)]
+pub struct Postgres {
+    server: PostgresServer,
+    pool: PgPool,
+    schemas: u32,
+}
+
+impl Postgres {
+    /// Starts the server.
+    pub async fn start() -> Result<Self, BoxError> {
+        let server = PostgresServer::builder()
+            .setting("synchronous_commit", "on")
+            .setting("fsync", "on")
+            .setting("shared_buffers", "1GB")
+            .setting("max_wal_size", "8GB");
+        let server = server.start().await;
+        let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(&server.url()).await?;
+        Ok(Self { server, pool, schemas: 0 })
+    }
+
+    fn schema(&self) -> String {
+        format!("windlass_{}", self.schemas)
+    }
+}
+
+impl Subject for Postgres {
+    type Store = PostgresStore<Sqlx>;
+
+    async fn open(&mut self) -> Result<Client<Self::Store>, BoxError> {
+        let old = format!("drop schema if exists {} cascade; checkpoint", self.schema());
+        sqlx::raw_sql(AssertSqlSafe(old)).execute(&self.pool).await?;
+        self.schemas += 1;
+        let options = Options::default().schema(self.schema());
+        let store = PostgresStore::open(Sqlx::from(self.pool.clone()), options.clone()).await?;
+        let notifier = PostgresNotifier::new(Sqlx::from(self.pool.clone()), &options)?;
+        Ok(Client::builder(store).notifier(notifier).build())
+    }
+
+    async fn work_off_in_transactions(
+        &self,
+        client: &Client<Self::Store>,
+        jobs: u64,
+        slots: u32,
+    ) -> Result<(), BoxError> {
+        workload::work_off_in_transactions(client, jobs, slots).await
+    }
+
+    fn bare(&self) -> Vec<(Bare, &'static str)> {
+        vec![
+            (Bare::InsertOne, "bare: insert one, 16 clients"),
+            (Bare::InsertMany, "bare: insert 1,000, 2 clients"),
+            (Bare::ClaimMany, "bare: claim and complete 100, 4 clients"),
+            (Bare::ClaimOne, "bare: claim and complete one, 50 clients"),
+        ]
+    }
+
+    async fn run_bare(&mut self, bare: Bare, jobs: u64) -> Result<Duration, BoxError> {
+        bare::run(&self.server.url(), bare, jobs).await
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        vec![
+            Goal { workload: "start, 16 producers", bare: Bare::InsertOne, at_least: Some(2.0) },
+            Goal { workload: "start, batches of 1000", bare: Bare::InsertMany, at_least: None },
+            Goal { workload: "drain, 100 slots", bare: Bare::ClaimMany, at_least: Some(0.6) },
+            Goal { workload: "drain in transactions, 100 slots", bare: Bare::ClaimOne, at_least: Some(1.0) },
+        ]
+    }
+
+    async fn taken(&self) -> Result<Taken, BoxError> {
+        let position = "select (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint";
+        let position: i64 = sqlx::query_scalar(position).fetch_one(&self.pool).await?;
+        let server_cpu = self.server.pid().map(meter::cpu_time_of_family);
+        Ok(Taken { log_bytes: Some(u64::try_from(position)?), server_cpu })
+    }
+
+    async fn buffers_per_acquire(
+        &self,
+        _client: &Client<Self::Store>,
+        jobs: u32,
+    ) -> Option<Result<f64, BoxError>> {
+        Some(explained_buffers(&self.pool, &self.schema(), jobs).await)
+    }
+}
+
+/// The buffers that one acquire touches when its connection has planned already; then it is rolled back.
+async fn explained_buffers(pool: &PgPool, schema: &str, jobs: u32) -> Result<f64, BoxError> {
+    let acquire = format!(
+        "explain (analyze, buffers, format json) select * from {schema}.acquire_v1(null, gen_random_uuid(), \
+         gen_random_uuid(), '{{no-op}}', '{{{jobs}}}', '{{60000}}', {jobs})"
+    );
+    let mut tx = pool.begin().await?;
+    let mut plan = String::new();
+    for _ in 0..2 {
+        sqlx::raw_sql("savepoint before").execute(&mut *tx).await?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(acquire.clone())).fetch_one(&mut *tx).await?;
+        plan = sqlx::Row::try_get_unchecked(&rows, 0)?;
+        sqlx::raw_sql("rollback to savepoint before").execute(&mut *tx).await?;
+    }
+    tx.rollback().await?;
+    let plan: serde_json::Value = serde_json::from_str(&plan)?;
+    let count = |name: &str| plan.pointer(&format!("/0/Plan/{name}")).and_then(serde_json::Value::as_f64);
+    let touched = count("Shared Hit Blocks").zip(count("Shared Read Blocks"));
+    touched.map(|(hit, read)| hit + read).ok_or_else(|| format!("no buffers in {plan}").into())
+}

@@ -1,0 +1,114 @@
+//! A plain table of jobs, and the statements that a careful person would write for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+use windlass::BoxError;
+
+use crate::subject::Bare;
+
+const TABLE: &str = "
+drop table if exists bare_job;
+create table bare_job (
+  id uuid primary key,
+  type text not null,
+  status text not null default 'pending',
+  due_at bigint not null,
+  input bytea not null,
+  output bytea
+) with (fillfactor = 70);
+create index on bare_job (type, due_at) where status = 'pending';
+checkpoint";
+
+const INSERT_ONE: &str = "insert into bare_job (id, type, due_at, input) values ($1, 'no-op', $2, $3)";
+
+const INSERT_MANY: &str = "insert into bare_job (id, type, due_at, input)
+select new.id, 'no-op', new.due_at, new.input from unnest($1::uuid[], $2::bigint[], $3::bytea[]) new (id, due_at, input)";
+
+const CLAIM: &str = "update bare_job set status = 'running' where id = any (array(
+  select id from bare_job where type = 'no-op' and status = 'pending' and due_at <= $2
+  order by due_at limit $1 for update skip locked
+)) returning id, input";
+
+const COMPLETE_ONE: &str =
+    "update bare_job set status = 'completed', output = $2 where id = $1 and status = 'running'";
+
+const COMPLETE_MANY: &str = "update bare_job j set status = 'completed', output = o.output
+from unnest($1::uuid[], $2::bytea[]) o (id, output) where j.id = o.id and j.status = 'running'";
+
+/// How many jobs go into one insert, and into one claim.
+const INSERTED: i64 = 1_000;
+const CLAIMED: i64 = 100;
+
+pub(super) async fn run(url: &str, bare: Bare, jobs: u64) -> Result<Duration, BoxError> {
+    let mut connection = PgConnection::connect(url).await?;
+    sqlx::raw_sql(TABLE).execute(&mut connection).await?;
+    let (clients, stored) = match bare {
+        Bare::InsertOne => (16, 0),
+        Bare::InsertMany => (2, 0),
+        Bare::ClaimMany => (4, jobs),
+        Bare::ClaimOne => (50, jobs),
+    };
+    let left = Arc::new(AtomicI64::new(i64::try_from(stored)?));
+    while insert(&mut connection, INSERTED, &left).await? {}
+
+    left.store(i64::try_from(jobs)?, Ordering::Relaxed);
+    let mut connections = Vec::new();
+    for _ in 0..clients {
+        connections.push(PgConnection::connect(url).await?);
+    }
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for mut connection in connections {
+        let left = Arc::clone(&left);
+        tasks.spawn(async move {
+            while match bare {
+                Bare::InsertOne => insert(&mut connection, 1, &left).await?,
+                Bare::InsertMany => insert(&mut connection, INSERTED, &left).await?,
+                Bare::ClaimMany => work(&mut connection, CLAIMED).await?,
+                Bare::ClaimOne => work(&mut connection, 1).await?,
+            } {}
+            Ok::<_, BoxError>(())
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task??;
+    }
+    Ok(began.elapsed())
+}
+
+/// Inserts some of the jobs that are left; says whether there were any.
+async fn insert(connection: &mut PgConnection, many: i64, left: &AtomicI64) -> Result<bool, BoxError> {
+    let before = left.fetch_sub(many, Ordering::Relaxed);
+    if before <= 0 {
+        return Ok(false);
+    }
+    let input = |number: i64| format!("{{\"number\":{number}}}").into_bytes();
+    if many == 1 {
+        let query = sqlx::query(INSERT_ONE).bind(Uuid::now_v7()).bind(before).bind(input(before));
+        query.execute(connection).await?;
+        return Ok(true);
+    }
+    let numbers: Vec<i64> = (0..many.min(before)).collect();
+    let ids: Vec<Uuid> = numbers.iter().map(|_| Uuid::now_v7()).collect();
+    let inputs: Vec<Vec<u8>> = numbers.iter().map(|number| input(*number)).collect();
+    sqlx::query(INSERT_MANY).bind(ids).bind(numbers).bind(inputs).execute(connection).await?;
+    Ok(true)
+}
+
+/// Claims some jobs and completes them; says whether there were any.
+async fn work(connection: &mut PgConnection, many: i64) -> Result<bool, BoxError> {
+    let claim = sqlx::query_as(CLAIM).bind(many).bind(i64::MAX);
+    let claimed: Vec<(Uuid, Vec<u8>)> = claim.fetch_all(&mut *connection).await?;
+    let (ids, outputs): (Vec<Uuid>, Vec<Vec<u8>>) = claimed.into_iter().unzip();
+    match (ids.as_slice(), outputs.as_slice()) {
+        ([], _) => return Ok(false),
+        ([id], [output]) => sqlx::query(COMPLETE_ONE).bind(id).bind(output).execute(connection).await?,
+        _ => sqlx::query(COMPLETE_MANY).bind(ids).bind(outputs).execute(connection).await?,
+    };
+    Ok(true)
+}

@@ -1,0 +1,107 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+use windlass::command::GetChains;
+use windlass::{
+    Attempt, BoxError, ChainRecord, Client, Ctx, Done, Next, Running, State, Status, Store, Target,
+    Transactional, Worker,
+};
+
+use super::{BATCH, Gather, NoOp, STOP, Step};
+
+/// Runs a worker until it has completed so many jobs that do nothing.
+pub async fn work_off<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
+    let left = Left::new(jobs);
+    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(count_down);
+    left.wait(worker.start().await?).await
+}
+
+/// The same, where each job is completed in a transaction that its handler could write in.
+pub async fn work_off_in_transactions<S: Transactional>(
+    client: &Client<S>,
+    jobs: u64,
+    slots: u32,
+) -> Result<(), BoxError> {
+    let left = Left::new(jobs);
+    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(finish);
+    left.wait(worker.start().await?).await
+}
+
+/// Runs a worker until it has completed so many steps of chains.
+pub async fn work_off_steps<S: Store>(client: &Client<S>, steps: u64, slots: u32) -> Result<(), BoxError> {
+    let left = Left::new(steps);
+    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(step);
+    left.wait(worker.start().await?).await
+}
+
+/// Runs a worker until it has completed so many jobs, those that wait for others among them.
+pub async fn work_off_fan_in<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
+    let left = Left::new(jobs);
+    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left));
+    left.wait(worker.handle(count_down).handle(gather).start().await?).await
+}
+
+/// Checks that these chains are completed.
+pub async fn check_completed<S: Store>(client: &Client<S>, chains: &[Target]) -> Result<(), BoxError> {
+    for chains in chains.chunks(usize::try_from(BATCH)?) {
+        let reply = client.store().get_chains(GetChains { chains: chains.to_vec() }).await?;
+        let is_completed = |chain: &ChainRecord| chain.status() == Status::Completed;
+        if !reply.chains.iter().all(|chain| chain.as_ref().is_some_and(is_completed)) {
+            return Err("not every job was completed when the clock stopped".into());
+        }
+    }
+    Ok(())
+}
+
+/// The jobs whose handlers have not run yet.
+struct Left {
+    jobs: AtomicU64,
+    none: Notify,
+}
+
+impl Left {
+    fn new(jobs: u64) -> Arc<Self> {
+        Arc::new(Self { jobs: AtomicU64::new(jobs), none: Notify::new() })
+    }
+
+    fn count_down(&self) {
+        if self.jobs.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.none.notify_one();
+        }
+    }
+
+    /// Waits for the last handler. When the worker has stopped after it, all that they gave is stored.
+    async fn wait<S: Store>(&self, worker: Running<S>) -> Result<(), BoxError> {
+        self.none.notified().await;
+        worker.stop(STOP).await;
+        Ok(())
+    }
+}
+
+async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Left>>) -> Result<u64, BoxError> {
+    left.count_down();
+    Ok(job.input().number)
+}
+
+async fn finish<S: Transactional>(
+    attempt: Attempt<NoOp, S>,
+    State(left): State<Arc<Left>>,
+) -> Result<Done<NoOp, S>, BoxError> {
+    let step = attempt.finish().await?;
+    left.count_down();
+    Ok(step.done(attempt.input().number)?)
+}
+
+async fn step(job: Ctx<Step>, State(left): State<Arc<Left>>) -> Result<Next<Step>, BoxError> {
+    left.count_down();
+    Ok(match job.input().left {
+        0 => Next::done(0),
+        more => Next::then(Step { left: more - 1 }),
+    })
+}
+
+async fn gather(job: Ctx<Gather>, State(left): State<Arc<Left>>) -> Result<u64, BoxError> {
+    left.count_down();
+    Ok(job.blockers().iter().sum())
+}

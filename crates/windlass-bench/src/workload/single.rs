@@ -1,0 +1,51 @@
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use windlass::{BoxError, Client, Ctx, State, Store, Worker};
+
+use super::{NoOp, STOP};
+
+/// How long a worker is left alone before it counts as idle.
+const IDLE: Duration = Duration::from_millis(1);
+
+/// The times from the start of a job on an idle worker to its handler, one job after another.
+pub async fn latency<S: Store>(client: &Client<S>, jobs: u64) -> Result<Vec<Duration>, BoxError> {
+    let (reached, mut reports) = mpsc::unbounded_channel();
+    let report = |_: Ctx<NoOp>, State(reached): State<mpsc::UnboundedSender<Instant>>| async move {
+        reached.send(Instant::now())?;
+        Ok::<_, BoxError>(0)
+    };
+    let worker = Worker::new(client).state(reached).handle::<NoOp, _>(report).start().await?;
+    let mut times = Vec::new();
+    for number in 0..jobs {
+        tokio::time::sleep(IDLE).await;
+        let began = Instant::now();
+        let chain = client.start(NoOp { number }).await?;
+        let arrived = reports.recv().await.ok_or("the worker has stopped")?;
+        times.push(arrived.duration_since(began));
+        client.wait(chain).await?;
+    }
+    worker.stop(STOP).await;
+    Ok(times)
+}
+
+/// The times from the start of a job on an idle worker to its output, one job after another.
+pub async fn round_trip<S: Store>(client: &Client<S>, jobs: u64) -> Result<Vec<Duration>, BoxError> {
+    let worker = Worker::new(client).handle(echo).start().await?;
+    let mut times = Vec::new();
+    for number in 0..jobs {
+        tokio::time::sleep(IDLE).await;
+        let began = Instant::now();
+        let chain = client.start(NoOp { number }).await?;
+        if client.wait(chain).await? != number {
+            return Err("a job gave the output of another".into());
+        }
+        times.push(began.elapsed());
+    }
+    worker.stop(STOP).await;
+    Ok(times)
+}
+
+async fn echo(job: Ctx<NoOp>) -> Result<u64, BoxError> {
+    Ok(job.input().number)
+}
