@@ -10,18 +10,24 @@ mod telling;
 mod trace;
 mod transaction;
 mod wait;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 pub(crate) use announce::{Announcements, Untold};
 pub(crate) use batch::Batcher;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
-pub(crate) use plan::new_job;
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
-pub(crate) use telling::Teller;
+pub(crate) use plan::{batches, new_job, refused};
+pub(crate) use telling::{Teller, Watching};
 pub use transaction::{InTx, Tx, Unannounced};
+pub(crate) use wait::Ending;
 pub use wait::Wait;
+pub(crate) use watch::{News, What};
 
 use crate::chain::Chain;
 use crate::clock::answered;
@@ -30,7 +36,8 @@ use crate::error::Result;
 use crate::job::{Blockers, Entry};
 use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{Log, Observer};
-use crate::store::{BoxFuture, Store, Transactional};
+use crate::queue::{Encoding, Json, QueueBuilder};
+use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
 use place::send;
 
@@ -52,6 +59,7 @@ pub struct ClientBuilder<S: ?Sized> {
     store: Arc<S>,
     notifier: Arc<dyn Notifier>,
     observers: Vec<Arc<dyn Observer>>,
+    publishes_events: bool,
 }
 
 impl<S: Store + ?Sized> Client<S> {
@@ -63,7 +71,8 @@ impl<S: Store + ?Sized> Client<S> {
     /// A client of this store, with a choice of notifier and observer.
     pub fn builder(store: impl Into<Arc<S>>) -> ClientBuilder<S> {
         let notifier = Arc::new(InProcessNotifier::new());
-        ClientBuilder { store: store.into(), notifier, observers: vec![Arc::new(Log)] }
+        let observers: Vec<Arc<dyn Observer>> = vec![Arc::new(Log)];
+        ClientBuilder { store: store.into(), notifier, observers, publishes_events: false }
     }
 
     /// The store.
@@ -106,12 +115,70 @@ impl<S: Store + ?Sized> Client<S> {
 }
 
 impl<S: Store> Client<S> {
+    /// A queue of this name whose jobs take a `P` and give an `O`, written as JSON. See [`queue`].
+    ///
+    /// [`queue`]: crate::queue
+    pub fn queue<P, O>(&self, name: impl AsRef<str>) -> QueueBuilder<P, O>
+    where
+        P: Serialize + DeserializeOwned + Send + Sync + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.queue_with(name, Json)
+    }
+
+    /// The same with another encoding.
+    pub fn queue_with<P, O>(
+        &self,
+        name: impl AsRef<str>,
+        encoding: impl Encoding<P> + Encoding<O> + Clone,
+    ) -> QueueBuilder<P, O>
+    where
+        P: Send + Sync + 'static,
+        O: Send + 'static,
+    {
+        let store = Arc::clone(&self.shared.store) as Arc<dyn Store>;
+        QueueBuilder::new(self.on(AnyStore(store)), name.as_ref(), encoding)
+    }
+
     /// The same client for code that does not know its store. The two share everything.
     #[must_use]
     pub fn into_dyn(self) -> Client<dyn Store> {
-        let Shared { creates, teller, store } = &*self.shared;
-        let store = Arc::clone(store) as Arc<dyn Store>;
-        Client { shared: Arc::new(Shared { creates: creates.clone(), teller: Arc::clone(teller), store }) }
+        let store: Arc<dyn Store> = Arc::clone(&self.shared.store) as _;
+        self.on(store)
+    }
+}
+
+impl<S: ?Sized> Client<S> {
+    /// The same client, on its store by another name.
+    fn on<T: ?Sized>(&self, store: impl Into<Arc<T>>) -> Client<T> {
+        let Shared { creates, teller, .. } = &*self.shared;
+        let (creates, teller, store) = (creates.clone(), Arc::clone(teller), store.into());
+        Client { shared: Arc::new(Shared { creates, teller, store }) }
+    }
+}
+
+impl Client<dyn Store> {
+    /// A queue of this name; see the method of the same name of a client that knows its store.
+    pub fn queue<P, O>(&self, name: impl AsRef<str>) -> QueueBuilder<P, O>
+    where
+        P: Serialize + DeserializeOwned + Send + Sync + 'static,
+        O: Serialize + DeserializeOwned + Send + 'static,
+    {
+        self.queue_with(name, Json)
+    }
+
+    /// The same with another encoding.
+    pub fn queue_with<P, O>(
+        &self,
+        name: impl AsRef<str>,
+        encoding: impl Encoding<P> + Encoding<O> + Clone,
+    ) -> QueueBuilder<P, O>
+    where
+        P: Send + Sync + 'static,
+        O: Send + 'static,
+    {
+        let store = Arc::clone(&self.shared.store);
+        QueueBuilder::new(self.on(AnyStore(store)), name.as_ref(), encoding)
     }
 }
 
@@ -158,11 +225,20 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
         self
     }
 
+    /// Publishes events to those who watch in other processes, where the notifier crosses them (see
+    /// [`Queue::events`](crate::Queue::events)). It costs a message for each event, several for a job; those
+    /// who watch by this client need no such order.
+    #[must_use]
+    pub fn publish_events(mut self) -> Self {
+        self.publishes_events = true;
+        self
+    }
+
     /// The client.
     #[must_use]
     pub fn build(self) -> Client<S> {
-        let Self { store, notifier, observers } = self;
-        let teller = Teller::new(notifier, observers);
+        let Self { store, notifier, observers, publishes_events } = self;
+        let teller = Teller::new(notifier, observers, publishes_events);
         let (creating, telling) = (Arc::clone(&store), Arc::clone(&teller));
         let creates = Batcher::new(
             |new: &NewChain| new.job.size(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::id::ChainId;
 use crate::name::ErrorText;
-use crate::record::ClosedAs;
+use crate::record::Status;
 use crate::refusal::Refusal;
 
 /// What went wrong with a whole command. What happened to one of its items is a value in the reply.
@@ -47,9 +47,11 @@ pub enum ErrorKind {
     LeaseLost,
     /// The time for waiting was over. What was waited for goes on.
     TimedOut,
-    /// The chain that was waited for failed; see [`Error::job_error`].
+    /// The chain or the queue's job that was waited for failed; see [`Error::job_error`].
     ChainFailed,
-    /// The chain that was waited for was cancelled.
+    /// The queue's job that was waited for failed in the last of its attempts; see [`Error::job_error`].
+    AttemptsExhausted,
+    /// The chain or the queue's job that was waited for was cancelled.
     ChainCancelled,
 }
 
@@ -70,13 +72,23 @@ impl Error {
 
     /// The error of a chain that ended without an output.
     #[must_use]
-    pub(crate) fn chain_failed(chain: ChainId, closed_as: ClosedAs, job_error: Option<ErrorText>) -> Self {
-        let (kind, what) = match closed_as {
-            ClosedAs::Cancelled => (ErrorKind::ChainCancelled, "was cancelled"),
-            ClosedAs::Completed | ClosedAs::Failed => (ErrorKind::ChainFailed, "failed"),
+    pub(crate) fn chain_failed(chain: ChainId, status: Status, job_error: Option<ErrorText>) -> Self {
+        match status {
+            Status::Cancelled => {
+                Self::ended(ErrorKind::ChainCancelled, format!("chain {chain} was cancelled"), job_error)
+            }
+            _ => Self::ended(ErrorKind::ChainFailed, format!("chain {chain} failed"), job_error),
+        }
+    }
+
+    /// The error of something that was waited for and ended without an output.
+    #[must_use]
+    pub(crate) fn ended(kind: ErrorKind, what: String, job_error: Option<ErrorText>) -> Self {
+        let message = match &job_error {
+            Some(error) => format!("{what}: {error}"),
+            None => what,
         };
-        let why = job_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        Self(Arc::new(Inner { kind, message: format!("chain {chain} {what}{why}"), job_error, source: None }))
+        Self(Arc::new(Inner { kind, message, job_error, source: None }))
     }
 
     /// The stored error of the chain that was waited for.

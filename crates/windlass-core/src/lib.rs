@@ -20,6 +20,7 @@ mod name;
 mod notifier;
 mod observer;
 mod payload;
+mod reaper;
 mod record;
 mod refusal;
 mod store;
@@ -29,6 +30,7 @@ mod worker;
 pub mod command;
 pub mod limit;
 pub mod model;
+pub mod queue;
 
 pub use chain::{Chain, ChainRef};
 pub use client::{
@@ -50,6 +52,8 @@ pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerNa
 pub use notifier::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
 pub use observer::{About, Event, Log, NoObserver, Observer, Traced};
 pub use payload::Payload;
+pub use queue::Queue;
+pub use reaper::{Reaper, RunningReaper};
 pub use record::{
     AttemptEnd, AttemptRecord, Blocker, ChainKey, ChainRecord, Closed, ClosedAs, JobRecord, KeyHold, Lease,
     OnBlockerFailure, Retention, Status,

@@ -46,6 +46,12 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
         true
     }
 
+    /// Whether somebody in this process is subscribed to [`Topic::Events`]; when in doubt, no. Events are
+    /// published only if somebody is known to watch, or if a client was told to. It answers at once.
+    fn is_watched(&self) -> bool {
+        false
+    }
+
     /// Closes the notifier. Later calls give an error of kind `Closed`; subscriptions end. Closing again does
     /// nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use log::Log;
 
 use crate::id::{ChainId, JobId, WorkerId};
-use crate::name::{ErrorText, TraceContext, TypeName};
+use crate::name::{ErrorText, Key, TraceContext, TypeName};
 use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
@@ -72,6 +72,8 @@ pub struct About {
     pub chain: ChainId,
     /// Its chain's type.
     pub chain_type: TypeName,
+    /// Its chain's key, where it is known: not of a job that was reaped or closed with others.
+    pub key: Option<Key>,
     /// The attempt, if there is one.
     pub attempt: Option<u32>,
     /// The worker, if there is one.
@@ -134,6 +136,8 @@ pub enum Event {
     TransactionLong(About, Duration),
     /// A middleware failed after the attempt's end was written.
     MiddlewareFailed(About, ErrorText),
+    /// A hook after execution failed: the job ends as if there were none.
+    HookFailed(About, ErrorText),
     /// A store's command failed.
     StoreFailed(&'static str, ErrorText),
     /// A notifier's call failed.

@@ -2,9 +2,13 @@
 //!
 //! Each method's doc is its contract, and each sentence of it has a case in `windlass-conformance`.
 
+mod any;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+
+pub(crate) use any::AnyStore;
 
 use crate::command::{
     Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, Command, CompleteFromOutside,

@@ -11,6 +11,7 @@ mod hooks;
 mod keeper;
 mod middleware;
 mod next;
+mod reap;
 mod run;
 mod settle;
 mod slot;
@@ -27,6 +28,8 @@ pub use hooks::{Closing, Hooks, Stage};
 pub use middleware::{Inner, Middleware};
 pub(crate) use next::error_text;
 pub use next::{Continuation, ContinuationOf, Next, next};
+pub(crate) use reap::{REAP_MAX, expire, reap};
+pub(crate) use run::RECOVERY;
 pub(crate) use task::catch_panic;
 
 /// Any error of a handler.

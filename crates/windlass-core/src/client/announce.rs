@@ -151,7 +151,8 @@ impl Announcements {
     pub(super) fn created(&mut self, new: &NewChain, created: &Created) {
         let Created::New { job, repeated } = created else { return };
         if !repeated && !self.unobserved {
-            let about = about(*job, &new.job.job_type, &new.job.job_type);
+            let key = new.key.as_ref().map(|key| key.key.clone());
+            let about = About { key, ..about(*job, &new.job.job_type, &new.job.job_type) };
             self.event(Event::ChainCreated(about.clone()));
             self.job_created(about, *job);
         }
@@ -339,6 +340,7 @@ fn about(job: Placed, job_type: &TypeName, chain_type: &TypeName) -> About {
         job_type: job_type.clone(),
         chain: job.chain,
         chain_type: chain_type.clone(),
+        key: None,
         attempt: None,
         worker: None,
     }
@@ -350,6 +352,7 @@ fn about_closed(closed: &ClosedChain) -> About {
         job_type: closed.job_type.clone(),
         chain: closed.chain,
         chain_type: closed.chain_type.clone(),
+        key: None,
         attempt: None,
         worker: None,
     }

@@ -64,6 +64,15 @@ macro_rules! commands {
             commands::chain($self, &chain.into()).await
         }
 
+        /// Chains, each by its id, one of its jobs, or the key that points at it: one command, for a thousand at
+        /// most. None for one that is not stored.
+        pub async fn chains(
+            $($receiver)+,
+            chains: Vec<$crate::Target>,
+        ) -> $crate::Result<Vec<Option<$crate::ChainRecord>>> {
+            Ok(commands::run($self, $crate::command::GetChains { chains }).await?.chains)
+        }
+
         /// What a chain gave, if it has completed. An error if it failed, was cancelled or is not stored.
         pub async fn output<J: $crate::Entry>(
             $($receiver)+,
@@ -275,10 +284,15 @@ pub(super) async fn stored(mut on: impl Executor, named: &ChainRef) -> Result<Ch
 
 pub(super) async fn output<J: Entry>(mut on: impl Executor, chain: Chain<J>) -> Result<Option<J::Output>> {
     let record = stored(&mut on, &chain.into()).await?;
-    match (record.closed, &record.latest.output) {
-        (None, _) => Ok(None),
-        (Some(_), Some(output)) => decode_output::<J>(record.latest.job_type.as_str(), output).map(Some),
-        (Some(closed), None) => Err(Error::chain_failed(record.id, closed.closed_as, record.latest.error)),
+    if record.closed.is_some() { given::<J>(&record).map(Some) } else { Ok(None) }
+}
+
+/// What a chain gave that is closed.
+pub(super) fn given<J: Entry>(record: &ChainRecord) -> Result<J::Output> {
+    let JobRecord { job_type, output, error, status, .. } = &record.latest;
+    match output {
+        Some(output) => decode_output::<J>(job_type.as_str(), output),
+        None => Err(Error::chain_failed(record.id, *status, error.clone())),
     }
 }
 

@@ -293,6 +293,7 @@ fn about(job: &JobRecord) -> About {
         job_type: job.job_type.clone(),
         chain: job.chain,
         chain_type: job.chain_type.clone(),
+        key: None,
         attempt: None,
         worker: None,
     }

@@ -3,6 +3,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::place::Place;
+use super::{Client, InTx};
 use crate::chain::Chain;
 use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule, Size};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +13,7 @@ use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::{Key, TypeName};
 use crate::payload::Payload;
 use crate::record::{KeyHold, Retention};
-use crate::store::BoxFuture;
+use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::{Millis, Timestamp};
 
 /// A chain to be started, with its options; see [`plan()`]. What it lacks is seen by the compiler: a type with
@@ -32,6 +33,25 @@ pub type Start<'c, J, State = Ready> = Plan<J, State, Destination<'c>>;
 
 /// Where a start goes: to a client, or into a transaction.
 pub struct Destination<'c>(pub(super) Box<dyn Place + 'c>);
+
+impl Destination<'_> {
+    /// Creates a chain there.
+    pub(crate) async fn create(mut self, new: NewChain) -> Result<Created> {
+        self.0.create_one(new).await
+    }
+}
+
+impl<'c, S: Store + ?Sized> From<&'c Client<S>> for Destination<'c> {
+    fn from(client: &'c Client<S>) -> Self {
+        Self(Box::new(client))
+    }
+}
+
+impl<'c, S: Transactional> From<&'c mut InTx<'_, S>> for Destination<'c> {
+    fn from(tx: &'c mut InTx<'_, S>) -> Self {
+        Self(Box::new(tx))
+    }
+}
 
 /// A chain to be started later, or with others: by [`Client::start_many`](crate::Client::start_many), or in the
 /// write that ends a job ([`Next::start`](crate::Next::start)).
@@ -263,7 +283,7 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
 }
 
 /// The chains in commands that keep their limits.
-pub(super) fn batches(chains: impl Iterator<Item = Result<NewChain>>) -> Result<Vec<Vec<NewChain>>> {
+pub(crate) fn batches(chains: impl Iterator<Item = Result<NewChain>>) -> Result<Vec<Vec<NewChain>>> {
     let (mut batches, mut size) =
         (vec![Vec::with_capacity(chains.size_hint().0.min(BATCH_MAX_ITEMS))], Size::default());
     for new in chains {
@@ -286,10 +306,17 @@ pub(super) fn handle<J>(created: Created) -> Result<Chain<J>> {
     match created {
         Created::New { job, .. } => Ok(Chain::started(job.chain, true)),
         Created::Existing(existing) => Ok(Chain::started(existing.chain, false)),
-        Created::Busy => Err(Error::new(
+        created => Err(refused(created)),
+    }
+}
+
+/// Why there is no chain.
+pub(crate) fn refused(created: Created) -> Error {
+    match created {
+        Created::Refused(refusal) => refusal.into(),
+        _ => Error::new(
             ErrorKind::Busy,
             "somebody's open transaction holds the key or a blocker: try again when it has ended",
-        )),
-        Created::Refused(refusal) => Err(refusal.into()),
+        ),
     }
 }

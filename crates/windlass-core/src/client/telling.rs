@@ -1,12 +1,14 @@
 //! Tells observers and notifiers, without ever being held up by them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::watch::News;
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
@@ -23,25 +25,72 @@ const NOTIFIER_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct Teller {
     notifier: Arc<dyn Notifier>,
     observers: Observers,
-    /// Feeds the task that publishes. It ends with its runtime, and is then started again.
-    hints: Mutex<Option<mpsc::Sender<Hint>>>,
+    hints: Lane,
+    /// Apart from the hints: however many events there are, workers are woken.
+    news: Lane,
+    /// Whether events are published though nobody here is known to watch.
+    publishes_events: bool,
+    /// How many watch by this client.
+    watchers: AtomicUsize,
+    /// Events that were dropped since the last that was published.
+    unsent: Arc<AtomicU64>,
 }
 
+/// Feeds a task that publishes. It ends with its runtime, and is then started again.
+type Lane = Mutex<Option<mpsc::Sender<Hint>>>;
+
 impl Teller {
-    pub(super) fn new(notifier: Arc<dyn Notifier>, observers: Vec<Arc<dyn Observer>>) -> Arc<Self> {
-        Arc::new(Self { notifier, observers: observers.into(), hints: Mutex::new(None) })
+    pub(super) fn new(
+        notifier: Arc<dyn Notifier>,
+        observers: Vec<Arc<dyn Observer>>,
+        publishes_events: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            notifier,
+            observers: observers.into(),
+            hints: Lane::default(),
+            news: Lane::default(),
+            publishes_events,
+            watchers: AtomicUsize::new(0),
+            unsent: Arc::default(),
+        })
     }
 
     /// Whether anybody wants to be told.
     pub(crate) fn is_observed(&self) -> bool {
         // One that panics is told: that is guarded.
         let is_on = |observer: &Arc<dyn Observer>| catch_unwind(AssertUnwindSafe(|| observer.is_on()));
-        self.observers.iter().any(|observer| is_on(observer).unwrap_or(true))
+        self.observers.iter().any(|observer| is_on(observer).unwrap_or(true)) || self.is_watched()
     }
 
-    /// Tells the observers.
+    /// Tells the observers and those who watch.
     pub(crate) fn observe(&self, event: &Event) {
         each(&self.observers, |observer| observer.observe(event));
+        if self.is_watched()
+            && let Some(news) = News::of(event)
+        {
+            self.tell(&news);
+        }
+    }
+
+    /// Tells those who watch. Where too much waits to be told, it is counted instead.
+    pub(crate) fn tell(&self, news: &News) {
+        let hint = Hint::Event(news.encode());
+        if self.is_watched() && self.sender(&self.news, Some(&self.unsent)).try_send(hint).is_err() {
+            self.unsent.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Subscribes to events. While this is kept, the client publishes its own.
+    pub(crate) async fn watch(self: &Arc<Self>) -> Option<(Subscription, Watching)> {
+        self.watchers.fetch_add(1, Ordering::AcqRel);
+        let watching = Watching(Arc::clone(self));
+        Some((self.subscribe(vec![Topic::Events]).await?, watching))
+    }
+
+    fn is_watched(&self) -> bool {
+        let elsewhere = || catch_unwind(AssertUnwindSafe(|| self.notifier.is_watched())).unwrap_or(false);
+        self.publishes_events || self.watchers.load(Ordering::Acquire) > 0 || elsewhere()
     }
 
     /// Asks every observer; the first answer is stored.
@@ -71,7 +120,7 @@ impl Teller {
         if hints.peek().is_none() {
             return;
         }
-        let sender = self.sender();
+        let sender = self.sender(&self.hints, None);
         for hint in hints {
             if sender.try_send(hint).is_err() {
                 self.failed("publish", "too many hints are waiting, or the runtime has stopped");
@@ -106,14 +155,15 @@ impl Teller {
         !matches!(timeout(NOTIFIER_TIMEOUT, claim).await, Ok(Ok(Ok(false))))
     }
 
-    fn sender(&self) -> mpsc::Sender<Hint> {
-        let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*hints {
+    fn sender(&self, lane: &Lane, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Hint> {
+        let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*lane {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {
                 let (sender, receiver) = mpsc::channel(WAITING_MAX);
-                tokio::spawn(publish(receiver, Arc::clone(&self.notifier), Arc::clone(&self.observers)));
-                hints.insert(sender).clone()
+                let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
+                tokio::spawn(publish(receiver, notifier, observers, unsent.cloned()));
+                lane.insert(sender).clone()
             }
         }
     }
@@ -123,15 +173,34 @@ impl Teller {
     }
 }
 
-async fn publish(mut hints: mpsc::Receiver<Hint>, notifier: Arc<dyn Notifier>, observers: Observers) {
+async fn publish(
+    mut hints: mpsc::Receiver<Hint>,
+    notifier: Arc<dyn Notifier>,
+    observers: Observers,
+    unsent: Option<Arc<AtomicU64>>,
+) {
     while let Some(hint) = hints.recv().await {
-        let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
-            Ok(Ok(())) => continue,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the notifier did not answer in time".to_owned(),
-        };
-        let event = Event::NotifierFailed("publish", ErrorText::new(why));
-        each(&observers, |observer| observer.observe(&event));
+        let missed = unsent.as_ref().map_or(0, |unsent| unsent.swap(0, Ordering::AcqRel));
+        let missed = (missed > 0).then(|| Hint::Event(News::missed(missed).encode()));
+        for hint in missed.into_iter().chain([hint]) {
+            let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "the notifier did not answer in time".to_owned(),
+            };
+            let event = Event::NotifierFailed("publish", ErrorText::new(why));
+            each(&observers, |observer| observer.observe(&event));
+        }
+    }
+}
+
+/// Somebody watches by a client, as long as this is kept.
+#[derive(Debug)]
+pub(crate) struct Watching(Arc<Teller>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

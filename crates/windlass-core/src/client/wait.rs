@@ -1,16 +1,19 @@
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::Client;
-use crate::chain::Chain;
+use super::commands::{given, stored};
+use crate::chain::{Chain, ChainRef};
 use crate::clock::far;
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::ChainId;
 use crate::job::Entry;
 use crate::notifier::{Subscription, Topic};
-use crate::record::{JobRecord, Status};
+use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::{BoxFuture, Store};
 
 /// How often a wait looks at the store beside notifications.
@@ -28,72 +31,68 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// A wait for what a chain gives; await it. See [`Client::wait`].
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Wait<'a, J, S: ?Sized> {
-    client: &'a Client<S>,
-    chain: Chain<J>,
-    timeout: Duration,
-    poll: Duration,
-    token: Option<CancellationToken>,
+    ending: Ending<'a, S>,
+    job: PhantomData<fn() -> J>,
 }
 
 impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
     pub(super) fn new(client: &'a Client<S>, chain: Chain<J>) -> Self {
-        Self { client, chain, timeout: TIMEOUT, poll: POLL, token: None }
+        Self { ending: Ending::new(client, chain.id(), chain.into()), job: PhantomData }
     }
 
     /// Gives up after so long with an error of kind `TimedOut`; the chain goes on. 30 s unless said
     /// otherwise.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.ending.timeout = timeout;
         self
     }
 
     /// Looks at the store so often beside notifications. 15 s unless said otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = poll;
+        self.ending.poll = poll;
         self
     }
 
     /// Gives up when this token is cancelled, with an error of kind `TimedOut`; the chain goes on.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.token = Some(token);
+        self.ending.token = Some(token);
         self
     }
+}
 
-    async fn run(self) -> Result<J::Output> {
+/// A wait for the end of a chain of whatever type.
+pub(crate) struct Ending<'a, S: ?Sized> {
+    client: &'a Client<S>,
+    id: ChainId,
+    chain: ChainRef,
+    pub(crate) timeout: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) token: Option<CancellationToken>,
+}
+
+impl<'a, S: Store + ?Sized> Ending<'a, S> {
+    pub(crate) const fn new(client: &'a Client<S>, id: ChainId, chain: ChainRef) -> Self {
+        Self { client, id, chain, timeout: TIMEOUT, poll: POLL, token: None }
+    }
+
+    /// The chain, once it is closed. Who has subscribed before the chain was created gives that subscription,
+    /// and spares the first look.
+    pub(crate) async fn run(self, subscription: Option<Subscription>) -> Result<ChainRecord> {
         let why = tokio::select! {
             biased;
-            found = self.look() => return found,
+            found = self.look(subscription) => return found,
             () = self.cancelled() => "and the wait was called off".to_owned(),
             () = sleep_until(far(self.timeout)) => format!("after {:?}", self.timeout),
         };
         // One more look: the end may have come with the deadline.
-        match timeout(LAST_LOOK, self.client.output(self.chain)).await {
-            Ok(Ok(Some(output))) => Ok(output),
-            Ok(Err(error)) if !is_passing(&error) => Err(error),
-            _ => {
-                let stands = self.where_it_stands().await;
-                let text = format!("chain {} is still open {why}{stands}; it goes on", self.chain.id());
-                Err(Error::new(ErrorKind::TimedOut, text))
-            }
-        }
-    }
-
-    /// What the chain is at, for somebody who wonders why it takes so long.
-    async fn where_it_stands(&self) -> String {
-        let Ok(Ok(Some(record))) = timeout(LAST_LOOK, self.client.chain(self.chain)).await else {
-            return String::new();
+        let stands = match timeout(LAST_LOOK, stored(self.client, &self.chain)).await {
+            Ok(Ok(record)) if record.closed.is_some() => return Ok(record),
+            Ok(Ok(record)) => where_it_stands(record),
+            Ok(Err(error)) if !is_passing(&error) => return Err(error),
+            _ => String::new(),
         };
-        let JobRecord { job_type, status, attempt, error, due_at, .. } = record.latest;
-        let stands = match status {
-            Status::Pending if attempt == 0 => {
-                format!("is pending since no worker has taken it, due at {due_at}")
-            }
-            Status::Pending => format!("is pending again after attempt {attempt}, due at {due_at}"),
-            Status::Running => format!("is running, attempt {attempt}"),
-            status => format!("is {status}"),
-        };
-        let error = error.map(|error| format!(", with the error: {error}")).unwrap_or_default();
-        format!(": its job `{job_type}` {stands}{error}")
+        let text = format!("chain {} is still open {why}{stands}; it goes on", self.id);
+        Err(Error::new(ErrorKind::TimedOut, text))
     }
 
     /// Ends when the token is cancelled; never without one.
@@ -106,24 +105,44 @@ impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
 
     /// Looks again and again. Subscribed before the first look, so that no end falls between the two; without
     /// notifications it still polls.
-    async fn look(&self) -> Result<J::Output> {
-        let topic = Topic::ChainClosed(self.chain.id());
-        let mut subscription = self.client.shared.teller.subscribe(vec![topic]).await;
+    async fn look(&self, subscription: Option<Subscription>) -> Result<ChainRecord> {
+        let mut looks = subscription.is_none();
+        let mut subscription = match subscription {
+            Some(subscription) => Some(subscription),
+            None => self.client.shared.teller.subscribe(vec![Topic::ChainClosed(self.id)]).await,
+        };
         loop {
-            match self.client.output(self.chain).await {
-                Ok(Some(output)) => return Ok(output),
-                Ok(None) => {}
-                // What passes is waited for too.
-                Err(error) if is_passing(&error) => {
-                    sleep(AGAIN).await;
-                    continue;
+            if std::mem::replace(&mut looks, true) {
+                match stored(self.client, &self.chain).await {
+                    Ok(record) if record.closed.is_some() => return Ok(record),
+                    Ok(_) => {}
+                    // What passes is waited for too.
+                    Err(error) if is_passing(&error) => {
+                        sleep(AGAIN).await;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
             let next_look = far(self.poll);
             let _ = timeout_at(next_look, signal(&mut subscription, next_look)).await;
         }
     }
+}
+
+/// What the chain is at, for somebody who wonders why it takes so long.
+fn where_it_stands(record: ChainRecord) -> String {
+    let JobRecord { job_type, status, attempt, error, due_at, .. } = record.latest;
+    let stands = match status {
+        Status::Pending if attempt == 0 => {
+            format!("is pending since no worker has taken it, due at {due_at}")
+        }
+        Status::Pending => format!("is pending again after attempt {attempt}, due at {due_at}"),
+        Status::Running => format!("is running, attempt {attempt}"),
+        status => format!("is {status}"),
+    };
+    let error = error.map(|error| format!(", with the error: {error}")).unwrap_or_default();
+    format!(": its job `{job_type}` {stands}{error}")
 }
 
 /// Whether trying again may help.
@@ -147,15 +166,15 @@ impl<'a, J: Entry, S: Store + ?Sized> IntoFuture for Wait<'a, J, S> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+        Box::pin(async move { given::<J>(&self.ending.run(None).await?) })
     }
 }
 
 impl<J, S: ?Sized> fmt::Debug for Wait<'_, J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wait")
-            .field("chain", &self.chain)
-            .field("timeout", &self.timeout)
+            .field("chain", &self.ending.id)
+            .field("timeout", &self.ending.timeout)
             .finish_non_exhaustive()
     }
 }

@@ -239,6 +239,24 @@ pub struct NextJob {
 }
 
 impl Outcome {
+    /// The job and its chain are done, and this is what they give.
+    #[must_use]
+    pub const fn complete(output: Payload) -> Self {
+        Self::Complete { output, retention: None, create: Vec::new() }
+    }
+
+    /// The job failed for good: no more attempts.
+    #[must_use]
+    pub fn fail(error: impl AsRef<str>) -> Self {
+        Self::Fail { error: ErrorText::new(error), retention: None }
+    }
+
+    /// Run it again after this delay. The attempt does not count.
+    #[must_use]
+    pub const fn reschedule(delay: Millis) -> Self {
+        Self::Reschedule { schedule: Schedule::After(delay), error: None }
+    }
+
     /// Chains it carries.
     #[must_use]
     pub fn carried(&self) -> &[NewChain] {

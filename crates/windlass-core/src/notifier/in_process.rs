@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const BUDGETS_BEFORE_CLEARING: usize = 100;
 #[derive(Clone, Debug, Default)]
 pub struct InProcessNotifier {
     shared: Arc<Mutex<Shared>>,
+    /// How many are subscribed to events: asked for every job, so that it takes no lock.
+    watchers: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +87,11 @@ impl Notifier for InProcessNotifier {
             shared.next_subscriber += 1;
             let id = shared.next_subscriber;
             let (weak, ended) = (Arc::downgrade(&self.shared), topics.clone());
+            let watches = usize::from(topics.contains(&Topic::Events));
+            let watchers = Arc::clone(&self.watchers);
+            watchers.fetch_add(watches, Ordering::AcqRel);
             let (publisher, subscription) = Subscription::new(move || {
+                watchers.fetch_sub(watches, Ordering::AcqRel);
                 let Some(shared) = weak.upgrade() else { return };
                 lock(&shared).remove(id, &ended);
             });
@@ -111,6 +118,10 @@ impl Notifier for InProcessNotifier {
 
     fn is_awaited(&self, chain: ChainId) -> bool {
         self.shared().topics.contains_key(&Topic::ChainClosed(chain))
+    }
+
+    fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::Acquire) > 0
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

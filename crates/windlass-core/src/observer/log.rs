@@ -86,6 +86,7 @@ fn about_job(event: &Event) {
         Event::TransactionLong(about, open_for) => {
             line!(warn, about, "handler held its transaction long", open_for = format_args!("{open_for:?}"));
         }
+        Event::HookFailed(about, why) => line!(error, about, "hook after execution failed", error = why),
         Event::MiddlewareFailed(about, why) => line!(error, about, "middleware failed", error = why),
         _ => {}
     }

@@ -3,13 +3,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::abort::Abort;
-use crate::command::Acquired;
+use crate::command::{Acquired, BlockerOutput};
 use crate::id::WorkerId;
 use crate::name::Key;
 use crate::observer::About;
-use crate::record::JobRecord;
+use crate::record::{JobRecord, Retention};
+use crate::time::Timestamp;
 
-/// An attempt of a job of any type, as middleware and hooks see it.
+/// An attempt of a job of any type, as middleware, hooks and handlers of types named at run time see it.
 pub struct AnyAttempt {
     /// Apart, so that an attempt is cheap to hand on.
     pub(super) acquired: Box<Acquired>,
@@ -41,19 +42,38 @@ impl AnyAttempt {
         self.acquired.key.as_ref().map(Key::as_str)
     }
 
+    /// When its chain was created.
+    #[must_use]
+    pub fn chain_created_at(&self) -> Timestamp {
+        self.acquired.chain_created_at
+    }
+
+    /// How long its chain stays once it has closed.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        self.acquired.retention
+    }
+
+    /// What its blockers gave, in the order in which they were declared.
+    #[must_use]
+    pub fn blockers(&self) -> &[BlockerOutput] {
+        &self.acquired.blockers
+    }
+
     /// The worker that runs it.
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    pub(super) fn about(&self) -> About {
+    pub(crate) fn about(&self) -> About {
         let JobRecord { id: job, job_type, chain, chain_type, .. } = self.job();
         About {
             job: *job,
             job_type: job_type.clone(),
             chain: *chain,
             chain_type: chain_type.clone(),
+            key: self.acquired.key.clone(),
             attempt: Some(self.attempt()),
             worker: Some(self.worker),
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
+use super::BoxError;
 use super::abort::AbortReason;
+use super::any_attempt::AnyAttempt;
 use super::handler::Handler;
 use super::handlers::{Handlers, Kind};
 use super::hooks::Hooks;
@@ -19,8 +21,9 @@ use crate::clock::far;
 use crate::command::{Outcome, Retire, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
-use crate::job::Job;
+use crate::job::{Job, JobOptions};
 use crate::limit::REAP_EXCEPT_MAX;
+use crate::name::TypeName;
 use crate::observer::Event;
 use crate::store::{Capability, Store, Transactional};
 
@@ -82,6 +85,17 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
     /// for themselves.
     pub fn handle_at_most<J: Job, M>(mut self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
         self.handlers = self.handlers.handle_at_most(slots, handler);
+        self
+    }
+
+    /// Runs jobs of a type that is named at run time; see [`Handlers::handle_any`].
+    pub fn handle_any<F, Fut, E>(mut self, job_type: TypeName, options: JobOptions, handler: F) -> Self
+    where
+        F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.handlers = self.handlers.handle_any(job_type, options, handler);
         self
     }
 

@@ -300,6 +300,18 @@ async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settle
     store.run_in(tx, settle).await
 }
 
+/// How a handler ends that gives its outcome itself.
+pub(super) fn any<E: Into<BoxError>>(
+    handling: impl Future<Output = Result<Outcome, E>> + Send + 'static,
+) -> BoxFuture<'static, Ending> {
+    Box::pin(async move {
+        match handling.await {
+            Ok(outcome) => Ending::Plain(Box::new(outcome)),
+            Err(error) => Ending::Failed(error_text(&error.into()), None),
+        }
+    })
+}
+
 /// A handler of some job type, with what is wrapped around it.
 pub(super) struct AnyHandler<S: ?Sized> {
     /// The type's name and its former names.
@@ -312,6 +324,16 @@ pub(super) struct AnyHandler<S: ?Sized> {
 }
 
 impl<S: Store + ?Sized> AnyHandler<S> {
+    /// One that nothing is wrapped around yet.
+    pub(super) fn new(
+        options: JobOptions,
+        concurrency: Option<u32>,
+        call: impl Fn(Run<S>) -> BoxFuture<'static, Ending> + Send + Sync + 'static,
+    ) -> Self {
+        let (types, call) = (Vec::new(), Box::new(call));
+        Self { types, options, concurrency, layers: Arc::default(), hooks: Arc::default(), call }
+    }
+
     /// Whether it runs jobs of this type.
     pub(super) fn runs(&self, job_type: &TypeName) -> bool {
         self.types.contains(job_type)

@@ -1,12 +1,16 @@
 use std::any::{TypeId, type_name};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::handler::{AnyHandler, Handler, Run};
+use super::BoxError;
+use super::any_attempt::AnyAttempt;
+use super::handler::{AnyHandler, Handler, Run, any};
 use super::hooks::{AnyHooks, Hooks};
 use super::middleware::Middleware;
+use crate::command::Outcome;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, JobGraph};
+use crate::job::{Job, JobGraph, JobOptions};
 use crate::name::TypeName;
 use crate::store::{Store, Transactional};
 
@@ -46,7 +50,7 @@ pub struct Handlers<S: ?Sized, A = ()> {
 /// A handler that waits for its state, and what the sets it came from wrap around it.
 struct Member<S: ?Sized, A> {
     make: Box<dyn FnOnce(A) -> AnyHandler<S> + Send + Sync>,
-    names: Vec<&'static str>,
+    names: Vec<Cow<'static, str>>,
     layers: Vec<Layer>,
     hooks: Vec<AnyHooks>,
 }
@@ -88,6 +92,52 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self.add::<J, M>(handler, Some(slots))
     }
 
+    /// Runs jobs of a type that is named at run time: bytes in, outcome out.
+    ///
+    /// The handler finds the encoded input in [`AnyAttempt::job`]. The options say how its attempts are run:
+    /// lease, timeout and backoff; those of a start (retention, priority, attempts) are the starter's. An
+    /// error is tried again after the backoff.
+    ///
+    /// ```
+    /// use windlass_core::command::Outcome;
+    /// use windlass_core::{AnyAttempt, BoxError, Handlers, JobOptions, MemoryStore, Payload, TypeName};
+    ///
+    /// async fn shout(attempt: AnyAttempt) -> Result<Outcome, BoxError> {
+    ///     let text: String = attempt.job().input.decode()?;
+    ///     Ok(Outcome::complete(Payload::encode(&text.to_uppercase())?))
+    /// }
+    ///
+    /// # fn main() -> windlass_core::Result<()> {
+    /// let name = std::env::args().next().unwrap_or_default();
+    /// let handlers: Handlers<MemoryStore> = Handlers::new().handle_any(TypeName::new(name)?, JobOptions::default(), shout);
+    /// # let _ = handlers;
+    /// # Ok(()) }
+    /// ```
+    pub fn handle_any<F, Fut, E>(self, job_type: TypeName, options: JobOptions, handler: F) -> Self
+    where
+        F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.add_any(job_type, options, handler, None)
+    }
+
+    /// The same, with at most so many attempts of this type at once in a worker.
+    pub fn handle_any_at_most<F, Fut, E>(
+        self,
+        slots: u32,
+        job_type: TypeName,
+        options: JobOptions,
+        handler: F,
+    ) -> Self
+    where
+        F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        self.add_any(job_type, options, handler, Some(slots))
+    }
+
     /// Wraps this around every attempt of the set's types. The first that is added is the outermost.
     pub fn middleware<M: Middleware>(mut self, middleware: M) -> Self {
         self.layers.push(Layer { kind: Kind::of::<M>(), middleware: Arc::new(middleware) });
@@ -106,7 +156,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
     /// Adds the handlers of another set. They keep its middleware and hooks, inside those of this one.
     pub fn merge(mut self, other: Self) -> Self {
         let Self { members, layers, hooks, jobs } = other;
-        let twice = members.iter().flat_map(|member| &member.names).find(|name| self.has(name)).copied();
+        let twice = members.iter().flat_map(|member| &member.names).find(|name| self.has(name)).cloned();
         for mut member in members {
             member.layers.splice(..0, layers.iter().cloned());
             member.hooks.splice(..0, hooks.iter().cloned());
@@ -159,28 +209,50 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
     }
 
     fn add<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>, concurrency: Option<u32>) -> Self {
-        let twice = self.has(J::NAME).then_some(J::NAME);
-        self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs)).and_then(not_twice(twice));
-        let names: Vec<_> = J::ALIASES.iter().copied().chain([J::NAME]).collect();
-        let make = Box::new(move |app: A| AnyHandler {
-            types: Vec::new(),
-            options: J::options(),
-            concurrency,
-            layers: Arc::default(),
-            hooks: Arc::default(),
-            call: Box::new(move |run: Run<S>| handler.call(run, app.clone())),
-        });
-        self.members.push(Member { make, names, layers: Vec::new(), hooks: Vec::new() });
+        self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs));
+        let names = J::ALIASES.iter().chain([&J::NAME]).map(|name| Cow::Borrowed(*name)).collect();
+        self.add_member(J::NAME, names, move |app| {
+            AnyHandler::new(J::options(), concurrency, move |run: Run<S>| handler.call(run, app.clone()))
+        })
+    }
+
+    fn add_any<F, Fut, E>(
+        self,
+        job_type: TypeName,
+        options: JobOptions,
+        handler: F,
+        concurrency: Option<u32>,
+    ) -> Self
+    where
+        F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        let names = vec![Cow::Owned(job_type.as_str().to_owned())];
+        self.add_member(job_type.as_str(), names, move |_| {
+            AnyHandler::new(options, concurrency, move |run: Run<S>| any(handler(run.attempt)))
+        })
+    }
+
+    fn add_member(
+        mut self,
+        name: &str,
+        names: Vec<Cow<'static, str>>,
+        make: impl FnOnce(A) -> AnyHandler<S> + Send + Sync + 'static,
+    ) -> Self {
+        let twice = self.has(name).then(|| name.to_owned().into());
+        self.jobs = self.jobs.and_then(not_twice(twice));
+        self.members.push(Member { make: Box::new(make), names, layers: Vec::new(), hooks: Vec::new() });
         self
     }
 
     fn has(&self, name: &str) -> bool {
-        self.members.iter().any(|member| member.names.contains(&name))
+        self.members.iter().any(|member| member.names.iter().any(|known| known == name))
     }
 }
 
 /// Refuses a type that has a handler already. Two types of one name have been refused before.
-fn not_twice(name: Option<&str>) -> impl FnOnce(JobGraph) -> Result<JobGraph> {
+fn not_twice(name: Option<Cow<'static, str>>) -> impl FnOnce(JobGraph) -> Result<JobGraph> {
     move |jobs| match name {
         Some(name) => {
             Err(Error::new(ErrorKind::Invalid, format!("job type `{name}` has two handlers: keep one")))

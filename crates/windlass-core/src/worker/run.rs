@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::reap::{REAP_MAX, expire, reap};
 use super::slot::Engine;
 use super::task::catch_panic;
-use crate::client::Announcements;
 use crate::clock::{answered, far};
-use crate::command::{Acquire, Expire, NextDue, Quota, Reap, Types};
+use crate::command::{Acquire, NextDue, Quota, Reap, Types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RequestId;
 use crate::job::Backoff;
@@ -21,18 +21,16 @@ use crate::observer::Event;
 use crate::store::{Capability, Store};
 use crate::time::Millis;
 
-/// How many expired leases are reaped at once, and how often at least, however busy the worker is.
-const REAP_MAX: u32 = 100;
+/// How often expired leases are reaped at least, however busy the worker is.
 const REAP_EVERY: Duration = Duration::from_secs(5);
-/// How often a worker removes what is kept no longer, and how much at once.
+/// How often a worker removes what is kept no longer.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
-const EXPIRE_MAX: u32 = 1_000;
 /// The longest wait for jobs is shortened by up to so much of it, so that workers do not look all at once.
 const JITTER: f64 = 0.1;
 /// After so long a lost subscription is made again.
 const RESUBSCRIBE: Duration = Duration::from_secs(5);
 /// The delay of the loop after an error; it resets with the first success.
-pub(super) const RECOVERY: Backoff = Backoff {
+pub(crate) const RECOVERY: Backoff = Backoff {
     initial: Duration::from_millis(100),
     multiplier: 2.0,
     max: Duration::from_secs(30),
@@ -152,11 +150,7 @@ impl<S: Store + ?Sized> Loop<S> {
             return Ok(());
         }
         self.expire_at = Instant::now() + EXPIRE_EVERY.mul_f64(1.0 + fastrand::f64());
-        let reply = answered(self.engine.client.store().expire(Expire { max: EXPIRE_MAX })).await?;
-        for expired in reply.chains {
-            self.engine.teller().observe(&Event::ChainExpired(expired.chain, expired.chain_type));
-        }
-        if reply.more {
+        if expire(&self.engine.client).await? {
             self.expire_at = Instant::now();
         }
         Ok(())
@@ -281,17 +275,8 @@ impl<S: Store + ?Sized> Engine<S> {
             let kept = slots.running.iter().filter(|(_, slot)| slot.renew_at.is_some());
             kept.map(|((job, _), _)| *job).collect()
         };
-        let reap = Reap {
-            types: Types::Only(self.types().collect()),
-            max: REAP_MAX,
-            except: kept,
-            renewal_interval: Millis::try_from(renewal).map_err(Error::from)?,
-        };
-        let reply = answered(self.client.store().reap(reap)).await?;
-        let mut announcements = Announcements::by(self.teller());
-        reply.reaped.iter().for_each(|reaped| announcements.reaped(reaped));
-        announcements.ripple(&reply.ripple);
-        announcements.send(self.teller());
-        Ok(reply.reaped.len())
+        let types = Types::Only(self.types().collect());
+        let renewal_interval = Millis::try_from(renewal).map_err(Error::from)?;
+        reap(&self.client, Reap { types, max: REAP_MAX, except: kept, renewal_interval }).await
     }
 }

@@ -1,0 +1,158 @@
+//! What those who watch are told: the events of jobs as messages that cross processes where the notifier does.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{ChainId, WorkerId};
+use crate::name::{ErrorText, TypeName};
+use crate::observer::{About, Event};
+
+/// The longest error text in a message, in bytes: some notifiers carry little. The store has all of it.
+const ERROR_SHOWN_BYTES: usize = 1_000;
+
+/// What happened, in short. What is not known is left out; the store has the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct News {
+    pub(crate) what: What,
+    /// The type of the job's chain; none for what concerns all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chain_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chain: Option<ChainId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attempt: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) worker: Option<WorkerId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// How many messages were lost on the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) missed: Option<u64>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum What {
+    Created,
+    Started,
+    Retrying,
+    Rescheduled,
+    Released,
+    Reaped,
+    Completed,
+    Failed,
+    Cancelled,
+    Reopened,
+    ConsumerStarted,
+    ConsumerStopped,
+    Trouble,
+    Missed,
+    /// Of a newer version.
+    #[serde(other)]
+    Unknown,
+}
+
+impl News {
+    /// What an event comes to, if it is one that is told.
+    pub(crate) fn of(event: &Event) -> Option<Self> {
+        Some(match event {
+            Event::ChainCreated(about) => Self::about(What::Created, about),
+            Event::AttemptStarted(about) => Self::about(What::Started, about),
+            Event::AttemptFailed(about, error, _) => Self::about(What::Retrying, about).because(error),
+            Event::AttemptRescheduled(about, _) => Self::about(What::Rescheduled, about),
+            Event::AttemptReleased(about) => Self::about(What::Released, about),
+            Event::AttemptReaped(about) => Self::about(What::Reaped, about),
+            Event::JobCompleted(about, None) => Self::about(What::Completed, about),
+            Event::JobFailed(about, error) => Self::about(What::Failed, about).because(error),
+            Event::JobCancelled(about) => Self::about(What::Cancelled, about),
+            Event::ChainRetried(about) => Self::about(What::Reopened, about),
+            Event::HookFailed(about, error) => Self::about(What::Trouble, about).because(error),
+            Event::WorkerFailed(worker, error) => {
+                Self { worker: Some(*worker), ..Self::new(What::Trouble) }.because(error)
+            }
+            Event::StoreFailed(_, error) => Self::new(What::Trouble).because(error),
+            _ => return None,
+        })
+    }
+
+    /// So many were lost.
+    pub(super) fn missed(count: u64) -> Self {
+        Self { missed: Some(count), ..Self::new(What::Missed) }
+    }
+
+    /// Something about a consumer of jobs of this type.
+    pub(crate) fn consumer(what: What, job_type: &TypeName, worker: WorkerId) -> Self {
+        let chain_type = Some(job_type.as_str().to_owned());
+        Self { chain_type, worker: Some(worker), ..Self::new(what) }
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// What a message says; none if it is not one of these.
+    pub(crate) fn decode(message: &[u8]) -> Option<Self> {
+        serde_json::from_slice(message).ok()
+    }
+
+    const fn new(what: What) -> Self {
+        Self {
+            what,
+            chain_type: None,
+            chain: None,
+            key: None,
+            attempt: None,
+            worker: None,
+            error: None,
+            missed: None,
+        }
+    }
+
+    fn about(what: What, about: &About) -> Self {
+        Self {
+            chain_type: Some(about.chain_type.as_str().to_owned()),
+            chain: Some(about.chain),
+            key: about.key.as_ref().map(|key| key.as_str().to_owned()),
+            attempt: about.attempt,
+            worker: about.worker,
+            ..Self::new(what)
+        }
+    }
+
+    fn because(self, error: &ErrorText) -> Self {
+        Self { error: Some(shortened(error.as_str()).into_owned()), ..self }
+    }
+}
+
+fn shortened(error: &str) -> Cow<'_, str> {
+    match error.len() {
+        0..=ERROR_SHOWN_BYTES => error.into(),
+        _ => format!("{}…", &error[..error.floor_char_boundary(ERROR_SHOWN_BYTES)]).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_survive_the_way_and_newer_kinds_do_no_harm() {
+        let news = News { error: Some("\"ä\"".into()), ..News::missed(7) };
+        assert_eq!(News::decode(&news.encode()), Some(news));
+        let newer = br#"{"what":"something-new","colour":"red"}"#;
+        assert_eq!(News::decode(newer).map(|news| news.what), Some(What::Unknown));
+        assert_eq!(News::decode(b"no news"), None);
+    }
+
+    #[test]
+    fn long_errors_are_shortened() {
+        let long = "ß".repeat(ERROR_SHOWN_BYTES);
+        assert!(shortened(&long).len() <= ERROR_SHOWN_BYTES + '…'.len_utf8());
+        assert_eq!(shortened("boom"), "boom");
+    }
+}

@@ -1,0 +1,24 @@
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Encoding;
+use crate::name::Codec;
+use crate::worker::BoxError;
+
+/// MessagePack: small, and bytes stay bytes. Fields are stored with their names, so that types may grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MessagePack;
+
+impl<T: Serialize + DeserializeOwned> Encoding<T> for MessagePack {
+    fn codec(&self) -> Codec {
+        Codec::new("messagepack").expect("the name is made of letters")
+    }
+
+    fn encode(&self, value: &T) -> Result<Vec<u8>, BoxError> {
+        Ok(rmp_serde::to_vec_named(value)?)
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<T, BoxError> {
+        Ok(rmp_serde::from_slice(bytes)?)
+    }
+}

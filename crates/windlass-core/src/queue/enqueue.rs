@@ -1,0 +1,269 @@
+use std::borrow::Borrow;
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::encoding::{read, write};
+use super::item::ItemState;
+use super::wait::Answer;
+use super::{BUSY_DELAY, BUSY_TRIES, Queue, positive};
+use crate::client::{Destination, InTx, batches, refused};
+use crate::command::{Created, Existing, NewChain, NewJob, NewKey, Schedule};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::ChainId;
+use crate::name::Key;
+use crate::record::{KeyHold, Status};
+use crate::store::{BoxFuture, Transactional};
+use crate::time::{Millis, Timestamp};
+
+/// What became of a job to enqueue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enqueued<O> {
+    /// It is stored, and will be run.
+    Queued,
+    /// Its id is in use. Nothing was written.
+    Duplicate(ItemState),
+    /// It was done before, and this is what it gave. Nothing was written.
+    Completed(O),
+}
+
+impl<P, O> Queue<P, O>
+where
+    P: Send + Sync + 'static,
+    O: Send + 'static,
+{
+    /// Enqueues a job under an id; await it. While a job of this id is queued or being processed, and as long as
+    /// its result is kept, no other is accepted, under whatever concurrency.
+    ///
+    /// Concurrent calls share a write. Cancel-safe in this sense: a dropped call may or may not have been
+    /// carried out.
+    pub fn enqueue(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Enqueue<'static, P, O> {
+        Enqueue { new: self.plan(id.as_ref(), payload.borrow()), queue: self.clone(), to: None }
+    }
+
+    /// Enqueues many jobs, with one command for each thousand, and tells for each what became of it: one that is
+    /// refused harms no other.
+    ///
+    /// ```
+    /// # use windlass_core::{Client, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// # let client = Client::new(MemoryStore::new());
+    /// let squares = client.queue::<u64, u64>("squares").build()?;
+    /// let enqueued = squares.enqueue_many((1..=9).map(|n| squares.enqueue(n.to_string(), n))).await?;
+    /// assert!(enqueued.iter().all(Result::is_ok));
+    /// # Ok(()) }
+    /// ```
+    pub async fn enqueue_many(
+        &self,
+        jobs: impl IntoIterator<Item = Enqueue<'static, P, O>> + Send,
+    ) -> Result<Vec<Result<Enqueued<O>>>> {
+        self.check_accepts()?;
+        let plans: Vec<_> = jobs.into_iter().map(|job| job.new).collect();
+        let good = plans.iter().filter_map(|new| new.as_ref().ok());
+        let mut created = Vec::with_capacity(plans.len());
+        for batch in batches(good.cloned().map(Ok))? {
+            created.extend(self.shared.client.create(batch).await?);
+        }
+        let mut created = created.into_iter();
+        let mut enqueued = Vec::with_capacity(plans.len());
+        for new in plans {
+            enqueued.push(match (new, &mut created) {
+                (Err(error), _) => Err(error),
+                (Ok(new), created) => match created.next().unwrap_or(Created::Busy) {
+                    Created::Busy => self.create(new).await.and_then(|created| self.enqueued(created)),
+                    created => self.enqueued(created),
+                },
+            });
+        }
+        Ok(enqueued)
+    }
+
+    /// Enqueues a job and waits for what it gives, or joins one of this id that is there; await it. 30 s unless
+    /// said otherwise; the job goes on all the same.
+    pub fn enqueue_and_wait(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Answer<P, O> {
+        self.enqueue(id, payload).and_wait()
+    }
+
+    fn plan(&self, id: &str, payload: &P) -> Result<NewChain> {
+        let terms = self.shared.terms;
+        let payload = write(&*self.shared.payloads, payload)?;
+        let key = NewKey { hold: terms.hold, ..NewKey::new(Key::new(id)?) };
+        let max_attempts = Some(terms.attempts);
+        let job = NewJob { max_attempts, ..NewJob::new(self.shared.name.clone(), payload) };
+        let retention = terms.retention()?;
+        Ok(NewChain { key: Some(key), retention, ..NewChain::new(ChainId::new(), job) })
+    }
+
+    /// Creates a chain. If somebody's open transaction is in the way, waits for it a while.
+    pub(super) async fn create(&self, new: NewChain) -> Result<Created> {
+        for _ in 0..BUSY_TRIES {
+            match Destination::from(&self.shared.client).create(new.clone()).await? {
+                Created::Busy => sleep(BUSY_DELAY).await,
+                created => return Ok(created),
+            }
+        }
+        Destination::from(&self.shared.client).create(new).await
+    }
+
+    fn enqueued(&self, created: Created) -> Result<Enqueued<O>> {
+        match created {
+            Created::New { .. } => Ok(Enqueued::Queued),
+            Created::Existing(existing) => Ok(match self.cached(&existing)? {
+                Some(result) => Enqueued::Completed(result),
+                None => Enqueued::Duplicate(ItemState::of(existing.status, existing.error.is_some())),
+            }),
+            created => Err(refused(created)),
+        }
+    }
+
+    /// The result of a job that is there.
+    pub(super) fn cached(&self, existing: &Existing) -> Result<Option<O>> {
+        match (existing.status, &existing.output) {
+            (Status::Completed, Some(output)) => read(&*self.shared.results, output).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// A job to be enqueued, with its options; await it, or give it to [`Queue::enqueue_many`].
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct Enqueue<'c, P, O> {
+    pub(super) queue: Queue<P, O>,
+    /// The first thing that was wrong is told when it is enqueued.
+    pub(super) new: Result<NewChain>,
+    to: Option<Destination<'c>>,
+}
+
+impl<'c, P, O> Enqueue<'c, P, O>
+where
+    P: Send + Sync + 'static,
+    O: Send + 'static,
+{
+    /// After so many attempts a failure is final.
+    pub fn attempts(self, attempts: u32) -> Self {
+        self.with(|new| {
+            new.job.max_attempts = Some(attempts);
+            Ok(())
+        })
+    }
+
+    /// How long its result is kept. The job that was accepted first decides for its id.
+    pub fn result_ttl(self, ttl: Duration) -> Self {
+        self.with(|new| {
+            new.retention.completed = positive(ttl)?;
+            Ok(())
+        })
+    }
+
+    /// How long its error is kept if it fails.
+    pub fn error_ttl(self, ttl: Duration) -> Self {
+        self.with(|new| {
+            let ttl = positive(ttl)?;
+            (new.retention.failed, new.retention.cancelled) = (ttl, ttl);
+            Ok(())
+        })
+    }
+
+    /// Keeps the id until the TTL of its error is over if it fails, or gives it free at once.
+    pub fn hold_failed(self, holds: bool) -> Self {
+        self.with(|new| {
+            if let Some(key) = &mut new.key {
+                key.hold = if holds { KeyHold::CompletedOrFailed } else { KeyHold::Completed };
+            }
+            Ok(())
+        })
+    }
+
+    /// Not before this long from now.
+    pub fn after(self, delay: Duration) -> Self {
+        self.with(|new| {
+            new.job.schedule = Schedule::After(Millis::try_from(delay)?);
+            Ok(())
+        })
+    }
+
+    /// Not before this time.
+    pub fn at(self, at: Timestamp) -> Self {
+        self.with(|new| {
+            new.job.schedule = Schedule::At(at);
+            Ok(())
+        })
+    }
+
+    /// Higher runs first; 0 unless said otherwise.
+    pub fn priority(self, priority: i8) -> Self {
+        self.with(|new| {
+            new.job.priority = priority;
+            Ok(())
+        })
+    }
+
+    /// In a transaction: it is enqueued when that commits, or not at all.
+    ///
+    /// ```
+    /// # use windlass_core::{Client, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// # let client = Client::new(MemoryStore::new());
+    /// let mails = client.queue::<String, ()>("mails").build()?;
+    /// let mut tx = client.begin().await?;
+    /// mails.enqueue("order-7", "thank you".to_owned()).in_tx(&mut tx).await?;
+    /// assert!(mails.status("order-7").await?.is_none(), "nobody sees it yet");
+    /// tx.commit().await?;
+    /// assert!(mails.status("order-7").await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn in_tx<'t, S: Transactional>(self, tx: &'t mut InTx<'_, S>) -> Enqueue<'t, P, O> {
+        Enqueue { queue: self.queue, new: self.new, to: Some(tx.into()) }
+    }
+
+    /// Waits for what it gives.
+    pub fn and_wait(self) -> Answer<P, O> {
+        let new = match self.to {
+            None => self.new,
+            Some(_) => Err(Error::new(
+                ErrorKind::Invalid,
+                "the answer comes after the commit: enqueue in the transaction, and wait when it is committed",
+            )),
+        };
+        Answer::new(self.queue, new)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut NewChain) -> Result<()>) -> Self {
+        if let Ok(new) = &mut self.new
+            && let Err(error) = change(new)
+        {
+            self.new = Err(error);
+        }
+        self
+    }
+
+    async fn run(self) -> Result<Enqueued<O>> {
+        let Self { queue, new, to } = self;
+        queue.check_accepts()?;
+        let created = match to {
+            Some(place) => place.create(new?).await?,
+            None => queue.create(new?).await?,
+        };
+        queue.enqueued(created)
+    }
+}
+
+impl<'c, P, O> IntoFuture for Enqueue<'c, P, O>
+where
+    P: Send + Sync + 'static,
+    O: Send + 'static,
+{
+    type Output = Result<Enqueued<O>>;
+    type IntoFuture = BoxFuture<'c, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<P, O> fmt::Debug for Enqueue<'_, P, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enqueue").field("queue", &self.queue).field("new", &self.new).finish_non_exhaustive()
+    }
+}
