@@ -106,15 +106,6 @@ impl<S: Store + ?Sized> Client<S> {
         Wait::new(self, chain)
     }
 
-    /// The workers that were heard of within their time.
-    pub async fn workers(&self) -> Result<Vec<WorkerInfo>> {
-        Ok(commands::run(self, ListWorkers).await?.workers)
-    }
-
-    commands!([&self] self);
-}
-
-impl<S: Store> Client<S> {
     /// A queue of this name whose jobs take a `P` and give an `O`, written as JSON. See [`queue`].
     ///
     /// [`queue`]: crate::queue
@@ -136,10 +127,19 @@ impl<S: Store> Client<S> {
         P: Send + Sync + 'static,
         O: Send + 'static,
     {
-        let store = Arc::clone(&self.shared.store) as Arc<dyn Store>;
-        QueueBuilder::new(self.on(AnyStore(store)), name.as_ref(), encoding)
+        let store = AnyStore::new(Arc::clone(&self.shared.store));
+        QueueBuilder::new(self.on(store), name.as_ref(), encoding)
     }
 
+    /// The workers that were heard of within their time.
+    pub async fn workers(&self) -> Result<Vec<WorkerInfo>> {
+        Ok(commands::run(self, ListWorkers).await?.workers)
+    }
+
+    commands!([&self] self);
+}
+
+impl<S: Store> Client<S> {
     /// The same client for code that does not know its store. The two share everything.
     #[must_use]
     pub fn into_dyn(self) -> Client<dyn Store> {
@@ -154,31 +154,6 @@ impl<S: ?Sized> Client<S> {
         let Shared { creates, teller, .. } = &*self.shared;
         let (creates, teller, store) = (creates.clone(), Arc::clone(teller), store.into());
         Client { shared: Arc::new(Shared { creates, teller, store }) }
-    }
-}
-
-impl Client<dyn Store> {
-    /// A queue of this name; see the method of the same name of a client that knows its store.
-    pub fn queue<P, O>(&self, name: impl AsRef<str>) -> QueueBuilder<P, O>
-    where
-        P: Serialize + DeserializeOwned + Send + Sync + 'static,
-        O: Serialize + DeserializeOwned + Send + 'static,
-    {
-        self.queue_with(name, Json)
-    }
-
-    /// The same with another encoding.
-    pub fn queue_with<P, O>(
-        &self,
-        name: impl AsRef<str>,
-        encoding: impl Encoding<P> + Encoding<O> + Clone,
-    ) -> QueueBuilder<P, O>
-    where
-        P: Send + Sync + 'static,
-        O: Send + 'static,
-    {
-        let store = Arc::clone(&self.shared.store);
-        QueueBuilder::new(self.on(AnyStore(store)), name.as_ref(), encoding)
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use windlass::sqlite::Synchronous;
+use windlass::{Client, MemoryStore};
 use windlass_bench::instructions::{Instructions, is_countable};
+use windlass_bench::round_trip::{self, Scenario};
 use windlass_bench::subject::{Memory, Postgres, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
 use windlass_bench::{Report, Unit, channel};
@@ -89,6 +91,15 @@ async fn postgresql_is_measured_beside_bare_statements() {
     let drain = report.costs.iter().find(|cost| cost.workload == "drain, 100 slots").unwrap();
     assert!(drain.log_bytes.unwrap() > 100.0 && drain.round_trips < 1.0, "{drain:?}");
     assert!(report.figures.iter().any(|figure| figure.unit == Unit::Buffers));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn round_trips_are_all_answered_and_timed() {
+    let scenario = Scenario { requests: 50, callers: 10, payload_bytes: 7 };
+    let measured = round_trip::run(&Client::new(MemoryStore::new()), scenario).await.unwrap();
+    assert!(measured.per_second > 0.0 && measured.min > 0.0);
+    assert!(measured.min <= measured.p50 && measured.p50 <= measured.p99 && measured.p99 <= measured.max);
+    assert!(round_trip::table(&[measured]).contains("50 × 10 callers, 7 B"));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod failures;
 mod leases;
 mod notify;
 mod process;
+mod queue;
 mod reaper;
 mod repeats;
 mod resilience;
@@ -37,6 +38,7 @@ pub fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
         repeats::cases(),
         notify::cases(),
         resilience::cases(),
+        queue::cases(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -53,6 +55,7 @@ pub fn transactional_behaviours<S: Transactional>() -> Vec<Behaviour<S>> {
         stopping::transactional_cases(),
         repeats::transactional_cases(),
         resilience::transactional_cases(),
+        queue::transactional_cases(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use windlass_core::{
-    BoxFuture, Chain, Client, Entry, Event, Hint, Job, JobRecord, Key, Notifier, Result, Running, Store,
-    Subscription, Target, Timestamp, Topic, Transactional, TypeName, Worker,
+    BoxFuture, Chain, ChainId, Client, Entry, Event, Hint, Job, JobRecord, Key, Notifier, Result, Running,
+    Store, Subscription, Target, Timestamp, Topic, Transactional, TypeName, Worker,
 };
 
 use super::job::Mark;
@@ -280,6 +280,14 @@ impl Notifier for Shared {
 
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
         self.0.claim_wake(job_type)
+    }
+
+    fn is_awaited(&self, chain: ChainId) -> bool {
+        self.0.is_awaited(chain)
+    }
+
+    fn is_watched(&self) -> bool {
+        self.0.is_watched()
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 
 use super::{BoxFuture, Capabilities, Counters, Finding, Store};
@@ -8,11 +9,26 @@ use crate::for_each_command;
 /// A store of any kind, by value. A `dyn Store` has a lifetime that futures with a reference to it take along,
 /// so that the compiler does not see that they can be sent to another thread; this has none.
 #[derive(Debug)]
-pub(crate) struct AnyStore(pub(crate) Arc<dyn Store>);
+pub(crate) struct AnyStore(Arc<dyn Store>);
+
+impl AnyStore {
+    pub(crate) fn new<S: Store + ?Sized>(store: Arc<S>) -> Self {
+        Self(Arc::new(Shared(store)))
+    }
+}
+
+/// A store that may be a `dyn Store`, as one that is not.
+struct Shared<S: ?Sized>(Arc<S>);
+
+impl<S: Store + ?Sized> fmt::Debug for Shared<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 macro_rules! forward {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for AnyStore {
+    ([$($generics:tt)*] $store:ty, $($method:ident: $request:ident => $reply:ident,)*) => {
+        impl<$($generics)*> Store for $store {
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
                 self.0.$method(request)
             })*
@@ -39,4 +55,11 @@ macro_rules! forward {
         }
     };
 }
-for_each_command!(forward);
+
+macro_rules! forward_both {
+    ($($commands:tt)*) => {
+        forward!([] AnyStore, $($commands)*);
+        forward!([S: Store + ?Sized] Shared<S>, $($commands)*);
+    };
+}
+for_each_command!(forward_both);

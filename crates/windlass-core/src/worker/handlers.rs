@@ -119,7 +119,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.add_any(job_type, options, handler, None)
+        self.add_any(&job_type, options, handler, None)
     }
 
     /// The same, with at most so many attempts of this type at once in a worker.
@@ -135,7 +135,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.add_any(job_type, options, handler, Some(slots))
+        self.add_any(&job_type, options, handler, Some(slots))
     }
 
     /// Wraps this around every attempt of the set's types. The first that is added is the outermost.
@@ -218,7 +218,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
 
     fn add_any<F, Fut, E>(
         self,
-        job_type: TypeName,
+        job_type: &TypeName,
         options: JobOptions,
         handler: F,
         concurrency: Option<u32>,

@@ -10,4 +10,5 @@ mod job_types;
 mod log;
 mod memory;
 mod middleware;
+mod queue;
 mod worker;

@@ -1,0 +1,148 @@
+//! From the enqueueing of a job to its answer, by the method of the queue that Windlass has its queue from: one
+//! consumer with 100 slots, callers that wait for an answer before they ask again, 100 requests to warm up. Each
+//! request is timed by its caller.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+use windlass::queue::Item;
+use windlass::{BoxError, Client, Queue, Store};
+
+/// Requests, and who makes them.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Scenario {
+    /// How many requests in all.
+    pub requests: u64,
+    /// How many callers wait at once.
+    pub callers: u64,
+    /// The size of a payload.
+    pub payload_bytes: usize,
+}
+
+/// The scenarios of that library's own benchmark.
+pub const SCENARIOS: [Scenario; 5] = [
+    Scenario { requests: 100, callers: 1, payload_bytes: 100 },
+    Scenario { requests: 500, callers: 10, payload_bytes: 100 },
+    Scenario { requests: 1_000, callers: 50, payload_bytes: 100 },
+    Scenario { requests: 200, callers: 10, payload_bytes: 10_000 },
+    Scenario { requests: 2_000, callers: 100, payload_bytes: 100 },
+];
+
+/// The slots of the consumer.
+const SLOTS: u32 = 100;
+/// The requests before the clock.
+const WARM_UP: u64 = 100;
+/// How long the consumer may take to stop; it has nothing left to do by then.
+const STOP: Duration = Duration::from_secs(10);
+
+/// What a scenario took.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoundTrips {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Answers per second, all callers together.
+    pub per_second: f64,
+    /// The times of single requests, in microseconds: the shortest.
+    pub min: f64,
+    /// Their median.
+    pub p50: f64,
+    /// 95 of 100 take no longer.
+    pub p95: f64,
+    /// 99 of 100 take no longer.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+    /// Their mean.
+    pub mean: f64,
+}
+
+/// Runs a scenario. The client's store should be empty.
+pub async fn run<S: Store>(client: &Client<S>, scenario: Scenario) -> Result<RoundTrips, BoxError> {
+    let queue = client.queue::<String, usize>("round-trip").build()?;
+    let length = |item: Item<String>| async move { Ok::<_, BoxError>(item.payload().len()) };
+    let consumer = queue.consume(length).concurrency(SLOTS).await?;
+    let warm_up = Scenario { requests: WARM_UP, callers: 1, ..scenario };
+    ask(&queue, "warm-up", warm_up).await?;
+    let began = Instant::now();
+    let times = ask(&queue, "request", scenario).await?;
+    let took = began.elapsed();
+    consumer.stop(STOP).await;
+    Ok(summary(scenario, took, times))
+}
+
+/// What was measured as a table for people.
+#[must_use]
+pub fn table(measured: &[RoundTrips]) -> String {
+    let mut table = format!(
+        "{:<34}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n",
+        "round trip, µs", "answers/s", "min", "p50", "p95", "p99", "max", "mean"
+    );
+    for RoundTrips { scenario, per_second, min, p50, p95, p99, max, mean } in measured {
+        let Scenario { requests, callers, payload_bytes } = scenario;
+        let name = format!("{requests} × {callers} callers, {payload_bytes} B");
+        let _ = writeln!(
+            table,
+            "{name:<34}{per_second:>10.0}{min:>10.0}{p50:>10.0}{p95:>10.0}{p99:>10.0}{max:>10.0}{mean:>10.0}"
+        );
+    }
+    table
+}
+
+/// Makes requests from several callers, each after its last was answered. Gives the time of each.
+async fn ask(
+    queue: &Queue<String, usize>,
+    name: &'static str,
+    scenario: Scenario,
+) -> Result<Vec<Duration>, BoxError> {
+    let Scenario { requests, callers, payload_bytes } = scenario;
+    let next = Arc::new(AtomicU64::new(0));
+    let mut tasks = JoinSet::new();
+    for _ in 0..callers {
+        let (queue, next, payload) = (queue.clone(), Arc::clone(&next), "x".repeat(payload_bytes));
+        tasks.spawn(async move {
+            let mut times = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= requests {
+                    return Ok::<_, BoxError>(times);
+                }
+                let began = Instant::now();
+                let length = queue.enqueue_and_wait(format!("{name} {number}"), &payload).await?;
+                times.push(began.elapsed());
+                if length != payload_bytes {
+                    return Err("a request got the answer to another".into());
+                }
+            }
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        times.extend(task??);
+    }
+    Ok(times)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+fn summary(scenario: Scenario, took: Duration, mut times: Vec<Duration>) -> RoundTrips {
+    times.sort_unstable();
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let at = |percent: usize| {
+        let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
+        micros(times.get(index).copied().unwrap_or_default())
+    };
+    let count = times.len().max(1) as f64;
+    RoundTrips {
+        scenario,
+        per_second: times.len() as f64 / took.as_secs_f64(),
+        min: at(0),
+        p50: at(50),
+        p95: at(95),
+        p99: at(99),
+        max: at(100),
+        mean: micros(times.iter().sum::<Duration>()) / count,
+    }
+}

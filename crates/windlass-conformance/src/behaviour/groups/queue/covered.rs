@@ -1,0 +1,120 @@
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+
+use windlass_core::MemoryStore;
+
+use super::{cases as queue_cases, transactional_cases};
+use crate::{cases as contract_cases, notifier_cases};
+
+/// Titles of the source's tests by group: a letter and numbers, `Q01` and so on.
+const GROUPS: &[(&str, RangeInclusive<u32>)] = &[
+    ("Q", 1..=37),
+    ("D", 1..=13),
+    ("RR", 1..=12),
+    ("RE", 1..=12),
+    ("LE", 1..=10),
+    ("LF", 1..=7),
+    ("MQ", 1..=8),
+    ("E", 1..=12),
+];
+
+/// The rows of the source's table of storage tests, `ST-01` and so on: for how many of its storages each is one.
+const STORAGE: [usize; 47] = [
+    4, 4, 4, 4, 2, 1, 1, 4, 4, 4, 4, 4, 1, 4, 4, 4, 4, 3, 1, 4, 4, 1, 4, 1, 4, 3, 4, 4, 1, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2,
+    2, 2, 2, 1, 1, 1, 1, 1,
+];
+
+/// The source's tests, all told.
+const TITLES: usize = 245;
+
+/// Defects of the source, `B4.1` and so on.
+const DEFECTS: RangeInclusive<u32> = 1..=32;
+
+/// Titles that a case of the store's or the notifier's contract holds to, on every store and notifier.
+const BY_CONTRACT: &[(&str, &str)] = &[
+    ("ST-23", "worker.listed"),
+    ("ST-24", "worker.beat"),
+    ("ST-25", "worker.retired"),
+    ("ST-26", "worker.gone"),
+    ("ST-35", "store.erase"),
+    ("ST-40", "lock.renewed"),
+    ("ST-42", "lock.released"),
+    ("RR12", "subscription.ended"),
+];
+
+/// Titles that a test of another place holds to, because it needs a clock that can be turned or a store that lacks
+/// something.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("RR04", "a_wait_lasts_thirty_seconds_unless_said_otherwise"),
+    ("LE10", "a_store_without_locks_is_told"),
+    ("ST-46", "the_leading_reaper_removes_what_is_kept_no_longer"),
+    ("ST-47", "the_leading_reaper_removes_what_is_kept_no_longer"),
+    ("RE04", "errors_of_a_reaper_are_observed"),
+];
+
+/// Titles without a counterpart, and why.
+const EXCLUDED: &[(&str, &str)] = &[
+    ("Q02", "there is no logger to give: lines go to `tracing`, and observers are told"),
+    ("Q04", "a consumer is stopped once, by its type"),
+    ("RE03", "a reaper is stopped once, by its type"),
+    ("RE12", "a reaper has no timers"),
+    ("MQ07", "every queue has a name"),
+    ("ST-13", "how a store reads many states is its own affair; the round trips are counted (`store.round_trips`)"),
+];
+
+/// Defects that are a store's own, and where they are tested.
+const DEFECTS_ELSEWHERE: &[(&str, &str)] = &[
+    ("B4.24", "scripts that a Redis forgot are loaded again: tests of `windlass-redis`"),
+    ("B4.26", "the cost of a command does not depend on what is stored: `bound` cases and `tests/it/cost.rs`"),
+];
+
+fn titles() -> Vec<String> {
+    let named = GROUPS.iter().flat_map(|(letter, numbers)| numbers.clone().map(move |n| format!("{letter}{n:02}")));
+    named.chain((1..=STORAGE.len()).map(|n| format!("ST-{n:02}"))).collect()
+}
+
+fn sources() -> HashSet<&'static str> {
+    let cases = queue_cases::<MemoryStore>().into_iter().chain(transactional_cases::<MemoryStore>());
+    cases.flat_map(|case| case.sources).copied().collect()
+}
+
+#[test]
+fn every_title_of_the_source_has_a_case_a_test_or_a_reason() {
+    let numbered: usize = GROUPS.iter().map(|(_, numbers)| numbers.clone().count()).sum();
+    assert_eq!(numbered + STORAGE.iter().sum::<usize>(), TITLES);
+    let sources = sources();
+    let listed: HashSet<_> = [BY_CONTRACT, ELSEWHERE, EXCLUDED].concat().iter().map(|(title, _)| *title).collect();
+    let is_known = |title: &String| sources.contains(title.as_str()) || listed.contains(title.as_str());
+    let missing: Vec<_> = titles().into_iter().filter(|title| !is_known(title)).collect();
+    assert!(missing.is_empty(), "neither a case, nor a test, nor a reason: {missing:?}");
+    let both: Vec<_> = EXCLUDED.iter().filter(|(title, _)| sources.contains(title)).collect();
+    assert!(both.is_empty(), "excluded, but there is a case: {both:?}");
+}
+
+#[test]
+fn no_case_names_a_title_that_is_none() {
+    let titles: HashSet<_> = titles().into_iter().collect();
+    let is_title = |source: &&str| source.len() <= 5 && !source.starts_with("B4.") && !source.contains(' ');
+    let wrong: Vec<_> = sources().into_iter().filter(is_title).filter(|source| !titles.contains(*source)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn cases_of_the_contract_that_are_named_exist() {
+    let known: HashSet<_> = contract_cases().iter().map(|case| case.id).collect();
+    let notifier: HashSet<_> = notifier_cases().iter().map(|case| case.id).collect();
+    for (title, id) in BY_CONTRACT {
+        assert!(known.contains(id) || notifier.contains(id), "{title}: there is no case {id}");
+    }
+}
+
+#[test]
+fn every_defect_of_the_source_has_a_case() {
+    let mut sources = sources();
+    sources.extend(contract_cases().iter().flat_map(|case| case.sources).copied());
+    let elsewhere: HashSet<_> = DEFECTS_ELSEWHERE.iter().map(|(defect, _)| *defect).collect();
+    let ids = DEFECTS.map(|number| format!("B4.{number}"));
+    let missing: Vec<_> =
+        ids.filter(|id| !sources.contains(id.as_str()) && !elsewhere.contains(id.as_str())).collect();
+    assert!(missing.is_empty(), "no case: {missing:?}");
+}

@@ -1,0 +1,154 @@
+//! What those who watch are told.
+
+use windlass_core::queue::{Events, QueueEvent};
+use windlass_core::{Capability, Client};
+
+use super::prelude::*;
+use crate::behaviour::scene::Shared;
+
+pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
+    vec![
+        behaviour!(
+            "queue.events.life",
+            "All that becomes of jobs and consumers is told, with the ids of the callers, in order.",
+            ["Q09", "Q16", "ST-30", "ST-31", "B4.25", "B4.31"],
+            [Need::Hints, Need::Store(Capability::Cancel)],
+            life
+        ),
+        behaviour!(
+            "queue.events.stalled",
+            "A job that was lost with its worker is told as stalled, and one that is given back as requeued.",
+            ["RE06", "issue: stalled, requeued"],
+            [Need::Hints],
+            stalled
+        ),
+        behaviour!(
+            "queue.events.across",
+            "Another process that publishes its events is heard, and other queues are not.",
+            ["issue: across processes"],
+            [Need::Hints],
+            across
+        ),
+        behaviour!(
+            "queue.events.slow",
+            "A reader that is slow loses events with their number, and holds no consumer up.",
+            ["issue: a slow reader"],
+            [Need::Hints],
+            slow
+        ),
+    ]
+}
+
+/// The next events that are not about consumers.
+async fn next<S: Store>(scene: &Scene<S>, events: &mut Events, count: usize) -> Vec<QueueEvent> {
+    let mut told = Vec::new();
+    while told.len() < count {
+        let event = scene.soon("something is told", events.next()).await.unwrap();
+        if !matches!(event, QueueEvent::Started { .. } | QueueEvent::Stopped { .. }) {
+            told.push(event);
+        }
+    }
+    told
+}
+
+async fn life<S: Store>(scene: Scene<S>) {
+    let queue = texts(&scene).attempts(2).build().unwrap();
+    let mut events = queue.events().await.unwrap();
+    let (id, attempt) = ("a:b/c:exp".to_owned(), 1);
+    let handler = |item: Item<String>| async move {
+        match (item.id(), item.attempt()) {
+            ("fails", _) | (_, 1) => Err(BoxError::from("broken")),
+            _ => Ok(String::new()),
+        }
+    };
+    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let worker = consumer.id();
+    assert_eq!(events.next().await, Some(QueueEvent::Started { worker }));
+    queue.enqueue(&id, "x".to_owned()).await.unwrap();
+    let error = "broken".to_owned();
+    let expected = [
+        QueueEvent::Queued { id: id.clone() },
+        QueueEvent::Processing { id: id.clone(), attempt },
+        QueueEvent::Failing { id: id.clone(), attempt, error: error.clone() },
+        QueueEvent::Processing { id: id.clone(), attempt: 2 },
+        QueueEvent::Completed { id },
+    ];
+    assert_eq!(next(&scene, &mut events, 5).await, expected);
+    queue.enqueue("fails", "x".to_owned()).await.unwrap();
+    let told = next(&scene, &mut events, 5).await;
+    assert_eq!(told.last(), Some(&QueueEvent::Failed { id: "fails".to_owned(), error }));
+    queue.enqueue("off", "x".to_owned()).after(Duration::from_secs(60)).await.unwrap();
+    queue.cancel("off").await.unwrap();
+    let told = next(&scene, &mut events, 2).await;
+    assert_eq!(told.last(), Some(&QueueEvent::Cancelled { id: "off".to_owned() }));
+    scene.stop_consumers([consumer]).await;
+    assert_eq!(scene.soon("the stop is told", events.next()).await, Some(QueueEvent::Stopped { worker }));
+}
+
+async fn stalled<S: Store>(scene: Scene<S>) {
+    let queue = texts(&scene).build().unwrap();
+    let mut events = queue.events().await.unwrap();
+    queue.enqueue("a", "x".to_owned()).await.unwrap();
+    take_and_die(&scene, &queue, Duration::from_millis(50)).await;
+    let begun = Gate::new();
+    let at = begun.clone();
+    let hangs = move |_: Item<String>| {
+        at.open(1);
+        hang::<Result<String>>()
+    };
+    let consumer = queue.consume(hangs).poll(POLL).await.unwrap();
+    scene.soon("it begins", begun.pass()).await;
+    scene.soon("it stops", consumer.stop(Duration::from_millis(10))).await;
+    let id = "a".to_owned();
+    let expected = [
+        QueueEvent::Queued { id: id.clone() },
+        QueueEvent::Stalled { id: id.clone(), attempt: 1 },
+        QueueEvent::Processing { id: id.clone(), attempt: 2 },
+        QueueEvent::Requeued { id },
+    ];
+    assert_eq!(next(&scene, &mut events, 4).await, expected);
+}
+
+async fn across<S: Store>(scene: Scene<S>) {
+    let mut events = texts(&scene).build().unwrap().events().await.unwrap();
+    let builder =
+        Client::<S>::builder(Arc::clone(&scene.store)).notifier(Shared(Arc::clone(&scene.notifier)));
+    let other = builder.publish_events().build();
+    let noise = other.queue::<String, String>("noise").build().unwrap();
+    let queue = other.queue::<String, String>("texts").build().unwrap();
+    noise.enqueue("noise", "x".to_owned()).await.unwrap();
+    let consumer = echo(&queue).await;
+    queue.enqueue("a", "x".to_owned()).await.unwrap();
+    let id = "a".to_owned();
+    let expected = [
+        QueueEvent::Queued { id: id.clone() },
+        QueueEvent::Processing { id: id.clone(), attempt: 1 },
+        QueueEvent::Completed { id },
+    ];
+    assert_eq!(next(&scene, &mut events, 3).await, expected);
+    scene.stop_consumers([consumer]).await;
+}
+
+async fn slow<S: Store>(scene: Scene<S>) {
+    const JOBS: u64 = 300;
+    let queue = texts(&scene).build().unwrap();
+    let mut events = queue.events().await.unwrap();
+    let handler = |_: Item<String>| async { Ok::<_, BoxError>(String::new()) };
+    let consumer = queue.consume(handler).concurrency(50).poll(POLL).await.unwrap();
+    let plans = (0..JOBS).map(|number| queue.enqueue(number.to_string(), String::new()));
+    queue.enqueue_many(plans).await.unwrap();
+    for number in 0..JOBS {
+        state(&scene, &queue, &number.to_string(), ItemState::Completed).await;
+    }
+    // Three events for each job; none were read so far.
+    let (mut read, mut missed) = (0, 0);
+    while read + missed < 3 * JOBS {
+        match scene.soon("the rest is told", events.next()).await.unwrap() {
+            QueueEvent::Missed { count } => missed += count,
+            QueueEvent::Started { .. } => {}
+            _ => read += 1,
+        }
+    }
+    assert!(missed > 0, "{read} were read, and none were missed");
+    scene.stop_consumers([consumer]).await;
+}

@@ -1,0 +1,270 @@
+//! What holds for queues and reapers beyond the behaviours that every store has.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_core::command::{Count, Types};
+use windlass_core::queue::{Enqueued, Events, Item, QueueEvent};
+use windlass_core::{
+    BoxError, BoxFuture, Capabilities, Capability, Client, Error, ErrorKind, Event, Hint, InProcessNotifier,
+    ManualClock, MemoryStore, Millis, Notifier, Observer, Queue, Reaper, Result, RunningReaper, Store, Subscription,
+    Topic, TypeName, for_each_command,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn double(item: Item<u64>) -> Result<u64, BoxError> {
+    Ok(2 * item.payload())
+}
+
+fn numbers<S: Store>(client: &Client<S>) -> Queue<u64, u64> {
+    client.queue("numbers").build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_lasts_thirty_seconds_unless_said_otherwise() {
+    let queue = numbers(&Client::new(MemoryStore::new()));
+    let began = Instant::now();
+    let error = queue.enqueue_and_wait("a", 1).await.unwrap_err();
+    assert_eq!((error.kind(), began.elapsed().as_secs()), (ErrorKind::TimedOut, 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_was_not_told_costs_a_poll() {
+    let store = MemoryStore::new();
+    let (queue, other) = (numbers(&Client::new(store.clone())), numbers(&Client::new(store)));
+    // The two clients do not hear of each other: their notifiers are their own.
+    let consumer = other.consume(double).poll(Duration::from_millis(10)).await.unwrap();
+    let began = Instant::now();
+    assert_eq!(queue.enqueue_and_wait("a", 7).await.unwrap(), 14);
+    assert_eq!(began.elapsed().as_secs(), 15);
+    consumer.stop(SOON).await;
+}
+
+#[tokio::test]
+async fn everything_can_be_sent_to_another_thread() {
+    let client = Client::new(MemoryStore::new());
+    let erased = client.clone().into_dyn();
+    for queue in [numbers(&client), erased.queue("numbers").build().unwrap()] {
+        let task = async move {
+            let mut events = queue.events().await?;
+            let consumer = queue.consume(double).concurrency(2).name("doubles").await?;
+            queue.enqueue("a", 1).priority(1).await?;
+            queue.enqueue_many([queue.enqueue("b", 2)]).await?;
+            queue.enqueue_and_wait("c", 3).await?;
+            queue.update_result_ttl("c", SOON).await?;
+            queue.cancel("d").await?;
+            queue.pause().await?;
+            queue.resume().await?;
+            queue.drain(SOON).await?;
+            queue.resume().await?;
+            assert_eq!(queue.result("c").await?, Some(6));
+            assert!(queue.statuses(["a", "b"]).await?.iter().all(Option::is_some));
+            let told = events.next().await;
+            consumer.stop(SOON).await;
+            Ok::<_, Error>(told)
+        };
+        assert!(tokio::spawn(task).await.unwrap().unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn events_are_a_stream_that_ends_with_the_notifier() {
+    fn is_stream<T: futures_core::Stream<Item = QueueEvent> + Send + Unpin>(_: &T) {}
+    let notifier = InProcessNotifier::new();
+    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
+    let queue = numbers(&client);
+    let mut events: Events = queue.events().await.unwrap();
+    is_stream(&events);
+    queue.enqueue("a", 1).await.unwrap();
+    assert_eq!(events.next().await, Some(QueueEvent::Queued { id: "a".to_owned() }));
+    notifier.close().await.unwrap();
+    assert_eq!(events.next().await, None);
+    assert_eq!(events.next().await, None, "and stays so");
+    assert_eq!(queue.events().await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn events_are_published_where_somebody_watches_or_a_client_says_so() {
+    for publishes in [false, true] {
+        let notifier = Listening::default();
+        let builder = Client::builder(MemoryStore::new()).notifier(notifier.clone());
+        let client = if publishes { builder.publish_events().build() } else { builder.build() };
+        let queue = numbers(&client);
+        queue.enqueue("a", 1).await.unwrap();
+        notifier.until(|hint| matches!(hint, Hint::Scheduled { .. }), 1).await;
+        let events = queue.events().await.unwrap();
+        queue.enqueue("b", 1).await.unwrap();
+        notifier.until(|hint| matches!(hint, Hint::Event(_)), if publishes { 2 } else { 1 }).await;
+        drop(events);
+        queue.enqueue("c", 1).await.unwrap();
+        notifier.until(|hint| matches!(hint, Hint::Scheduled { .. }), 3).await;
+        notifier.until(|hint| matches!(hint, Hint::Event(_)), if publishes { 3 } else { 1 }).await;
+    }
+}
+
+/// A notifier that remembers what was published.
+#[derive(Clone, Debug, Default)]
+struct Listening(Arc<Mutex<Vec<Hint>>>);
+
+impl Listening {
+    /// Waits until exactly so many hints are like this.
+    async fn until(&self, is: impl Fn(&Hint) -> bool, count: usize) {
+        let published = || self.0.lock().unwrap().iter().filter(|hint| is(hint)).count();
+        tokio::time::timeout(SOON, async {
+            while published() < count {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .unwrap();
+        assert_eq!(published(), count);
+    }
+}
+
+impl Notifier for Listening {
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        self.0.lock().unwrap().push(hint);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn subscribe(&self, _: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        Box::pin(async { Ok(Subscription::new(|| {}).1) })
+    }
+
+    fn claim_wake(&self, _: TypeName) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async { Ok(true) })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[cfg(all(feature = "cbor", feature = "messagepack"))]
+#[tokio::test]
+async fn message_pack_and_cbor_keep_what_json_loses() {
+    use windlass_core::queue::{Cbor, Encoding, MessagePack};
+    use windlass_core::{Key, Target};
+    type Bits = (f64, Vec<u8>, std::collections::BTreeMap<u32, Option<String>>);
+    async fn check(encoding: impl Encoding<Bits> + Clone, codec: &str) {
+        let client = Client::new(MemoryStore::new());
+        let queue = client.queue_with::<Bits, Bits>("bits", encoding).build().unwrap();
+        let echo = |item: Item<Bits>| async move { Ok::<_, BoxError>(item.payload().clone()) };
+        let consumer = queue.consume(echo).await.unwrap();
+        let bits: Bits = (f64::INFINITY, vec![0, 255], [(1, None), (2, Some("ä".to_owned()))].into());
+        assert_eq!(queue.enqueue_and_wait("a", &bits).await.unwrap(), bits);
+        let key = Target::Key(queue.name().clone(), Key::new("a").unwrap());
+        let stored = client.chain(key).await.unwrap().unwrap();
+        assert_eq!(stored.output().unwrap().codec().as_str(), codec);
+        consumer.stop(SOON).await;
+    }
+    check(MessagePack, "messagepack").await;
+    check(Cbor, "cbor").await;
+}
+
+#[tokio::test]
+async fn the_leading_reaper_removes_what_is_kept_no_longer() {
+    let clock = Arc::new(ManualClock::default());
+    let client = Client::new(MemoryStore::with_clock(clock.clone()));
+    let queue = numbers(&client);
+    let reaper = || Reaper::new(&client).interval(Duration::from_millis(5)).lock("sweeper", SOON).start();
+    let ended = || async {
+        let consumer = queue.consume(double).await.unwrap();
+        queue.enqueue("a", 1).result_ttl(Duration::from_millis(1)).and_wait().await.unwrap();
+        consumer.stop(SOON).await;
+        clock.advance(Millis::from_secs(11 * 60));
+    };
+    ended().await;
+    let first = reaper().await.unwrap();
+    swept(&client).await;
+    let second = reaper().await.unwrap();
+    assert!(first.is_leader() && !second.is_leader());
+    first.stop().await;
+    ended().await;
+    leads(&second).await;
+    swept(&client).await;
+    second.stop().await;
+}
+
+async fn leads(reaper: &RunningReaper) {
+    let mut leadership = reaper.leadership();
+    tokio::time::timeout(SOON, leadership.wait_for(|leads| *leads)).await.unwrap().unwrap();
+}
+
+/// Waits until nothing is stored.
+async fn swept(client: &Client<MemoryStore>) {
+    tokio::time::timeout(SOON, async {
+        while !client.store().count(Count { types: Types::All }).await.unwrap().types.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn errors_of_a_reaper_are_observed() {
+    #[derive(Clone, Debug, Default)]
+    struct Failures(Arc<Mutex<Vec<String>>>, Arc<tokio::sync::Notify>);
+    impl Observer for Failures {
+        fn observe(&self, event: &Event) {
+            if let Event::StoreFailed(command, why) = event {
+                self.0.lock().unwrap().push(format!("{command}: {why}"));
+                self.1.notify_one();
+            }
+        }
+    }
+    let failures = Failures::default();
+    let client = Client::builder(MemoryStore::new()).observer(failures.clone()).build();
+    client.store().close().await.unwrap();
+    let reaper = Reaper::new(&client).start().await.unwrap();
+    tokio::time::timeout(SOON, failures.1.notified()).await.unwrap();
+    assert!(!reaper.is_leader());
+    reaper.stop().await;
+    assert!(failures.0.lock().unwrap()[0].starts_with("reap: "));
+}
+
+/// A store that has no leader locks.
+#[derive(Debug)]
+struct Lockless(MemoryStore);
+
+macro_rules! lockless {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl Store for Lockless {
+            $(fn $method(
+                &self,
+                request: windlass_core::command::$request,
+            ) -> BoxFuture<'_, Result<windlass_core::command::$reply>> {
+                self.0.$method(request)
+            })*
+
+            fn capabilities(&self) -> Capabilities {
+                let all = Capability::ALL.into_iter().filter(|can| *can != Capability::LeaderLock);
+                all.fold(Capabilities::CORE, Capabilities::with)
+            }
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                self.0.erase()
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                self.0.close()
+            }
+        }
+    };
+}
+for_each_command!(lockless);
+
+#[tokio::test]
+async fn a_store_without_locks_is_told() {
+    let client = Client::<Lockless>::new(Lockless(MemoryStore::new()));
+    let refused = Reaper::new(&client).start().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(refused.to_string().contains("without_election"), "{refused}");
+    let reaper = Reaper::new(&client).without_election().start().await.unwrap();
+    leads(&reaper).await;
+    reaper.stop().await;
+    assert_eq!(numbers(&client).enqueue("a", 1).await.unwrap(), Enqueued::Queued);
+}
