@@ -89,7 +89,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
     }
 
     /// Runs jobs of a type that is named at run time; see [`Handlers::handle_any`].
-    pub fn handle_any<F, Fut, E>(mut self, job_type: TypeName, options: JobOptions, handler: F) -> Self
+    pub fn handle_any<F, Fut, E>(mut self, job_type: &TypeName, options: JobOptions, handler: F) -> Self
     where
         F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,

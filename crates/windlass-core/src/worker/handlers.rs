@@ -108,25 +108,25 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
     /// }
     ///
     /// # fn main() -> windlass_core::Result<()> {
-    /// let name = std::env::args().next().unwrap_or_default();
-    /// let handlers: Handlers<MemoryStore> = Handlers::new().handle_any(TypeName::new(name)?, JobOptions::default(), shout);
+    /// let name = TypeName::new("shout")?;                  // from the command line, say
+    /// let handlers: Handlers<MemoryStore> = Handlers::new().handle_any(&name, JobOptions::default(), shout);
     /// # let _ = handlers;
     /// # Ok(()) }
     /// ```
-    pub fn handle_any<F, Fut, E>(self, job_type: TypeName, options: JobOptions, handler: F) -> Self
+    pub fn handle_any<F, Fut, E>(self, job_type: &TypeName, options: JobOptions, handler: F) -> Self
     where
         F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.add_any(&job_type, options, handler, None)
+        self.add_any(job_type, options, handler, None)
     }
 
     /// The same, with at most so many attempts of this type at once in a worker.
     pub fn handle_any_at_most<F, Fut, E>(
         self,
         slots: u32,
-        job_type: TypeName,
+        job_type: &TypeName,
         options: JobOptions,
         handler: F,
     ) -> Self
@@ -135,7 +135,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.add_any(&job_type, options, handler, Some(slots))
+        self.add_any(job_type, options, handler, Some(slots))
     }
 
     /// Wraps this around every attempt of the set's types. The first that is added is the outermost.

@@ -8,8 +8,8 @@ use windlass_core::command::{Count, Types};
 use windlass_core::queue::{Enqueued, Events, Item, QueueEvent};
 use windlass_core::{
     BoxError, BoxFuture, Capabilities, Capability, Client, Error, ErrorKind, Event, Hint, InProcessNotifier,
-    ManualClock, MemoryStore, Millis, Notifier, Observer, Queue, Reaper, Result, RunningReaper, Store, Subscription,
-    Topic, TypeName, for_each_command,
+    ManualClock, MemoryStore, Millis, Notifier, Observer, Queue, Reaper, Result, RunningReaper, Store,
+    Subscription, Topic, TypeName, for_each_command,
 };
 
 const SOON: Duration = Duration::from_secs(10);

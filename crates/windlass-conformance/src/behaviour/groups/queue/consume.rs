@@ -259,6 +259,8 @@ async fn backs_off<S: Store>(scene: Scene<S>) {
     let eager = scene.client.queue::<String, String>("eager").backoff(Backoff::NONE).build().unwrap();
     eager.enqueue("eager", "fails".to_owned()).await.unwrap();
     eager.enqueue("ready", String::new()).await.unwrap();
+    // A retry is due when it is asked for, and that is later.
+    scene.past(status(&eager, "ready").await.due_at).await;
     let consumer = eager.consume(handler).poll(POLL).await.unwrap();
     state(&scene, &eager, "eager", ItemState::Completed).await;
     assert_eq!(lines.all(), ["patient 1", "eager 1", "ready 1", "eager 2", "eager 3"]);

@@ -20,8 +20,8 @@ const GROUPS: &[(&str, RangeInclusive<u32>)] = &[
 
 /// The rows of the source's table of storage tests, `ST-01` and so on: for how many of its storages each is one.
 const STORAGE: [usize; 47] = [
-    4, 4, 4, 4, 2, 1, 1, 4, 4, 4, 4, 4, 1, 4, 4, 4, 4, 3, 1, 4, 4, 1, 4, 1, 4, 3, 4, 4, 1, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2,
-    2, 2, 2, 1, 1, 1, 1, 1,
+    4, 4, 4, 4, 2, 1, 1, 4, 4, 4, 4, 4, 1, 4, 4, 4, 4, 3, 1, 4, 4, 1, 4, 1, 4, 3, 4, 4, 1, 4, 4, 4, 4, 4, 4,
+    2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1,
 ];
 
 /// The source's tests, all told.
@@ -59,17 +59,24 @@ const EXCLUDED: &[(&str, &str)] = &[
     ("RE03", "a reaper is stopped once, by its type"),
     ("RE12", "a reaper has no timers"),
     ("MQ07", "every queue has a name"),
-    ("ST-13", "how a store reads many states is its own affair; the round trips are counted (`store.round_trips`)"),
+    (
+        "ST-13",
+        "how a store reads many states is its own affair; the round trips are counted (`store.round_trips`)",
+    ),
 ];
 
 /// Defects that are a store's own, and where they are tested.
 const DEFECTS_ELSEWHERE: &[(&str, &str)] = &[
     ("B4.24", "scripts that a Redis forgot are loaded again: tests of `windlass-redis`"),
-    ("B4.26", "the cost of a command does not depend on what is stored: `bound` cases and `tests/it/cost.rs`"),
+    (
+        "B4.26",
+        "the cost of a command does not depend on what is stored: `bound` cases and `tests/it/cost.rs`",
+    ),
 ];
 
 fn titles() -> Vec<String> {
-    let named = GROUPS.iter().flat_map(|(letter, numbers)| numbers.clone().map(move |n| format!("{letter}{n:02}")));
+    let named =
+        GROUPS.iter().flat_map(|(letter, numbers)| numbers.clone().map(move |n| format!("{letter}{n:02}")));
     named.chain((1..=STORAGE.len()).map(|n| format!("ST-{n:02}"))).collect()
 }
 
@@ -83,7 +90,8 @@ fn every_title_of_the_source_has_a_case_a_test_or_a_reason() {
     let numbered: usize = GROUPS.iter().map(|(_, numbers)| numbers.clone().count()).sum();
     assert_eq!(numbered + STORAGE.iter().sum::<usize>(), TITLES);
     let sources = sources();
-    let listed: HashSet<_> = [BY_CONTRACT, ELSEWHERE, EXCLUDED].concat().iter().map(|(title, _)| *title).collect();
+    let listed: HashSet<_> =
+        [BY_CONTRACT, ELSEWHERE, EXCLUDED].concat().iter().map(|(title, _)| *title).collect();
     let is_known = |title: &String| sources.contains(title.as_str()) || listed.contains(title.as_str());
     let missing: Vec<_> = titles().into_iter().filter(|title| !is_known(title)).collect();
     assert!(missing.is_empty(), "neither a case, nor a test, nor a reason: {missing:?}");
@@ -95,7 +103,8 @@ fn every_title_of_the_source_has_a_case_a_test_or_a_reason() {
 fn no_case_names_a_title_that_is_none() {
     let titles: HashSet<_> = titles().into_iter().collect();
     let is_title = |source: &&str| source.len() <= 5 && !source.starts_with("B4.") && !source.contains(' ');
-    let wrong: Vec<_> = sources().into_iter().filter(is_title).filter(|source| !titles.contains(*source)).collect();
+    let wrong: Vec<_> =
+        sources().into_iter().filter(is_title).filter(|source| !titles.contains(*source)).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 

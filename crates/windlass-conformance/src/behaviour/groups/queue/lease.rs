@@ -96,8 +96,6 @@ async fn dead<S: Store>(scene: Scene<S>) {
     let zombie = Held::new(&zombies.unwrap()).await;
     queue.enqueue("a", "x".to_owned()).await.unwrap();
     scene.soon("the zombie begins", zombie.begun.pass()).await;
-    // It must not take the job again when that is put back.
-    store.fault(&["acquire", "exchange", "reap"], Fault::Fails, usize::MAX);
     let consumer = echo(&others(&scene).build().unwrap()).await;
     let done = state(&scene, &queue, "a", ItemState::Completed).await;
     assert_eq!(done.result().unwrap().unwrap(), echoed("x", 2));
