@@ -2,7 +2,7 @@
 
 local replies = {}
 for at, id in ipairs(request.jobs) do
-  local row = job(id)
+  local row = job(id, true)
   replies[at] = { found = row and view(row) }
 end
 return cmsgpack.pack({ jobs = replies })

@@ -9,10 +9,15 @@ local function note(what, of)
   end
 end
 
+local paused = {}
+for _, job_type in ipairs(read('SMEMBERS', tag .. ':paused')) do
+  paused[job_type] = true
+end
+
 if request.types then
   for _, job_type in ipairs(request.types) do
     note('lease_until', running(job_type))
-    for _, priority in ipairs(stored_priorities(job_type)) do
+    for _, priority in ipairs(paused[job_type] and {} or stored_priorities(job_type)) do
       note('due', lane(job_type, priority))
     end
   end
@@ -22,7 +27,10 @@ else
   end
   for _, listed in ipairs(read('ZRANGE', tag .. ':lanes', 0, -1)) do
     local ends = string.find(listed, '\0', 1, true)
-    note('due', lane(string.sub(listed, 1, ends - 1), tonumber(string.sub(listed, ends + 1))))
+    local job_type, priority = string.sub(listed, 1, ends - 1), tonumber(string.sub(listed, ends + 1))
+    if not paused[job_type] then
+      note('due', lane(job_type, priority))
+    end
   end
 end
 return cmsgpack.pack({ now = now, due = least.due, lease_until = least.lease_until })

@@ -47,7 +47,8 @@ local function reap(row)
   local exhausted = row.max_attempts and row.attempt >= row.max_attempts
   local closed_as = row.cancel and 'cancelled' or exhausted and 'failed' or nil
   if closed_as then
-    set_text(row, 'error', LEASE_EXPIRED)
+    change(row)
+    row.error = LEASE_EXPIRED
     finish(row, closed_as, 'reaped', nil)
   else
     put_back(row, now, LEASE_EXPIRED, 'reaped')

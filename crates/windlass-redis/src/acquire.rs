@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use windlass_core::command::{
     Acquire, AcquireReply, Acquired, BlockerOutput, Quota, Renew, RenewLease, RenewReply, Renewed,
 };
-use windlass_core::{ChainId, ErrorText, Key, Payload, Result, Status, Timestamp, TraceContext, TypeName};
+use windlass_core::{ChainId, ErrorText, Payload, Result, Status, Timestamp, TypeName};
 
-use crate::row::{JobIn, RetentionIn};
+use crate::error::corrupt;
+use crate::row::TakenIn;
 use crate::store::RedisStore;
 use crate::wire::{LostIn, Payloads, Read, RippleIn};
 
@@ -55,12 +56,9 @@ pub(crate) struct AcquireIn {
 
 #[derive(Debug, Deserialize)]
 struct AcquiredIn {
-    job: JobIn,
-    key: Option<Read<Key>>,
-    chain_trace: Option<Read<TraceContext>>,
-    chain_created: Read<Timestamp>,
-    retention: RetentionIn,
-    blockers: Vec<BlockerOutputIn>,
+    #[serde(flatten)]
+    taken: TakenIn,
+    blockers: Option<Vec<BlockerOutputIn>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,26 +72,18 @@ struct BlockerOutputIn {
     error: Option<Read<ErrorText>>,
 }
 
-impl From<AcquireIn> for AcquireReply {
-    fn from(reply: AcquireIn) -> Self {
-        Self {
-            jobs: reply.jobs.into_iter().map(Acquired::from).collect(),
-            ripple: reply.ripple.into(),
-            now: reply.now.0,
-        }
+impl AcquireIn {
+    pub(crate) fn into_reply(self) -> Result<AcquireReply> {
+        let jobs = self.jobs.into_iter().map(AcquiredIn::into_acquired);
+        Ok(AcquireReply { jobs: jobs.collect::<Result<_>>()?, ripple: self.ripple.into(), now: self.now.0 })
     }
 }
 
-impl From<AcquiredIn> for Acquired {
-    fn from(acquired: AcquiredIn) -> Self {
-        Self {
-            job: acquired.job.into(),
-            key: acquired.key.map(|key| key.0),
-            chain_trace: acquired.chain_trace.map(|trace| trace.0),
-            chain_created_at: acquired.chain_created.0,
-            retention: acquired.retention.into(),
-            blockers: acquired.blockers.into_iter().map(BlockerOutput::from).collect(),
-        }
+impl AcquiredIn {
+    fn into_acquired(self) -> Result<Acquired> {
+        let acquired = self.taken.into_acquired().map_err(corrupt)?;
+        let blockers = self.blockers.unwrap_or_default();
+        Ok(Acquired { blockers: blockers.into_iter().map(BlockerOutput::from).collect(), ..acquired })
     }
 }
 
@@ -156,7 +146,7 @@ impl RedisStore {
         request.check()?;
         let out = AcquireOut::new(&request, self.time());
         let reply: AcquireIn = self.write(&self.scripts().acquire, &out, Payloads::default()).await?;
-        Ok(reply.into())
+        reply.into_reply()
     }
 
     pub(crate) async fn run_renew(&self, request: Renew) -> Result<RenewReply> {

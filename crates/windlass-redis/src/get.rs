@@ -1,41 +1,18 @@
 //! Looking jobs and chains up, and when there is something to do.
 
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{
-    GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target,
-};
-use windlass_core::{ChainRecord, JobRecord, Result, Timestamp};
+use windlass_core::command::{GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply};
+use windlass_core::{Result, Timestamp};
 
+use crate::error::corrupt;
 use crate::row::{ChainIn, JobIn};
 use crate::store::RedisStore;
-use crate::wire::{Found, Payloads, Read, type_names};
+use crate::wire::{Found, Payloads, Read, TargetOut, type_names};
 
 #[derive(Debug, Serialize)]
 struct GetChainsOut<'a> {
     now: Option<i64>,
     chains: Vec<TargetOut<'a>>,
-}
-
-/// A chain, by exactly one of id, job, and type with key.
-#[derive(Debug, Default, Serialize)]
-struct TargetOut<'a> {
-    chain: Option<String>,
-    job: Option<String>,
-    #[serde(rename = "type")]
-    chain_type: Option<&'a str>,
-    key: Option<&'a str>,
-}
-
-impl<'a> From<&'a Target> for TargetOut<'a> {
-    fn from(target: &'a Target) -> Self {
-        match target {
-            Target::Chain(chain) => Self { chain: Some(chain.to_string()), ..Self::default() },
-            Target::Job(job) => Self { job: Some(job.to_string()), ..Self::default() },
-            Target::Key(chain_type, key) => {
-                Self { chain_type: Some(chain_type.as_str()), key: Some(key.as_str()), ..Self::default() }
-            }
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,9 +50,8 @@ impl RedisStore {
         let chains = request.chains.iter().map(TargetOut::from).collect();
         let out = GetChainsOut { now: self.time(), chains };
         let reply: GetChainsIn = self.read(&self.scripts().get_chains, &out, Payloads::default()).await?;
-        Ok(GetChainsReply {
-            chains: reply.chains.into_iter().map(|found| found.found.map(ChainRecord::from)).collect(),
-        })
+        let chains = reply.chains.into_iter().map(|chain| chain.found.map(ChainIn::into_chain).transpose());
+        Ok(GetChainsReply { chains: chains.collect::<Result<_, _>>().map_err(corrupt)? })
     }
 
     pub(crate) async fn run_get_jobs(&self, request: GetJobs) -> Result<GetJobsReply> {
@@ -83,9 +59,8 @@ impl RedisStore {
         let out =
             GetJobsOut { now: self.time(), jobs: request.jobs.iter().map(ToString::to_string).collect() };
         let reply: GetJobsIn = self.read(&self.scripts().get_jobs, &out, Payloads::default()).await?;
-        Ok(GetJobsReply {
-            jobs: reply.jobs.into_iter().map(|found| found.found.map(JobRecord::from)).collect(),
-        })
+        let jobs = reply.jobs.into_iter().map(|job| job.found.map(JobIn::into_job).transpose());
+        Ok(GetJobsReply { jobs: jobs.collect::<Result<_, _>>().map_err(corrupt)? })
     }
 
     pub(crate) async fn run_next_due(&self, request: NextDue) -> Result<NextDueReply> {

@@ -52,7 +52,7 @@ impl KnownBad {
                 Call::new(&format!("{SEEN_BEFORE}{write}")).after_look(&format!("{SEEN_NOW}{look}"))
             }
             (Self::UnblockLost, "settle") => {
-                let resolved = "set(row, 'waits', row.waits - 1)";
+                let resolved = "row.waits = row.waits - 1";
                 let look = replace(
                     &replace(
                         text,
@@ -62,16 +62,16 @@ impl KnownBad {
                     "commit()\nreturn cmsgpack.pack(reply)",
                     "return cmsgpack.pack(seen)",
                 );
-                let stale = "set(row, 'waits', (seen[row.id] or row.waits) - 1)\n  seen[row.id] = row.waits";
+                let stale = "row.waits = (seen[row.id] or row.waits) - 1\n  seen[row.id] = row.waits";
                 let write = replace(text, resolved, stale);
                 Call::new(&format!("{SEEN_BEFORE}{write}")).after_look(&format!("{SEEN_NOW}{look}"))
             }
-            (Self::SettleHalfApplied, "settle" | "exchange") => {
-                Call::new(&replace(text, "    undo(before_item)\n", ""))
-            }
+            (Self::SettleHalfApplied, "settle" | "exchange") => Call::new(&replace(text, "    undo()\n", "")),
             (Self::BatchHalfWritten, "settle" | "exchange") => {
                 let settled = "replies[at] = settle(item)\n";
-                let written = format!("{settled}    commit()\n    changes, journal = {{}}, {{}}\n");
+                let written = format!(
+                    "{settled}    commit()\n    journal, indexes, dirty, counts = {{}}, {{}}, {{}}, {{}}\n"
+                );
                 Call::new(&replace(text, settled, &written))
             }
             _ => Call::new(text),

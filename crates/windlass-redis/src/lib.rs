@@ -71,7 +71,12 @@ mod acquire;
 mod create;
 mod expire;
 mod get;
+mod health;
+mod list;
+mod manage;
+mod outside;
 mod reap;
+mod registry;
 mod settle;
 
 #[cfg(feature = "known-bad")]

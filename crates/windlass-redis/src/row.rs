@@ -1,6 +1,11 @@
-//! Stored jobs and chains, as scripts give them.
+//! Stored jobs and chains, as scripts give them: packed as they are stored, and unpacked here.
+//!
+//! A part of a row is the values of its columns, one behind the other. `lua/lib/row.lua` says what they are.
 
-use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer, de};
+use serde_bytes::ByteBuf;
+use windlass_core::command::Acquired;
 use windlass_core::{
     Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, ErrorText, Fence, JobId, JobRecord, Key,
     KeyHold, Lease, Millis, OnBlockerFailure, Payload, RequestId, Retention, Status, Timestamp, TraceContext,
@@ -13,157 +18,243 @@ use crate::wire::Read;
 #[derive(Debug, Deserialize)]
 pub(crate) struct JobIn {
     id: Read<JobId>,
-    chain: Read<ChainId>,
-    index: u32,
-    #[serde(rename = "type")]
-    job_type: Read<TypeName>,
-    chain_type: Read<TypeName>,
-    status: Read<Status>,
+    fixed: Packed<FixedIn>,
+    state: Packed<StateIn>,
     input: Read<Payload>,
     output: Option<Read<Payload>>,
-    error: Option<Read<ErrorText>>,
+    /// The chains that it still waits for.
+    open: Option<Vec<Read<ChainId>>>,
+}
+
+/// What never changes of a job; and of its chain, in the row of the first.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FixedIn {
+    _seq: IgnoredAny,
+    /// None in a first job's row, whose id is the chain's.
+    chain: Option<Read<ChainId>>,
+    index: u32,
+    job_type: Read<TypeName>,
+    /// None in a first job's row, whose type is the chain's.
+    chain_type: Option<Read<TypeName>>,
     priority: i8,
+    max_attempts: Option<u32>,
+    on_failure: Option<Read<OnBlockerFailure>>,
+    created: Read<Timestamp>,
+    trace: Option<Read<TraceContext>>,
+    blockers: Option<ByteBuf>,
+    key: Option<Read<Key>>,
+    hold: Option<Read<KeyHold>>,
+    window: Option<Read<Millis>>,
+    keep_completed: Option<Read<Millis>>,
+    keep_failed: Option<Read<Millis>>,
+    keep_cancelled: Option<Read<Millis>>,
+    chain_trace: Option<Read<TraceContext>>,
+}
+
+/// What changes of a job.
+#[derive(Debug, Deserialize)]
+struct StateIn {
+    status: Read<Status>,
     due: Read<Timestamp>,
     attempt: u32,
-    max_attempts: Option<u32>,
     fence: u64,
     version: u64,
-    lease: Option<LeaseIn>,
-    cancel: bool,
-    blockers: Vec<BlockerIn>,
-    on_failure: Read<OnBlockerFailure>,
-    created: Read<Timestamp>,
+    worker: Option<Read<WorkerId>>,
+    request: Option<Read<RequestId>>,
+    lease_until: Option<Read<Timestamp>>,
+    cancel: Option<bool>,
+    _waits: IgnoredAny,
     started: Option<Read<Timestamp>>,
     closed: Option<Read<Timestamp>>,
     closed_by: Option<Read<WorkerId>>,
-    trace: Option<Read<TraceContext>>,
+    _ended_as: IgnoredAny,
+    _outside: IgnoredAny,
+    error: Option<Read<ErrorText>>,
 }
 
+/// What changes of a chain.
 #[derive(Debug, Deserialize)]
-struct LeaseIn {
-    worker: Read<WorkerId>,
-    request: Read<RequestId>,
-    until: Read<Timestamp>,
-}
-
-#[derive(Debug, Deserialize)]
-struct BlockerIn {
-    chain: Read<ChainId>,
-    resolved: bool,
-    trace: Option<Read<TraceContext>>,
-}
-
-impl From<JobIn> for JobRecord {
-    fn from(job: JobIn) -> Self {
-        let lease = job.lease.map(|lease| Lease {
-            worker: lease.worker.0,
-            request: lease.request.0,
-            until: lease.until.0,
-        });
-        let blockers = job.blockers.into_iter().map(|blocker| Blocker {
-            chain: blocker.chain.0,
-            resolved: blocker.resolved,
-            trace: blocker.trace.map(|trace| trace.0),
-        });
-        Self {
-            id: job.id.0,
-            chain: job.chain.0,
-            index: job.index,
-            job_type: job.job_type.0,
-            chain_type: job.chain_type.0,
-            status: job.status.0,
-            input: job.input.0,
-            output: job.output.map(|output| output.0),
-            error: job.error.map(|error| error.0),
-            priority: job.priority,
-            due_at: job.due.0,
-            attempt: job.attempt,
-            max_attempts: job.max_attempts,
-            fence: Fence(job.fence),
-            version: Version(job.version),
-            lease,
-            cancel_requested: job.cancel,
-            blockers: blockers.collect(),
-            on_blocker_failure: job.on_failure.0,
-            created_at: job.created.0,
-            started_at: job.started.map(|started| started.0),
-            closed_at: job.closed.map(|closed| closed.0),
-            closed_by: job.closed_by.map(|worker| worker.0),
-            trace: job.trace.map(|trace| trace.0),
-        }
-    }
+struct ChainStateIn {
+    _latest: IgnoredAny,
+    _latest_index: IgnoredAny,
+    held: Option<bool>,
+    _needed: IgnoredAny,
+    closed: Option<Read<Timestamp>>,
+    closed_as: Option<Read<ClosedAs>>,
+    retain_until: Option<Read<Timestamp>>,
+    _trim_at: IgnoredAny,
 }
 
 /// A chain.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ChainIn {
-    key: Option<ChainKeyIn>,
-    retention: RetentionIn,
-    closed: Option<ClosedIn>,
-    trace: Option<Read<TraceContext>>,
     first: JobIn,
     /// None while the first job is the latest.
     latest: Option<JobIn>,
+    chain: Packed<ChainStateIn>,
 }
 
-/// How long a chain stays.
 #[derive(Debug, Deserialize)]
-pub(crate) struct RetentionIn {
-    completed: Read<Millis>,
-    failed: Read<Millis>,
-    cancelled: Read<Millis>,
+struct BlockerIn {
+    chain: Read<ChainId>,
+    trace: Option<Read<TraceContext>>,
 }
 
-impl From<RetentionIn> for Retention {
-    fn from(retention: RetentionIn) -> Self {
-        Self {
-            completed: retention.completed.0,
-            failed: retention.failed.0,
-            cancelled: retention.cancelled.0,
+/// The columns of one part of a row.
+#[derive(Debug)]
+pub(crate) struct Packed<T>(T);
+
+/// How many columns a part of a row has.
+pub(crate) trait Columns {
+    const COUNT: u8;
+}
+
+impl Columns for FixedIn {
+    const COUNT: u8 = 18;
+}
+
+impl Columns for StateIn {
+    const COUNT: u8 = 16;
+}
+
+impl Columns for ChainStateIn {
+    const COUNT: u8 = 8;
+}
+
+/// What MessagePack puts in front of a list of up to 65,535 values, but for the lower byte of their number.
+const LIST: [u8; 2] = [0xdc, 0];
+
+impl<'de, T: Columns + DeserializeOwned> Deserialize<'de> for Packed<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let packed = ByteBuf::deserialize(deserializer)?;
+        let list = [LIST.as_slice(), &[T::COUNT], &packed].concat();
+        rmp_serde::from_slice(&list).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl JobIn {
+    /// The job as readers see it; or what is wrong with it.
+    fn into_record(self) -> Result<(JobRecord, FixedIn), String> {
+        let Self { id, fixed: Packed(mut fixed), state: Packed(state), input, output, open } = self;
+        let lease = match (state.status.0, &state.worker, state.request, state.lease_until) {
+            (Status::Running, Some(worker), Some(request), Some(until)) => {
+                Some(Lease { worker: worker.0, request: request.0, until: until.0 })
+            }
+            (Status::Running, ..) => return Err(format!("job {} runs without a lease", id.0)),
+            _ => None,
+        };
+        let blockers = fixed.take_blockers(&open.unwrap_or_default())?;
+        let record = JobRecord {
+            id: id.0,
+            chain: fixed.chain.as_ref().map_or_else(|| ChainId::from_uuid(*id.0.as_uuid()), |chain| chain.0),
+            index: fixed.index,
+            job_type: fixed.job_type.0.clone(),
+            chain_type: fixed.chain_type.as_ref().unwrap_or(&fixed.job_type).0.clone(),
+            status: state.status.0,
+            input: input.0,
+            output: output.map(|output| output.0),
+            error: state.error.map(|error| error.0),
+            priority: fixed.priority,
+            due_at: state.due.0,
+            attempt: state.attempt,
+            max_attempts: fixed.max_attempts,
+            fence: Fence(state.fence),
+            version: Version(state.version),
+            lease,
+            cancel_requested: state.cancel.unwrap_or_default(),
+            blockers: blockers.into(),
+            on_blocker_failure: fixed.on_failure.as_ref().map(|policy| policy.0).unwrap_or_default(),
+            created_at: fixed.created.0,
+            started_at: state.started.map(|started| started.0),
+            closed_at: state.closed.map(|closed| closed.0),
+            closed_by: state.closed_by.map(|worker| worker.0),
+            trace: fixed.trace.take().map(|trace| trace.0),
+        };
+        Ok((record, fixed))
+    }
+
+    pub(crate) fn into_job(self) -> Result<JobRecord, String> {
+        Ok(self.into_record()?.0)
+    }
+}
+
+impl FixedIn {
+    fn take_blockers(&mut self, open: &[Read<ChainId>]) -> Result<Vec<Blocker>, String> {
+        let Some(packed) = self.blockers.take() else { return Ok(Vec::new()) };
+        let blockers: Vec<BlockerIn> = rmp_serde::from_slice(&packed).map_err(|error| error.to_string())?;
+        let blockers = blockers.into_iter().map(|blocker| Blocker {
+            chain: blocker.chain.0,
+            resolved: !open.iter().any(|open| open.0 == blocker.chain.0),
+            trace: blocker.trace.map(|trace| trace.0),
+        });
+        Ok(blockers.collect())
+    }
+
+    fn retention(&self) -> Result<Retention, String> {
+        match (self.keep_completed, self.keep_failed, self.keep_cancelled) {
+            (Some(completed), Some(failed), Some(cancelled)) => {
+                Ok(Retention { completed: completed.0, failed: failed.0, cancelled: cancelled.0 })
+            }
+            _ => Err("a chain's first job has no retention".to_owned()),
         }
     }
 }
 
+/// A job that was taken.
 #[derive(Debug, Deserialize)]
-struct ChainKeyIn {
-    key: Read<Key>,
-    hold: Read<KeyHold>,
-    window: Option<Read<Millis>>,
-    held: bool,
+pub(crate) struct TakenIn {
+    job: JobIn,
+    /// The first job's, where that is another.
+    first: Option<Packed<FixedIn>>,
 }
 
-#[derive(Debug, Deserialize)]
-struct ClosedIn {
-    at: Read<Timestamp>,
-    closed_as: Read<ClosedAs>,
-    retain_until: Read<Timestamp>,
+impl TakenIn {
+    /// The job with what is told of its chain, and without its blockers' outputs.
+    pub(crate) fn into_acquired(self) -> Result<Acquired, String> {
+        let (job, own) = self.job.into_record()?;
+        let first = self.first.map_or(own, |first| first.0);
+        Ok(Acquired {
+            job,
+            retention: first.retention()?,
+            key: first.key.map(|key| key.0),
+            chain_trace: first.chain_trace.map(|trace| trace.0),
+            chain_created_at: first.created.0,
+            blockers: Vec::new(),
+        })
+    }
 }
 
-impl From<ChainIn> for ChainRecord {
-    fn from(chain: ChainIn) -> Self {
-        let first: JobRecord = chain.first.into();
-        let latest = chain.latest.map_or_else(|| first.clone(), JobRecord::from);
-        let key = chain.key.map(|key| ChainKey {
-            key: key.key.0,
-            hold: key.hold.0,
-            window: key.window.map(|window| window.0),
-            held: key.held,
-        });
-        let closed = chain.closed.map(|closed| Closed {
-            at: closed.at.0,
-            closed_as: closed.closed_as.0,
-            retain_until: closed.retain_until.0,
-        });
-        Self {
+impl ChainIn {
+    pub(crate) fn into_chain(self) -> Result<ChainRecord, String> {
+        let Self { first, latest, chain: Packed(state) } = self;
+        let (first, fixed) = first.into_record()?;
+        let latest = latest.map_or_else(|| Ok(first.clone()), JobIn::into_job)?;
+        let retention = fixed.retention()?;
+        let key = match (fixed.key, fixed.hold) {
+            (Some(key), Some(hold)) => Some(ChainKey {
+                key: key.0,
+                hold: hold.0,
+                window: fixed.window.map(|window| window.0),
+                held: state.held.unwrap_or_default(),
+            }),
+            _ => None,
+        };
+        let closed = match (state.closed, state.closed_as, state.retain_until) {
+            (Some(at), Some(closed_as), Some(retain_until)) => {
+                Some(Closed { at: at.0, closed_as: closed_as.0, retain_until: retain_until.0 })
+            }
+            _ => None,
+        };
+        Ok(ChainRecord {
             id: first.chain,
             chain_type: first.chain_type.clone(),
             key,
-            retention: chain.retention.into(),
+            retention,
             created_at: first.created_at,
             closed,
-            trace: chain.trace.map(|trace| trace.0),
+            trace: fixed.chain_trace.map(|trace| trace.0),
             first,
             latest,
-        }
+        })
     }
 }

@@ -158,6 +158,9 @@ impl RedisStore {
             acquire: AcquireOut::new(&request.acquire, None),
         };
         let reply: ExchangeIn = self.write(&self.scripts().exchange, &out, payloads).await?;
-        Ok(ExchangeReply { settle: reply.settle.into_reply(&request.settle), acquire: reply.acquire.into() })
+        Ok(ExchangeReply {
+            settle: reply.settle.into_reply(&request.settle),
+            acquire: reply.acquire.into_reply()?,
+        })
     }
 }

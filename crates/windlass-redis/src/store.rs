@@ -1,6 +1,5 @@
 //! The store.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,25 +10,42 @@ use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::command::{
-    Acquire, AcquireReply, Create, CreateReply, Durability, Exchange, ExchangeReply, Expire, ExpireReply,
-    GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Reap, ReapReply, Renew,
-    RenewReply, Settle, SettleReply,
+    Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, CompleteFromOutside,
+    CompleteFromOutsideReply, Count, CountReply, Create, CreateReply, Delete, DeleteReply, Durability,
+    Exchange, ExchangeReply, Expire, ExpireReply, GetChains, GetChainsReply, GetJobs, GetJobsReply,
+    LeaderLock, LeaderLockReply, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply,
+    ListDependents, ListDependentsReply, ListJobs, ListJobsReply, ListWorkers, ListWorkersReply, NextDue,
+    NextDueReply, Pause, PauseReply, Reap, ReapReply, Renew, RenewReply, Retire, RetireReply, Retry,
+    RetryReply, SetRetention, SetRetentionReply, Settle, SettleReply, Trigger, TriggerReply,
 };
-use windlass_core::{BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Result, Store};
+use windlass_core::{
+    BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Finding, Result, Store,
+};
 
-use crate::error::{from_driver, is_forbidden};
+use crate::error::from_driver;
+use crate::health::Server;
 use crate::script::{Call, Connection, Scripts};
 use crate::wire::Payloads;
 
-/// What a [`RedisStore`] can do beyond what every store can.
-pub const CAPABILITIES: Capabilities =
-    Capabilities::CORE.with(Capability::Exchange).with(Capability::NextDue);
+/// What a [`RedisStore`] can do: everything but transactions.
+pub const CAPABILITIES: Capabilities = Capabilities::CORE
+    .with(Capability::Exchange)
+    .with(Capability::NextDue)
+    .with(Capability::Outside)
+    .with(Capability::Cancel)
+    .with(Capability::Trigger)
+    .with(Capability::Retry)
+    .with(Capability::Delete)
+    .with(Capability::SetRetention)
+    .with(Capability::Pause)
+    .with(Capability::Lists)
+    .with(Capability::Attempts)
+    .with(Capability::Count)
+    .with(Capability::Workers)
+    .with(Capability::LeaderLock);
 
 /// The longest namespace, in bytes.
 pub const NAMESPACE_MAX_BYTES: usize = 64;
-
-/// The oldest Redis that runs the scripts, by the first number of its version.
-const REDIS_MINIMUM_MAJOR: u32 = 7;
 
 /// How many keys a step of [`erase`](Store::erase) looks at.
 const ERASE_STEP: usize = 1_000;
@@ -41,12 +57,18 @@ pub struct Options {
     namespace: String,
     clock: Option<Arc<dyn Clock>>,
     response_timeout: Duration,
+    accept_eviction: bool,
 }
 
 impl Default for Options {
     /// The namespace `default`, the server's clock, and 30 seconds for an answer.
     fn default() -> Self {
-        Self { namespace: "default".to_owned(), clock: None, response_timeout: Duration::from_secs(30) }
+        Self {
+            namespace: "default".to_owned(),
+            clock: None,
+            response_timeout: Duration::from_secs(30),
+            accept_eviction: false,
+        }
     }
 }
 
@@ -68,6 +90,13 @@ impl Options {
     /// caller brings has its own limit.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
+        self
+    }
+
+    /// Opens the store on a server that removes keys when its memory is full, too. It will lose jobs then; without
+    /// this such a server is refused.
+    pub fn accept_eviction(mut self) -> Self {
+        self.accept_eviction = true;
         self
     }
 }
@@ -109,14 +138,17 @@ impl RedisStore {
     pub async fn with_connection(connection: impl Into<Connection>, options: Options) -> Result<Self> {
         let tag = tag(&options.namespace)?;
         let mut connection = connection.into();
-        check_version(&mut connection).await?;
-        let durability = find_durability(&mut connection).await?;
+        let server = Server::ask(&mut connection).await?;
+        server.check_version()?;
+        if !options.accept_eviction {
+            server.check_eviction()?;
+        }
         Ok(Self {
             connection: RwLock::new(Some(connection)),
             scripts: Scripts::new(|_, text| Call::new(text)),
             tag,
             clock: options.clock,
-            durability,
+            durability: server.durability(),
             round_trips: AtomicU64::new(2),
             commits: AtomicU64::new(0),
         })
@@ -236,6 +268,37 @@ impl Store for RedisStore {
         Box::pin(self.run_expire(request))
     }
 
+    fn complete_from_outside(
+        &self,
+        request: CompleteFromOutside,
+    ) -> BoxFuture<'_, Result<CompleteFromOutsideReply>> {
+        Box::pin(self.run_complete_from_outside(request))
+    }
+
+    fn cancel(&self, request: Cancel) -> BoxFuture<'_, Result<CancelReply>> {
+        Box::pin(self.run_cancel(request))
+    }
+
+    fn trigger(&self, request: Trigger) -> BoxFuture<'_, Result<TriggerReply>> {
+        Box::pin(self.run_trigger(request))
+    }
+
+    fn retry(&self, request: Retry) -> BoxFuture<'_, Result<RetryReply>> {
+        Box::pin(self.run_retry(request))
+    }
+
+    fn delete(&self, request: Delete) -> BoxFuture<'_, Result<DeleteReply>> {
+        Box::pin(self.run_delete(request))
+    }
+
+    fn set_retention(&self, request: SetRetention) -> BoxFuture<'_, Result<SetRetentionReply>> {
+        Box::pin(self.run_set_retention(request))
+    }
+
+    fn pause(&self, request: Pause) -> BoxFuture<'_, Result<PauseReply>> {
+        Box::pin(self.run_pause(request))
+    }
+
     fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>> {
         Box::pin(self.run_get_chains(request))
     }
@@ -244,8 +307,51 @@ impl Store for RedisStore {
         Box::pin(self.run_get_jobs(request))
     }
 
+    fn list_chains(&self, request: ListChains) -> BoxFuture<'_, Result<ListChainsReply>> {
+        Box::pin(self.run_list_chains(request))
+    }
+
+    fn list_jobs(&self, request: ListJobs) -> BoxFuture<'_, Result<ListJobsReply>> {
+        Box::pin(self.run_list_jobs(request))
+    }
+
+    fn list_dependents(&self, request: ListDependents) -> BoxFuture<'_, Result<ListDependentsReply>> {
+        Box::pin(self.run_list_dependents(request))
+    }
+
+    fn list_attempts(&self, request: ListAttempts) -> BoxFuture<'_, Result<ListAttemptsReply>> {
+        Box::pin(self.run_list_attempts(request))
+    }
+
+    fn count(&self, request: Count) -> BoxFuture<'_, Result<CountReply>> {
+        Box::pin(self.run_count(request))
+    }
+
+    fn beat(&self, request: Beat) -> BoxFuture<'_, Result<BeatReply>> {
+        Box::pin(self.run_beat(request))
+    }
+
+    fn retire(&self, request: Retire) -> BoxFuture<'_, Result<RetireReply>> {
+        Box::pin(self.run_retire(request))
+    }
+
+    fn list_workers(&self, _: ListWorkers) -> BoxFuture<'_, Result<ListWorkersReply>> {
+        Box::pin(self.run_list_workers())
+    }
+
+    fn leader_lock(&self, request: LeaderLock) -> BoxFuture<'_, Result<LeaderLockReply>> {
+        Box::pin(self.run_leader_lock(request))
+    }
+
     fn erase(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.run_erase())
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+        Box::pin(async {
+            let mut connection = self.connection()?;
+            Ok(Server::ask(&mut connection).await?.findings())
+        })
     }
 
     fn counters(&self) -> Counters {
@@ -273,51 +379,6 @@ fn tag(namespace: &str) -> Result<String> {
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(format!("{{windlass:{namespace}}}"))
-}
-
-/// Refuses a server that is too old for the scripts.
-async fn check_version(connection: &mut Connection) -> Result<()> {
-    let info: String = match redis::cmd("INFO").arg("server").query_async(connection).await {
-        Ok(info) => info,
-        // Who may not look goes on, and is told by the scripts.
-        Err(error) if is_forbidden(&error) => return Ok(()),
-        Err(error) => return Err(from_driver(error)),
-    };
-    // Every Valkey is younger than that.
-    if info.lines().any(|line| line.starts_with("valkey_version:")) {
-        return Ok(());
-    }
-    let Some(version) = info.lines().find_map(|line| line.strip_prefix("redis_version:")) else {
-        return Ok(());
-    };
-    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-    if major.is_some_and(|major| major < REDIS_MINIMUM_MAJOR) {
-        let message = format!(
-            "the server is Redis {version}, and the scripts need {REDIS_MINIMUM_MAJOR}.0 or later: upgrade it, or \
-             use a Valkey server"
-        );
-        return Err(Error::new(ErrorKind::Incompatible, message));
-    }
-    Ok(())
-}
-
-/// How safe a write is that the server acknowledged, as it is set up now.
-async fn find_durability(connection: &mut Connection) -> Result<Durability> {
-    let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("appendonly").arg("appendfsync");
-    let settings: HashMap<String, String> = match config.query_async(connection).await {
-        Ok(settings) => settings,
-        // Managed servers do not let users look. Then the least is promised.
-        Err(error) if is_forbidden(&error) => return Ok(Durability::Volatile),
-        Err(error) => return Err(from_driver(error)),
-    };
-    let setting = |name| settings.get(name).map_or("", String::as_str);
-    Ok(match (setting("appendonly"), setting("appendfsync")) {
-        ("yes", "always") => Durability::Synced,
-        // Synced once a second or when the system likes: it outlives the server, but not the machine's power.
-        ("yes", _) => Durability::Buffered,
-        _ => Durability::Volatile,
-    })
 }
 
 #[cfg(test)]

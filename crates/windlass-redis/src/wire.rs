@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_bytes::ByteBuf;
 use windlass_core::command::{
     ClosedChain, Created, Existing, Lost, NewBlocker, NewChain, NewJob, NewKey, Placed, Ripple, Schedule,
-    Types, Unblocked,
+    Target, Types, Unblocked,
 };
 use windlass_core::{
-    ChainId, ClosedAs, Codec, ErrorText, JobId, Key, KeyHold, Millis, OnBlockerFailure, Payload, Refusal,
-    RequestId, Status, Timestamp, TraceContext, TypeName, WorkerId,
+    AttemptEnd, ChainId, ClosedAs, Codec, ErrorText, JobId, Key, KeyHold, Millis, OnBlockerFailure, Payload,
+    Refusal, RequestId, Status, Timestamp, TraceContext, TypeName, WorkerId, WorkerName,
 };
 
 /// Payloads on their way to a script. They come behind the request, which is the script's first argument.
@@ -63,7 +63,8 @@ pub(crate) struct NewJobOut<'a> {
     priority: i8,
     max_attempts: Option<u32>,
     blockers: Vec<NewBlockerOut<'a>>,
-    on_failure: &'static str,
+    /// None: it waits.
+    on_failure: Option<&'static str>,
     trace: Option<&'a str>,
 }
 
@@ -113,9 +114,9 @@ impl<'a> NewJobOut<'a> {
             max_attempts: job.max_attempts,
             blockers: job.blockers.iter().map(NewBlockerOut::from).collect(),
             on_failure: match job.on_blocker_failure {
-                OnBlockerFailure::Wait => "wait",
-                OnBlockerFailure::Fail => "fail",
-                OnBlockerFailure::Receive => "receive",
+                OnBlockerFailure::Wait => None,
+                OnBlockerFailure::Fail => Some("fail"),
+                OnBlockerFailure::Receive => Some("receive"),
             },
             trace: job.trace.as_ref().map(TraceContext::as_str),
         }
@@ -154,6 +155,28 @@ impl<'a> From<&'a NewKey> for NewKeyOut<'a> {
     }
 }
 
+/// A chain, by exactly one of id, job, and type with key.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct TargetOut<'a> {
+    chain: Option<String>,
+    job: Option<String>,
+    #[serde(rename = "type")]
+    chain_type: Option<&'a str>,
+    key: Option<&'a str>,
+}
+
+impl<'a> From<&'a Target> for TargetOut<'a> {
+    fn from(target: &'a Target) -> Self {
+        match target {
+            Target::Chain(chain) => Self { chain: Some(chain.to_string()), ..Self::default() },
+            Target::Job(job) => Self { job: Some(job.to_string()), ..Self::default() },
+            Target::Key(chain_type, key) => {
+                Self { chain_type: Some(chain_type.as_str()), key: Some(key.as_str()), ..Self::default() }
+            }
+        }
+    }
+}
+
 /// Types by name; none means all.
 pub(crate) fn type_names(types: &Types) -> Option<Vec<&str>> {
     match types {
@@ -170,7 +193,7 @@ pub(crate) struct Found<T> {
 }
 
 /// A value as a script gives it, read as what the contract calls it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Read<T>(pub(crate) T);
 
 /// What can be read from a script's value.
@@ -220,10 +243,24 @@ from_script! { String:
     },
     ClosedAs => |raw| Status::from_script(raw.clone())?.closed_as().ok_or(format!("{raw} is not an end")),
     OnBlockerFailure => |raw| match raw.as_str() {
-        "wait" => Ok(Self::Wait),
         "fail" => Ok(Self::Fail),
         "receive" => Ok(Self::Receive),
         _ => Err(format!("there is no blocker-failure policy {raw:?}")),
+    },
+    WorkerName => |raw| Self::new(raw).map_err(text),
+    AttemptEnd => |raw| match raw.as_str() {
+        "running" => Ok(Self::Running),
+        "completed" => Ok(Self::Completed),
+        "continued" => Ok(Self::Continued),
+        "retried" => Ok(Self::Retried),
+        "rescheduled" => Ok(Self::Rescheduled),
+        "failed" => Ok(Self::Failed),
+        "exhausted" => Ok(Self::Exhausted),
+        "released" => Ok(Self::Released),
+        "reaped" => Ok(Self::Reaped),
+        "cancelled" => Ok(Self::Cancelled),
+        "displaced" => Ok(Self::Displaced),
+        _ => Err(format!("there is no end {raw:?} of an attempt")),
     },
     KeyHold => |raw| match raw.as_str() {
         "open" => Ok(Self::Open),
@@ -260,10 +297,21 @@ pub(crate) enum RefusedIn {
     BlockerNotFound {
         chain: Read<ChainId>,
     },
+    BlockerFailed {
+        chain: Read<ChainId>,
+    },
     WaitsForItself {
         chain: Read<ChainId>,
     },
+    KeyTaken {
+        chain: Read<ChainId>,
+    },
     CancelRequested,
+    Needed {
+        chain: Read<ChainId>,
+        by: Read<JobId>,
+    },
+    TooManyChains,
 }
 
 impl RefusedIn {
@@ -273,8 +321,12 @@ impl RefusedIn {
             Self::Invalid => check().err().unwrap_or(Refusal::IdTaken),
             Self::IdTaken => Refusal::IdTaken,
             Self::BlockerNotFound { chain } => Refusal::BlockerNotFound(chain.0),
+            Self::BlockerFailed { chain } => Refusal::BlockerFailed(chain.0),
             Self::WaitsForItself { chain } => Refusal::WaitsForItself(chain.0),
+            Self::KeyTaken { chain } => Refusal::KeyTaken(chain.0),
             Self::CancelRequested => Refusal::CancelRequested,
+            Self::Needed { chain, by } => Refusal::Needed { chain: chain.0, by: by.0 },
+            Self::TooManyChains => Refusal::TooManyChains,
         }
     }
 }

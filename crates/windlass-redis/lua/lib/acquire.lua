@@ -13,7 +13,7 @@ end
 -- The jobs that this very request took and that are still held under it.
 local function taken_before(id)
   local taken = {}
-  for _, member_id in ipairs(read('SMEMBERS', name('request', id))) do
+  for _, member_id in ipairs(read('ZRANGE', taken_by(id).key, 0, -1)) do
     local row = must(job(member_id), 'job ' .. member_id)
     if row.request == id then
       taken[#taken + 1] = row
@@ -23,6 +23,21 @@ local function taken_before(id)
   return taken
 end
 
+-- The types that are not paused.
+local function unpaused(types)
+  local names, list = {}, {}
+  for at, quota in ipairs(types) do
+    names[at] = quota.type
+  end
+  local paused = names[1] and read('SMISMEMBER', tag .. ':paused', unpack(names)) or {}
+  for at, quota in ipairs(types) do
+    if paused[at] == 0 then
+      list[#list + 1] = quota
+    end
+  end
+  return list
+end
+
 -- The priorities of a type that have pending jobs, as stored and as staged.
 local function priorities(job_type)
   local found = {}
@@ -30,7 +45,7 @@ local function priorities(job_type)
     found[priority] = true
   end
   for priority, staged in pairs(lanes_by_type[job_type] or {}) do
-    found[priority] = found[priority] or staged.listed
+    found[priority] = found[priority] or next(staged.staged) ~= nil
   end
   return found
 end
@@ -40,13 +55,15 @@ local function levels(types)
   local by_priority, list = {}, {}
   for _, quota in ipairs(types) do
     quota.left = quota.max
-    for priority in pairs(priorities(quota.type)) do
-      if not by_priority[priority] then
+    for priority, has_jobs in pairs(priorities(quota.type)) do
+      if has_jobs and not by_priority[priority] then
         by_priority[priority] = { priority = priority, lanes = {} }
         list[#list + 1] = by_priority[priority]
       end
-      local lanes = by_priority[priority].lanes
-      lanes[#lanes + 1] = { quota = quota, jobs = lane(quota.type, priority) }
+      if has_jobs then
+        local lanes = by_priority[priority].lanes
+        lanes[#lanes + 1] = { quota = quota, jobs = lane(quota.type, priority) }
+      end
     end
   end
   table.sort(list, function(left, right) return left.priority > right.priority end)
@@ -67,27 +84,22 @@ end
 
 local function lease(row, asked, quota)
   displace(row)
-  set(row, 'status', 'running')
-  set(row, 'attempt', row.attempt + 1)
-  set(row, 'fence', row.fence + 1)
-  set(row, 'version', row.version + 1)
-  set(row, 'started', now)
-  set(row, 'worker', asked.worker)
-  set(row, 'request', asked.request)
-  set(row, 'lease_until', after(now, quota.lease))
-  set(row, 'ended_as', nil)
+  change(row)
+  row.status, row.attempt, row.fence, row.version = 'running', row.attempt + 1, row.fence + 1, row.version + 1
+  row.worker, row.request, row.lease_until = asked.worker, asked.request, after(now, quota.lease)
+  row.started, row.ended_as = now, nil
   place(row)
 end
 
 local function take(asked)
   local taken = {}
-  for _, level in ipairs(levels(asked.types)) do
+  for _, level in ipairs(levels(unpaused(asked.types))) do
     while #taken < asked.max do
       local found, head = first_lane(level.lanes)
       if not found then
         break
       end
-      local row = must(job(id_of(head)), 'job ' .. id_of(head))
+      local row = must(job(id_of(head), true), 'job ' .. id_of(head))
       lease(row, asked, found.quota)
       found.quota.left = found.quota.left - 1
       taken[#taken + 1] = row
@@ -105,7 +117,7 @@ local function outputs(row)
       local last = latest(blocking)
       list[#list + 1] = {
         chain = blocking.id, chain_type = blocking.chain_type, type = last.type, status = last.status,
-        output = text(last, 'output'), error = text(last, 'error'),
+        output = output(last), error = last.error,
       }
     end
   end
@@ -119,11 +131,9 @@ local function acquire(asked)
     taken = take(asked)
   end
   for at, row in ipairs(taken) do
-    local of = must(chain(row.chain), 'chain ' .. row.chain)
-    replies[at] = {
-      job = view(row), key = of.key, chain_trace = of.chain_trace, chain_created = of.created,
-      retention = view_retention(of), blockers = outputs(row),
-    }
+    -- The fixed part of the first job's row has what is asked of the chain.
+    local first_fixed = row.index > 0 and chain_of(row).fixed or nil
+    replies[at] = { job = view(row), first = first_fixed, blockers = row.blockers and outputs(row) or nil }
   end
   return { jobs = replies, ripple = take_report(), now = now }
 end

@@ -15,49 +15,48 @@ end
 -- Closes a job, by the worker of its latest attempt or by nobody.
 local function close_job(row, closed_as, ended_as, closed_by)
   displace(row)
-  set(row, 'status', closed_as)
-  set(row, 'closed', now)
-  set(row, 'closed_by', closed_by)
-  set(row, 'ended_as', ended_as)
-  set(row, 'version', row.version + 1)
-  set(row, 'request', nil)
-  set(row, 'lease_until', nil)
+  change(row)
+  row.status, row.closed, row.closed_by, row.ended_as = closed_as, now, closed_by, ended_as
+  row.version, row.request, row.lease_until = row.version + 1, nil, nil
+  place(row)
+  depend(row, false)
   -- A failed job may be retried, and needs its blockers then.
   if closed_as ~= 'failed' then
     need(row, -1)
+  end
+  if closed_as == 'completed' and row.index > 0 then
+    remove(in_order(row, true), row.id)
   end
 end
 
 -- Puts a running job back to be run again. Only retries and reaped leases count as attempts.
 local function put_back(row, due, error_text, ended_as)
-  remember(row, ended_as, error_text)
+  remember(row, attempt_of(row, ended_as, now, error_text))
   displace(row)
+  change(row)
   if ended_as == 'rescheduled' or ended_as == 'released' then
-    set(row, 'attempt', math.max(row.attempt - 1, 0))
+    row.attempt = math.max(row.attempt - 1, 0)
   end
-  set(row, 'status', 'pending')
-  set(row, 'due', due)
-  set(row, 'version', row.version + 1)
-  set(row, 'request', nil)
-  set(row, 'lease_until', nil)
-  if error_text then
-    set_text(row, 'error', error_text)
-  end
+  row.status, row.due, row.error = 'pending', due, error_text or row.error
+  row.version, row.request, row.lease_until = row.version + 1, nil, nil
   place(row)
 end
 
 -- Whether a job waits that the end of this chain concerns.
 local function has_dependents(of)
-  return first(waiting(of.id, 'eager')) or (of.closed_as == 'completed' and first(waiting(of.id, 'wait')))
+  return first(waiting(of.id, 'eager')) or (of.closed_as == 'completed' and first(waiting(of.id)))
 end
 
 -- Closes a chain whose latest job has just been closed. Jobs that wait for it are left to `ripple`.
 local function close_chain(of, closed_as, retention)
-  set(of, 'closed_as', closed_as)
-  set(of, 'chain_closed', now)
-  set(of, 'retain_until', after(now, retention or of['keep_' .. closed_as]))
+  change_chain(of)
+  of.closed_as, of.chain_closed = closed_as, now
+  of.retain_until = after(now, retention or of['keep_' .. closed_as])
   if of.trim_at then
     trim_at(of, nil)
+  end
+  if closed_as == 'completed' then
+    remove(in_order(of, true), of.id)
   end
   if of.needed == 0 then
     add(leaving(), leaves_at(of), member(of))
@@ -70,13 +69,13 @@ local function report_closed(of)
   local last = latest(of)
   report.closed[#report.closed + 1] = {
     chain = of.id, chain_type = of.chain_type, job = last.id, type = last.type, closed_as = of.closed_as,
-    error = text(last, 'error'), created = of.created, trace = of.chain_trace,
+    error = last.error, created = of.created, trace = of.chain_trace,
   }
 end
 
 -- Closes a job and its chain.
 local function finish(row, closed_as, ended_as, closed_by, retention)
-  local of = must(chain(row.chain), 'chain ' .. row.chain)
+  local of = chain_of(row)
   close_job(row, closed_as, ended_as, closed_by)
   close_chain(of, closed_as, retention)
   report_closed(of)

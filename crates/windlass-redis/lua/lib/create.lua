@@ -28,70 +28,72 @@ end
 
 -- The chains that a new job waits for, as a set, their number, and the first chain that makes it fail at once.
 local function attach(list, policy)
-  local open, count, failed = {}, 0, nil
+  local open, count_open, failed = {}, 0, nil
   for _, blocker in ipairs(list) do
     local closed_as = chain(blocker.chain).closed_as
     local resolved = closed_as == 'completed' or (closed_as and policy == 'receive')
     if not resolved and not open[blocker.chain] then
       open[blocker.chain] = true
-      count = count + 1
+      count_open = count_open + 1
     end
     if closed_as and not resolved and policy == 'fail' then
       failed = failed or blocker.chain
     end
   end
-  return open, count, failed
+  return open, count_open, failed
 end
 
--- Stores a new job. `facts` are those of its place in a chain.
-local function insert_job(new, list, facts)
-  local open, count, failed = attach(list, new.on_failure)
-  local row = blank(new.id)
-  set(rows, new.id, row)
-  facts.seq, facts.type, facts.created, facts.due = next_seq(), new.type, now, due_at(new)
-  facts.priority, facts.max_attempts, facts.trace = new.priority, new.max_attempts, new.trace
-  facts.fence = now * FENCES_PER_MS
-  facts.status = failed and 'failed' or count > 0 and 'blocked' or 'pending'
-  facts.closed, facts.on_failure = failed and now or nil, new.on_failure
-  if list[1] then
-    facts.blockers, facts.waits = cmsgpack.pack(list), count
-  end
-  for field, value in pairs(facts) do
-    if value ~= DEFAULTS[field] then
-      set(row, field, value)
-    end
-  end
-  set(row, 'input', ARGV[new.input])
-  if failed then
-    set(row, 'error', BLOCKER_FAILED .. failed)
-  end
-  row.known, row.open = { input = true, output = true, error = true }, open
-  for id in pairs(open) do
-    stage('SADD', name('waits', row.id), id)
+-- Notes what a new job has to do with its blockers.
+local function insert_edges(row, list)
+  for id in pairs(row.open) do
+    add(waits(row), 0, id)
   end
   for _, blocker in ipairs(list) do
-    stage('ZADD', name('dependents', blocker.chain), row.seq, row.id)
+    add(dependents(blocker.chain), row.seq, row.id)
   end
   need(row, 1)
+  if OPEN[row.status] then
+    depend(row, true)
+  end
+end
+
+-- Stores a new job. `row` is new too and has the facts of its place in a chain.
+local function insert_job(row, new, list)
+  local open, count_open, failed = attach(list, new.on_failure)
+  row.seq, row.type, row.priority, row.max_attempts = next_seq(), new.type, new.priority, new.max_attempts
+  row.on_failure, row.created, row.trace = new.on_failure, now, new.trace
+  row.blockers = list[1] and cmsgpack.pack(list) or nil
+  row.fixed, row.input, row.new, row.whole = pack_fixed(row), ARGV[new.input], true, true
+  row.status = failed and 'failed' or count_open > 0 and 'blocked' or 'pending'
+  row.due, row.attempt, row.fence, row.version = due_at(new), 0, now * FENCES_PER_MS, 0
+  row.waits, row.open = count_open, open
+  if failed then
+    row.closed, row.error = now, BLOCKER_FAILED .. failed
+  end
+  set(rows, new.id, row)
+  touch(row)
   place(row)
-  return row
+  add(in_order(row), row.seq, row.id)
+  add(in_order(row, true), row.seq, row.id)
+  insert_edges(row, list)
 end
 
 local function insert_chain(new, list)
-  local field = new.key and key_field(new.job.type, new.key.key)
-  local former = field and pointed_at(field)
-  if former then
-    free_key(former)
-  end
-  local facts = {
-    chain = new.job.id, chain_type = new.job.type, latest = new.job.id, chain_trace = new.trace,
-    keep_completed = new.keep_completed, keep_failed = new.keep_failed, keep_cancelled = new.keep_cancelled,
-  }
+  local id = new.job.id
+  local row = new_row(id)
+  row.index, row.chain_type, row.chain_trace = 0, new.job.type, new.trace
+  row.keep_completed, row.keep_failed, row.keep_cancelled = new.keep_completed, new.keep_failed, new.keep_cancelled
+  row.latest, row.latest_index, row.needed, row.chain_changed = id, 0, 0, true
   if new.key then
-    facts.key, facts.hold, facts.window, facts.held = new.key.key, new.key.hold, new.key.window, '1'
-    point(field, new.job.id)
+    local field = key_field(new.job.type, new.key.key)
+    local former = pointed_at(field)
+    if former then
+      free_key(former)
+    end
+    row.key, row.hold, row.window, row.held = new.key.key, new.key.hold, new.key.window, true
+    point(field, id)
   end
-  local row = insert_job(new.job, list, facts)
+  insert_job(row, new.job, list)
   if row.status == 'failed' then
     close_chain(row, 'failed')
   end
@@ -106,8 +108,8 @@ local function existing(new)
   end
   local last = latest(found)
   return {
-    chain = found.id, status = last.status, type = last.type, output = text(last, 'output'),
-    error = text(last, 'error'), trace = found.chain_trace,
+    chain = found.id, status = last.status, type = last.type, output = output(last), error = last.error,
+    trace = found.chain_trace,
   }
 end
 
@@ -133,5 +135,16 @@ local function create_chain(new, aliases)
     return { refused = missing }
   end
   return insert_chain(new, list)
+end
+
+-- Adds a job to a chain behind its latest.
+local function append_job(of, new, list)
+  local row = new_row(new.id)
+  row.index, row.chain, row.chain_type = of.latest_index + 1, of.id, of.chain_type
+  insert_job(row, new, list)
+  add(later_jobs(of.id), row.index, row.id)
+  change_chain(of)
+  of.latest, of.latest_index = row.id, row.index
+  return row
 end
 

@@ -5,7 +5,10 @@ local HISTORY_MAX = 20
 
 -- Of rows in their order of creation: sorts like their number, which has as many digits as a number can have here.
 local function member(row)
-  return string.format('%016.0f', row.seq) .. row.id
+  if not row.member then
+    row.member = string.format('%016.0f', row.seq) .. row.id
+  end
+  return row.member
 end
 
 local function id_of(entry)
@@ -38,9 +41,35 @@ local function running(job_type)
   return index(name('running', job_type), tag .. ':busy', job_type)
 end
 
+-- The jobs that an acquire took and still holds.
+local function taken_by(request_id)
+  return index(name('request', request_id))
+end
+
 -- Blocked jobs that wait for a chain: those that its failure leaves waiting, and those that it does not.
 local function waiting(chain_id, policy)
-  return index(name(policy == 'wait' and 'patient' or 'eager', chain_id))
+  return index(name(policy and 'eager' or 'patient', chain_id))
+end
+
+-- All jobs that wait or waited for a chain, and those of them that are open, in their order of creation.
+local function dependents(chain_id)
+  return index(name('dependents', chain_id))
+end
+
+local function open_dependents(chain_id)
+  return index(name('needing', chain_id))
+end
+
+-- Chains in their order of creation, by their first job; jobs that are not the first of their chain; and of both those
+-- that have not completed.
+local function in_order(row, unfinished)
+  local kind = row.index == 0 and ':chains' or ':later'
+  return index(tag .. kind .. (unfinished and '_unfinished' or ''))
+end
+
+-- The jobs of a chain but the first, by their place in it.
+local function later_jobs(chain_id)
+  return index(name('jobs', chain_id))
 end
 
 -- Closed chains that nobody needs, by the time they may leave.
@@ -58,13 +87,28 @@ local function rippling()
   return index(tag .. ':rippling')
 end
 
+local OPEN = { blocked = true, pending = true, running = true }
+
+-- How many jobs of each type and status there are more than is stored.
+local counts = {}
+
+local function count(row, by)
+  local of_type = counts[row.type]
+  if not of_type then
+    of_type = {}
+    counts[row.type] = of_type
+  end
+  set(of_type, row.status, (of_type[row.status] or 0) + by)
+end
+
 -- Puts a row into the indexes of its status.
 local function place(row)
+  count(row, 1)
   if row.status == 'pending' then
     add(lane(row.type, row.priority), row.due, member(row))
   elseif row.status == 'running' then
     add(running(row.type), row.lease_until, member(row))
-    stage('SADD', name('request', row.request), row.id)
+    add(taken_by(row.request), 0, row.id)
   elseif row.status == 'blocked' then
     for id in pairs(open_waits(row)) do
       add(waiting(id, row.on_failure), row.seq, row.id)
@@ -74,11 +118,12 @@ end
 
 -- Takes a row out of the indexes of its status, before that changes.
 local function displace(row)
+  count(row, -1)
   if row.status == 'pending' then
     remove(lane(row.type, row.priority), member(row))
   elseif row.status == 'running' then
     remove(running(row.type), member(row))
-    stage('SREM', name('request', row.request), row.id)
+    remove(taken_by(row.request), row.id)
   elseif row.status == 'blocked' then
     for id in pairs(open_waits(row)) do
       remove(waiting(id, row.on_failure), row.id)
@@ -92,17 +137,29 @@ local function leaves_at(of)
 end
 
 -- Counts the row's blockers as needed, or no longer. A closed chain leaves only while nobody needs it.
-local function need(row, count)
+local function need(row, by)
   for _, blocker in ipairs(blockers(row)) do
     local blocking = chain(blocker.chain)
     if blocking then
       local former = blocking.needed
-      set(blocking, 'needed', former + count)
+      change_chain(blocking)
+      blocking.needed = former + by
       if blocking.closed_as and former == 0 then
         remove(leaving(), member(blocking))
       elseif blocking.closed_as and blocking.needed == 0 then
         add(leaving(), leaves_at(blocking), member(blocking))
       end
+    end
+  end
+end
+
+-- Notes that an open job depends on its blockers, or that it is closed.
+local function depend(row, is_open)
+  for _, blocker in ipairs(blockers(row)) do
+    if is_open then
+      add(open_dependents(blocker.chain), row.seq, row.id)
+    else
+      remove(open_dependents(blocker.chain), row.id)
     end
   end
 end
@@ -117,7 +174,8 @@ local function trim_at(of, inner)
     time = after(inner.closed, math.max(of.keep_completed, REPEAT_WINDOW))
     add(trimming(), time, of.id)
   end
-  set(of, 'trim_at', time)
+  change_chain(of)
+  of.trim_at = time
 end
 
 -- Keys are fields of one hash: type and key, with the type's length in front.
@@ -169,21 +227,36 @@ end
 -- Takes its key from a chain.
 local function free_key(of)
   if of.held then
-    set(of, 'held', nil)
+    change_chain(of)
+    of.held = nil
     point(key_field(of.chain_type, of.key), false)
   end
 end
 
--- Adds the running attempt of a row to its history, as ended now.
-local function remember(row, ended_as, error_text)
-  local record = {
-    attempt = row.attempt, fence = row.fence, worker = row.worker, started = row.started, ended = now,
-    ended_as = ended_as, error = error_text,
-  }
+-- Adds a record to a row's history; the oldest leaves when there are too many.
+local function remember(row, record)
   local key = name('history', row.id)
   stage('RPUSH', key, cmsgpack.pack(record))
   stage('LTRIM', key, -HISTORY_MAX, -1)
-  set(row, 'remembered', { fence = row.fence, ended_as = ended_as })
+  set(row, 'remembered', record)
+end
+
+-- The latest attempt of a row, which has ended so, or runs.
+local function attempt_of(row, ended_as, ended, error_text)
+  return {
+    attempt = row.attempt, fence = row.fence, worker = row.worker, started = row.started, ended = ended,
+    ended_as = ended_as, error = error_text,
+  }
+end
+
+-- The record of the latest attempt, unless it is in the history already; or nil.
+local function latest_attempt(row)
+  if row.status == 'running' then
+    return attempt_of(row, 'running')
+  elseif row.worker and row.ended_as then
+    return attempt_of(row, row.ended_as, row.closed, row.status ~= 'completed' and row.error or nil)
+  end
+  return nil
 end
 
 -- How the attempt of a fence ended, as far as is remembered.
@@ -217,5 +290,43 @@ local function held(id, fence)
     return nil, 'requeued'
   end
   return nil, row.status
+end
+
+-- Stages the counts as they will be.
+local function stage_counts()
+  local key, fields, added = tag .. ':counts', {}, {}
+  for job_type, statuses in pairs(counts) do
+    for status, by in pairs(statuses) do
+      if by ~= 0 then
+        fields[#fields + 1] = status .. ':' .. job_type
+        added[#fields] = by
+      end
+    end
+  end
+  if not fields[1] then
+    return
+  end
+  local stored = read('HMGET', key, unpack(fields))
+  local put_fields, drop_fields = { 'HSET', key }, { 'HDEL', key }
+  for at, field in ipairs(fields) do
+    local value = stored_number(key, stored[at]) + added[at]
+    if value == 0 then
+      drop_fields[#drop_fields + 1] = field
+    else
+      put_fields[#put_fields + 1] = field
+      put_fields[#put_fields + 1] = value
+    end
+  end
+  if put_fields[3] then journal[#journal + 1] = put_fields end
+  if drop_fields[3] then journal[#journal + 1] = drop_fields end
+end
+
+-- Writes everything that was staged.
+local function commit()
+  if counter.value then
+    stage('SET', tag .. ':seq', counter.value)
+  end
+  stage_counts()
+  write_all(row_commands())
 end
 

@@ -5,9 +5,9 @@ local ripple_left = 1000
 
 -- The job's last wait is resolved.
 local function unblock(row)
-  set(row, 'status', 'pending')
-  set(row, 'due', math.max(row.due, now))
-  set(row, 'version', row.version + 1)
+  displace(row)
+  change(row)
+  row.status, row.due, row.version = 'pending', math.max(row.due, now), row.version + 1
   place(row)
   local traces = {}
   for _, blocker in ipairs(blockers(row)) do
@@ -20,16 +20,13 @@ end
 -- Resolves the job's wait for a chain that has closed.
 local function resolve(row, blocking)
   if blocking.closed_as ~= 'completed' and row.on_failure == 'fail' then
-    set_text(row, 'error', BLOCKER_FAILED .. blocking.id)
+    change(row)
+    row.error = BLOCKER_FAILED .. blocking.id
     finish(row, 'failed', nil, nil)
     return
   end
   remove(waiting(blocking.id, row.on_failure), row.id)
-  stage('SREM', name('waits', row.id), blocking.id)
-  if row.open then
-    set(row.open, blocking.id, nil)
-  end
-  set(row, 'waits', row.waits - 1)
+  stop_waiting(row, blocking.id)
   if row.waits == 0 then
     unblock(row)
   end
@@ -38,7 +35,7 @@ end
 -- The first created of the jobs that wait for the chain and that its end concerns.
 local function next_waiting(blocking)
   local eager = first(waiting(blocking.id, 'eager'))
-  local patient = blocking.closed_as == 'completed' and first(waiting(blocking.id, 'wait')) or nil
+  local patient = blocking.closed_as == 'completed' and first(waiting(blocking.id)) or nil
   local entry = eager
   if not eager or (patient and before(patient, eager)) then
     entry = patient

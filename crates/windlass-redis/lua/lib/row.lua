@@ -1,61 +1,128 @@
--- Rows: one hash for each job. The hash of a chain's first job has the chain's own facts too.
-
--- What is read of a row; payloads and errors can be large and are read when they are asked for.
-local FIELDS = {
-  -- The job.
-  'seq', 'chain', 'index', 'type', 'chain_type', 'status', 'priority', 'due', 'attempt', 'max_attempts', 'fence',
-  'version', 'worker', 'request', 'lease_until', 'cancel', 'blockers', 'waits', 'on_failure', 'created', 'started',
-  'closed', 'closed_by', 'trace', 'ended_as',
-  -- Its chain, in the first job's row.
-  'key', 'hold', 'window', 'held', 'keep_completed', 'keep_failed', 'keep_cancelled', 'chain_trace', 'latest',
-  'latest_index', 'chain_closed', 'closed_as', 'retain_until', 'needed', 'trim_at',
-}
-local TEXTS = { 'input', 'output', 'error' }
-local NUMBERS = {
-  seq = true, index = true, priority = true, due = true, attempt = true, max_attempts = true, fence = true,
-  version = true, lease_until = true, waits = true, created = true, started = true, closed = true, window = true,
-  keep_completed = true, keep_failed = true, keep_cancelled = true, latest_index = true, chain_closed = true,
-  retain_until = true, needed = true, trim_at = true,
-}
--- What a field that is not stored means. `waits` counts the chains that the job still waits for, and `needed` the
--- blockers of other jobs that the chain is, as long as those are open or failed.
-local DEFAULTS = {
-  index = 0, priority = 0, attempt = 0, version = 0, waits = 0, on_failure = 'wait', latest_index = 0, needed = 0,
-}
-local STORED = {}
-for _, list in ipairs({ FIELDS, TEXTS }) do
-  for _, field in ipairs(list) do
-    STORED[field] = true
-  end
-end
+-- Rows: one hash for each job. What is read together is one field: `fixed`, which never changes, `state`, which nearly
+-- every command changes, and in the row of a chain's first job `chain`, what changes of the chain. Each is the values of
+-- its columns, packed one behind the other. `input` and `output` can be large, and are read when they are asked for.
 
 local rows = {}
-local counter = { hash = false }
+-- The rows that are to be written.
+local dirty = {}
+local counter = {}
 
--- A row with nothing but defaults.
-local function blank(id)
-  local row = { id = id, hash = name('job', id), known = {} }
-  for field, value in pairs(DEFAULTS) do
-    row[field] = value
-  end
-  return row
+local function pack_fixed(row)
+  local later = row.index > 0
+  return cmsgpack.pack(
+    row.seq, later and row.chain or nil, row.index, row.type, later and row.chain_type or nil, row.priority,
+    row.max_attempts, row.on_failure, row.created, row.trace, row.blockers,
+    row.key, row.hold, row.window, row.keep_completed, row.keep_failed, row.keep_cancelled, row.chain_trace
+  )
 end
 
--- The row of a job, or nil.
-local function job(id)
+-- The state of a row as it is stored. `waits` counts the chains that the job still waits for.
+local function pack_state(row)
+  if not row.state then
+    row.state = cmsgpack.pack(
+      row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.request, row.lease_until, row.cancel,
+      row.waits, row.started, row.closed, row.closed_by, row.ended_as, row.outside, row.error
+    )
+  end
+  return row.state
+end
+
+local function unpack_state(row, packed)
+  row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.request, row.lease_until, row.cancel,
+  row.waits, row.started, row.closed, row.closed_by, row.ended_as, row.outside, row.error =
+    cmsgpack.unpack(packed)
+  row.state = packed
+end
+
+-- What changes of a chain as it is stored. `needed` counts the blockers of other jobs that the chain is, as long as
+-- those are open or failed.
+local function pack_chain(of)
+  if not of.chain_state then
+    of.chain_state = cmsgpack.pack(
+      of.latest, of.latest_index, of.held, of.needed, of.chain_closed, of.closed_as, of.retain_until, of.trim_at
+    )
+  end
+  return of.chain_state
+end
+
+local function unpack_chain(of, packed)
+  of.latest, of.latest_index, of.held, of.needed, of.chain_closed, of.closed_as, of.retain_until, of.trim_at =
+    cmsgpack.unpack(packed)
+  of.chain_state = packed
+end
+
+-- A row with room for all its columns, so that the table does not grow step by step.
+local function new_row(id, fixed)
+  local seq, chain_id, place_in_chain, job_type, chain_type, priority, max_attempts, on_failure, created, trace,
+    blocker_list, key, hold, window, keep_completed, keep_failed, keep_cancelled, chain_trace
+  if fixed then
+    seq, chain_id, place_in_chain, job_type, chain_type, priority, max_attempts, on_failure, created, trace,
+    blocker_list, key, hold, window, keep_completed, keep_failed, keep_cancelled, chain_trace = cmsgpack.unpack(fixed)
+  end
+  return {
+    id = id, hash = name('job', id), fixed = fixed, input = nil, output = nil, whole = nil, dirty = nil, member = nil,
+    seq = seq, chain = chain_id or id, index = place_in_chain, type = job_type, chain_type = chain_type or job_type,
+    priority = priority, max_attempts = max_attempts, on_failure = on_failure, created = created, trace = trace,
+    blockers = blocker_list, key = key, hold = hold, window = window, keep_completed = keep_completed,
+    keep_failed = keep_failed, keep_cancelled = keep_cancelled, chain_trace = chain_trace,
+    state = nil, status = nil, due = nil, attempt = nil, fence = nil, version = nil, worker = nil, request = nil,
+    lease_until = nil, cancel = nil, waits = nil, started = nil, closed = nil, closed_by = nil, ended_as = nil,
+    outside = nil, error = nil, chain_state = nil, latest = nil, latest_index = nil, held = nil, needed = nil,
+    chain_closed = nil, closed_as = nil, retain_until = nil, trim_at = nil,
+  }
+end
+
+-- The row of a job, or nil; `whole` reads its input and output too.
+local function job(id, whole)
   local row = rows[id]
   if row == nil then
-    local values = read('HMGET', name('job', id), unpack(FIELDS))
-    row = values[1] and blank(id)
-    for at, field in ipairs(row and FIELDS or {}) do
-      local value = values[at]
-      if value then
-        row[field] = NUMBERS[field] and tonumber(value) or value
+    local key = name('job', id)
+    local values = whole and read('HMGET', key, 'fixed', 'state', 'chain', 'input', 'output')
+      or read('HMGET', key, 'fixed', 'state', 'chain')
+    row = false
+    if values[1] and values[2] then
+      row = new_row(id, values[1])
+      unpack_state(row, values[2])
+      if values[3] then
+        unpack_chain(row, values[3])
+      end
+      if whole then
+        row.whole, row.input, row.output = true, values[4], values[5] or nil
       end
     end
     rows[id] = row
   end
   return row or nil
+end
+
+local function touch(row)
+  if not row.dirty then
+    row.dirty = true
+    dirty[#dirty + 1] = row
+  end
+end
+
+-- To be called before anything is changed of the state of a job, or its output.
+local function change(row)
+  touch(row)
+  if taking_back() then
+    local state, former_output = pack_state(row), row.output
+    on_undo(function()
+      unpack_state(row, state)
+      row.output = former_output
+    end)
+  end
+  row.state = nil
+end
+
+-- To be called before anything is changed of a chain.
+local function change_chain(of)
+  touch(of)
+  if taking_back() then
+    local state = pack_chain(of)
+    on_undo(function() unpack_chain(of, state) end)
+  end
+  of.chain_state, of.chain_changed = nil, true
 end
 
 -- The row of a chain, or nil.
@@ -72,40 +139,39 @@ local function must(row, what)
   return row
 end
 
+local function chain_of(row)
+  return must(chain(row.chain), 'chain ' .. row.chain)
+end
+
 local function latest(of)
   return must(job(of.latest), 'the latest job of chain ' .. of.id)
 end
 
--- The input, output or error of a job.
-local function text(row, field)
-  if not row.known[field] then
-    row[field] = read('HGET', row.hash, field) or nil
-    row.known[field] = true
-  end
-  return row[field]
-end
-
--- Reads input, output and error at once, as far as they are not known.
-local function read_texts(row)
-  local values = read('HMGET', row.hash, unpack(TEXTS))
-  for at, field in ipairs(TEXTS) do
-    if not row.known[field] then
-      row[field] = values[at] or nil
-      row.known[field] = true
-    end
+-- Reads input and output of a row, unless they are known.
+local function read_whole(row)
+  if not row.whole then
+    local values = read('HMGET', row.hash, 'input', 'output')
+    row.whole, row.input, row.output = true, values[1], row.output or values[2] or nil
   end
 end
 
-local function set_text(row, field, value)
-  set(row.known, field, true)
-  set(row, field, value)
+local function output(row)
+  if row.status == 'completed' and not row.output then
+    read_whole(row)
+  end
+  return row.output
+end
+
+-- A number that is stored under a name of its own, or 0.
+local function stored_number(key, value)
+  return tonumber(value or 0) or error({ err = 'WRONGTYPE key ' .. key .. ' is not a number' })
 end
 
 -- A place in the order of creation behind all others.
 local function next_seq()
   if not counter.value then
     local key = tag .. ':seq'
-    counter.value = tonumber(read('GET', key) or 0) or error({ err = 'WRONGTYPE key ' .. key .. ' is not a number' })
+    counter.value = stored_number(key, read('GET', key))
   end
   set(counter, 'value', counter.value + 1)
   return counter.value
@@ -119,12 +185,17 @@ local function blockers(row)
   return row.blocker_list
 end
 
+-- The chains that a job waits for.
+local function waits(row)
+  return index(name('waits', row.id))
+end
+
 -- The chains that a job still waits for, as a set.
 local function open_waits(row)
   if not row.open then
     row.open = {}
     if row.waits > 0 then
-      for _, id in ipairs(read('SMEMBERS', name('waits', row.id))) do
+      for _, id in ipairs(read('ZRANGE', waits(row).key, 0, -1)) do
         row.open[id] = true
       end
     end
@@ -132,70 +203,61 @@ local function open_waits(row)
   return row.open
 end
 
+-- The job waits for this chain no longer.
+local function stop_waiting(row, chain_id)
+  remove(waits(row), chain_id)
+  set(open_waits(row), chain_id, nil)
+  change(row)
+  row.waits = row.waits - 1
+end
+
 -- Where a job stands.
 local function placed(row)
   return { job = row.id, chain = row.chain, status = row.status, due = row.due }
 end
 
--- How long a chain stays after it closed.
-local function view_retention(of)
-  return { completed = of.keep_completed, failed = of.keep_failed, cancelled = of.keep_cancelled }
+-- A job for readers, who unpack it themselves.
+local function view(row)
+  read_whole(row)
+  local open = nil
+  if row.waits > 0 then
+    open = {}
+    for id in pairs(open_waits(row)) do
+      open[#open + 1] = id
+    end
+  end
+  return {
+    id = row.id, fixed = row.fixed, state = pack_state(row), input = row.input, output = row.output, open = open,
+  }
 end
 
--- A job as readers see it.
-local function view(row)
-  read_texts(row)
-  local open, list = open_waits(row), {}
-  for at, blocker in ipairs(blockers(row)) do
-    list[at] = { chain = blocker.chain, resolved = not open[blocker.chain], trace = blocker.trace }
-  end
-  local lease = row.status == 'running'
-    and { worker = row.worker, request = row.request, ['until'] = row.lease_until }
-    or nil
-  return {
-    id = row.id, chain = row.chain, index = row.index, type = row.type, chain_type = row.chain_type,
-    status = row.status, input = row.input, output = row.output, error = row.error,
-    priority = row.priority, due = row.due, attempt = row.attempt, max_attempts = row.max_attempts,
-    fence = row.fence, version = row.version, lease = lease, cancel = row.cancel ~= nil, blockers = list,
-    on_failure = row.on_failure, created = row.created, started = row.started, closed = row.closed,
-    closed_by = row.closed_by, trace = row.trace,
-  }
+-- A chain for readers.
+local function view_chain(of)
+  local last = of.latest ~= of.id and latest(of) or nil
+  return { first = view(of), latest = last and view(last), chain = pack_chain(of) }
 end
 
 -- The commands that write what changed of rows.
 local function row_commands()
-  local fields, order, commands = {}, {}, {}
-  for _, change in ipairs(changes) do
-    local row, field = change[1], change[2]
-    if row.hash and STORED[field] then
-      if not fields[row] then
-        fields[row] = {}
-        order[#order + 1] = row
+  local commands = {}
+  for _, row in ipairs(dirty) do
+    -- A row that was taken back is not among the rows any more.
+    if rows[row.id] == row then
+      local command = { 'HSET', row.hash, 'state', pack_state(row) }
+      if row.new then
+        command[5], command[6], command[7], command[8] = 'fixed', row.fixed, 'input', row.input
       end
-      fields[row][field] = true
-    end
-  end
-  for _, row in ipairs(order) do
-    local put, drop = { 'HSET', row.hash }, { 'HDEL', row.hash }
-    for field in pairs(fields[row]) do
-      if row[field] == nil then
-        drop[#drop + 1] = field
-      else
-        put[#put + 1] = field
-        put[#put + 1] = row[field]
+      if row.chain_changed then
+        command[#command + 1] = 'chain'
+        command[#command + 1] = pack_chain(row)
       end
+      if row.output_changed and row.output then
+        command[#command + 1] = 'output'
+        command[#command + 1] = row.output
+      end
+      commands[#commands + 1] = command
     end
-    if not row.gone and #put > 2 then commands[#commands + 1] = put end
-    if not row.gone and #drop > 2 then commands[#commands + 1] = drop end
   end
   return commands
-end
-
--- Writes everything that was staged.
-local function commit()
-  if counter.value then
-    stage('SET', tag .. ':seq', counter.value)
-  end
-  write_all(row_commands())
 end
 

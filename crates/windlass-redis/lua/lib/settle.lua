@@ -24,7 +24,8 @@ local function close(row, closed_as, ended_as, retention)
 end
 
 local function fail(row, error_text, ended_as, retention)
-  set_text(row, 'error', error_text)
+  change(row)
+  row.error = error_text
   return close(row, 'failed', ended_as, retention)
 end
 
@@ -83,8 +84,8 @@ local function reaches(from, sought, seen)
   return false
 end
 
--- Completes the job without an output and adds the next one to its chain.
-local function continue_chain(row, item)
+-- Completes the job without an output and adds the next one to its chain; or nil and why that is refused.
+local function continue_chain(row, item, ended_as, closed_by)
   local aliases = {}
   local created, refused = create_carried(item.create, aliases)
   if not created then
@@ -103,14 +104,11 @@ local function continue_chain(row, item)
       return nil, { why = 'waits_for_itself', chain = blocker.chain }
     end
   end
-  local of = must(chain(row.chain), 'chain ' .. row.chain)
-  set_text(row, 'error', nil)
-  close_job(row, 'completed', 'continued', row.worker)
-  local next_job =
-    insert_job(item.next, list, { chain = of.id, chain_type = of.chain_type, index = row.index + 1 })
-  stage('ZADD', name('jobs', of.id), next_job.index, next_job.id)
-  set(of, 'latest', next_job.id)
-  set(of, 'latest_index', next_job.index)
+  local of = chain_of(row)
+  change(row)
+  row.error = nil
+  close_job(row, 'completed', ended_as, closed_by)
+  local next_job = append_job(of, item.next, list)
   if row.index > 0 and not of.trim_at then
     trim_at(of, row)
   end
@@ -127,13 +125,15 @@ local OUTCOMES = {
     if not created then
       return nil, refused
     end
-    set_text(row, 'output', ARGV[item.output])
-    set_text(row, 'error', nil)
+    change(row)
+    row.output, row.output_changed, row.error = ARGV[item.output], true, nil
     local reply = close(row, 'completed', 'completed', item.retention)
     reply.created = created
     return reply
   end,
-  continue = continue_chain,
+  continue = function(row, item)
+    return continue_chain(row, item, 'continued', row.worker)
+  end,
   retry = function(row, item)
     if row.max_attempts and row.attempt >= row.max_attempts then
       return fail(row, item.error, 'exhausted')
@@ -153,9 +153,8 @@ local OUTCOMES = {
 
 local function apply(row, item)
   if row.cancel and item.outcome ~= 'complete' and item.outcome ~= 'fail' then
-    if item.error then
-      set_text(row, 'error', item.error)
-    end
+    change(row)
+    row.error = item.error or row.error
     return close(row, 'cancelled', 'cancelled')
   end
   return OUTCOMES[item.outcome](row, item)
@@ -171,12 +170,13 @@ local function settle(item)
   if item.invalid then
     return { refused = { why = 'invalid' } }
   end
-  local before_item = mark()
+  mark()
   local reply, refused = apply(row, item)
   if not reply then
-    undo(before_item)
+    undo()
     return { refused = refused }
   end
+  keep()
   return { applied = reply }
 end
 

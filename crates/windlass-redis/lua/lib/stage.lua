@@ -1,15 +1,17 @@
 -- Staging: a script decides everything first, in memory, and writes at its end, in `commit`.
 --
 -- Redis does not take back what a script wrote before an error stopped it. Here nothing is written before the last
--- decision is made, the kinds of all keys are known to be right and the user is known to be allowed all of it, so that a command happens whole or not at all;
--- and a refused item is taken back by `undo` without a trace. Later items see what earlier ones staged, because
--- all reads go through `job` (rows) and `first` (sorted sets), which know of it.
+-- decision is made, the kinds of all keys are known to be right and the user is known to be allowed all of it, so that
+-- a command happens whole or not at all; and a refused item is taken back by `undo` without a trace. Later items see
+-- what earlier ones staged, because all reads go through `job` (rows) and `first` (sorted sets), which know of it.
 
 local tag = KEYS[1]
 local request = cmsgpack.unpack(ARGV[1])
 
 local TIME_MAX = 253402300799999
 local CHUNK_FIRST, CHUNK_MAX = 4, 256
+-- How many members one command adds or removes: a function of Lua's takes a few thousand arguments at most.
+local MEMBERS_MAX = 1000
 
 -- The store's time in milliseconds. Tests give their own.
 local now = request.now
@@ -28,24 +30,42 @@ local function name(kind, rest)
   return tag .. ':' .. kind .. ':' .. rest
 end
 
+-- The keys that are known to be of the right kind, because they have been read.
+local known_kinds = {}
+
 -- Reads, and names the key where that fails.
 local function read(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then
     error({ err = reply.err .. ' (key ' .. key .. ')' })
   end
+  known_kinds[key] = true
   return reply
 end
 
--- Every change of a table that stands for something stored: the table, the field and its former value.
-local changes = {}
 -- Commands to send at the end.
 local journal = {}
 -- Sorted sets by key.
 local indexes = {}
+-- What takes back the changes since the latest mark, and how many there are. Nil where nothing is to be taken back.
+local log, logged, journal_mark = nil, 0, 0
 
+-- Whether what is done now may have to be taken back.
+local function taking_back()
+  return log ~= nil
+end
+
+local function on_undo(take_back)
+  logged = logged + 1
+  log[logged] = take_back
+end
+
+-- Sets a field of a table that stands for something stored.
 local function set(object, field, value)
-  changes[#changes + 1] = { object, field, object[field] }
+  if log then
+    local former = object[field]
+    on_undo(function() object[field] = former end)
+  end
   object[field] = value
 end
 
@@ -53,23 +73,28 @@ local function stage(...)
   journal[#journal + 1] = { ... }
 end
 
+-- From here on everything can be taken back.
 local function mark()
-  return { changes = #changes, journal = #journal }
+  log, logged, journal_mark = {}, 0, #journal
 end
 
--- Takes back everything since the mark.
-local function undo(to)
-  for at = #changes, to.changes + 1, -1 do
-    local change = changes[at]
-    change[1][change[2]] = change[3]
-    changes[at] = nil
+-- Takes back everything since the mark, which is gone then.
+local function undo()
+  for at = logged, 1, -1 do
+    log[at]()
   end
-  for at = #journal, to.journal + 1, -1 do
+  for at = #journal, journal_mark + 1, -1 do
     journal[at] = nil
   end
-  for _, index in pairs(indexes) do
-    index.sorted, index.at = nil, 1
+  for _, of in pairs(indexes) do
+    of.sorted, of.at = nil, 1
   end
+  log = nil
+end
+
+-- Everything since the mark stays.
+local function keep()
+  log = nil
 end
 
 -- A sorted set as it will be: `stored` is what was read of it so far, in order, of which `gone` no longer counts;
@@ -99,31 +124,24 @@ local function sorted_place(list, entry)
   return low
 end
 
--- Adds a member, or gives it another score.
-local function add(to, score, member)
-  if to.listed_in and not to.listed then
-    stage('ZADD', to.listed_in, 0, to.listed_as)
-    set(to, 'listed', true)
-  end
-  stage('ZADD', to.key, score, member)
-  set(to.gone, member, true)
-  set(to.staged, member, score)
-  if to.sorted then
-    local entry = { score = score, member = member }
-    table.insert(to.sorted, sorted_place(to.sorted, entry), entry)
-  end
-end
-
 local function remove(from, member)
-  stage('ZREM', from.key, member)
-  set(from, 'shrunk', true)
-  set(from.gone, member, true)
   local score = from.staged[member]
   if score then
     set(from.staged, member, nil)
     if from.sorted then
       table.remove(from.sorted, sorted_place(from.sorted, { score = score, member = member }))
     end
+  end
+  set(from.gone, member, true)
+end
+
+-- Adds a member, or gives it another score.
+local function add(to, score, member)
+  remove(to, member)
+  set(to.staged, member, score)
+  if to.sorted then
+    local entry = { score = score, member = member }
+    table.insert(to.sorted, sorted_place(to.sorted, entry), entry)
   end
 end
 
@@ -163,89 +181,106 @@ local function first(of)
   return stored or staged
 end
 
+-- What is done to sorted sets: commands that take members out, and commands that put them in.
+local function index_commands()
+  local removals, additions = {}, {}
+  for key, of in pairs(indexes) do
+    local drop, put = { 'ZREM', key }, { 'ZADD', key }
+    for member in pairs(of.gone) do
+      local score = of.staged[member]
+      if not score then
+        drop[#drop + 1] = member
+      else
+        put[#put + 1] = score
+        put[#put + 1] = member
+      end
+      if #drop > MEMBERS_MAX then
+        removals[#removals + 1], drop = drop, { 'ZREM', key }
+      elseif #put > MEMBERS_MAX then
+        additions[#additions + 1], put = put, { 'ZADD', key }
+      end
+    end
+    if drop[3] then removals[#removals + 1] = drop end
+    if put[3] then additions[#additions + 1] = put end
+    if of.listed_in and next(of.staged) then
+      additions[#additions + 1] = { 'ZADD', of.listed_in, 0, of.listed_as }
+    end
+    of.shrinks = of.listed_in and next(of.gone) ~= nil
+  end
+  return removals, additions
+end
+
 local KINDS = {
-  ZADD = 'zset', ZREM = 'zset', SADD = 'set', SREM = 'set', HSET = 'hash', HDEL = 'hash',
-  RPUSH = 'list', LTRIM = 'list', SET = 'string',
+  ZADD = 'zset', ZREM = 'zset', HSET = 'hash', HDEL = 'hash', SADD = 'set', SREM = 'set', RPUSH = 'list',
+  LTRIM = 'list', SET = 'string',
 }
 
 -- Stops before the first write if a key is not what it should be.
-local function check_kinds()
-  local checked = {}
-  local function check(key, expected)
-    if not checked[key] then
-      local kind = redis.call('TYPE', key).ok
-      if kind ~= expected and kind ~= 'none' then
-        error({ err = 'WRONGTYPE key ' .. key .. ' is a ' .. kind .. ' and should be a ' .. expected })
-      end
-      checked[key] = true
+local function check_kind(command, key)
+  local expected = KINDS[command]
+  if expected and not known_kinds[key] then
+    local kind = redis.call('TYPE', key).ok
+    if kind ~= expected and kind ~= 'none' then
+      error({ err = 'WRONGTYPE key ' .. key .. ' is a ' .. kind .. ' and should be a ' .. expected })
     end
+    known_kinds[key] = true
   end
-  for _, command in ipairs(journal) do
-    if KINDS[command[1]] then
-      check(command[2], KINDS[command[1]])
-    end
+end
+
+local allowed = {}
+
+-- Stops before the first write if the user may not do something. Of keys of one kind the first stands for all.
+local function check_permission(command, key)
+  local what = command .. string.match(key, '^:[a-z_]+', #tag + 1)
+  if not allowed[what] and redis.acl_check_cmd and not redis.acl_check_cmd(command, key) then
+    error({ err = 'NOPERM this user may not use ' .. command .. ' on key ' .. key })
   end
-  for _, found in pairs(indexes) do
-    if found.listed_in then
-      check(found.listed_in, 'zset')
+  allowed[what] = true
+end
+
+local function check(commands)
+  for _, command in ipairs(commands) do
+    local last_key = command[1] == 'UNLINK' and #command or 2
+    for at = 2, last_key do
+      check_kind(command[1], command[at])
+      check_permission(command[1], command[at])
     end
   end
 end
 
--- Stops before the first write if the user may not do all that is to be done.
-local function check_permissions(row_commands)
-  if not redis.acl_check_cmd then
-    return
-  end
-  local checked = {}
-  local function check(command, key)
-    local allowed = checked[command] or {}
-    checked[command] = allowed
-    if not allowed[key] then
-      if not redis.acl_check_cmd(command, key) then
-        error({ err = 'NOPERM this user may not use ' .. command .. ' on key ' .. key })
-      end
-      allowed[key] = true
-    end
-  end
-  for _, commands in ipairs({ row_commands, journal }) do
-    for _, command in ipairs(commands) do
-      local last_key = command[1] == 'UNLINK' and #command or 2
-      for at = 2, last_key do
-        check(command[1], command[at])
-      end
-    end
-  end
-  for key, found in pairs(indexes) do
-    if found.listed_in and found.shrunk then
-      check('EXISTS', key)
-      check('ZREM', found.listed_in)
-    end
+local function run(commands)
+  for _, command in ipairs(commands) do
+    redis.call(unpack(command))
   end
 end
 
 -- Writes everything that was staged. `row_commands` are the commands for changed rows.
 local function write_all(row_commands)
-  check_kinds()
-  check_permissions(row_commands)
+  local frees, rest = {}, {}
+  for _, command in ipairs(journal) do
+    local list = command[1] == 'UNLINK' and frees or rest
+    list[#list + 1] = command
+  end
+  local removals, additions = index_commands()
   -- What frees memory goes first: a server that is out of it refuses a script's first write, but none after that. What
   -- is unlinked is not written again.
-  for _, command in ipairs(journal) do
-    if command[1] == 'UNLINK' then
-      redis.call(unpack(command))
+  local groups = { frees, removals, row_commands, rest, additions }
+  for _, commands in ipairs(groups) do
+    check(commands)
+  end
+  for key, of in pairs(indexes) do
+    if of.shrinks then
+      check_kind('ZREM', of.listed_in)
+      check_permission('EXISTS', key)
+      check_permission('ZREM', of.listed_in)
     end
   end
-  for _, command in ipairs(row_commands) do
-    redis.call(unpack(command))
+  for _, commands in ipairs(groups) do
+    run(commands)
   end
-  for _, command in ipairs(journal) do
-    if command[1] ~= 'UNLINK' then
-      redis.call(unpack(command))
-    end
-  end
-  for key, found in pairs(indexes) do
-    if found.listed_in and found.shrunk and redis.call('EXISTS', key) == 0 then
-      redis.call('ZREM', found.listed_in, found.listed_as)
+  for key, of in pairs(indexes) do
+    if of.shrinks and redis.call('EXISTS', key) == 0 then
+      redis.call('ZREM', of.listed_in, of.listed_as)
     end
   end
 end

@@ -5,7 +5,6 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
-mod cancel;
 mod crash;
 mod damage;
 mod database;

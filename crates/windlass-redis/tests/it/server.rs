@@ -67,7 +67,10 @@ async fn durability_is_as_the_server_is_set_up() {
         ("CONFIG SET appendfsync no", Durability::Buffered),
         ("CONFIG SET appendonly no", Durability::Volatile),
         ("CONFIG SET appendonly yes", Durability::Buffered),
-        ("ACL SETUSER default -config", Durability::Volatile),
+        ("CONFIG SET appendfsync always", Durability::Synced),
+        // Who may not ask how often the file is synced is promised the least.
+        ("ACL SETUSER default -config", Durability::Buffered),
+        ("ACL SETUSER default -info", Durability::Volatile),
     ];
     for (setting, durability) in settings {
         let words: Vec<_> = setting.split(' ').collect();
@@ -80,10 +83,9 @@ async fn durability_is_as_the_server_is_set_up() {
 
 #[tokio::test]
 async fn a_connection_of_the_callers_own_is_used() {
-    let server = shared_redis().await;
+    let server = RedisServer::start().await;
     let connection = Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-    let options = Options::default().namespace(server.namespace());
-    let store = RedisStore::with_connection(connection, options).await.unwrap();
+    let store = RedisStore::with_connection(connection, Options::default()).await.unwrap();
     let new = chain();
     let before = Timestamp::now();
     let reply = store.create(Create { chains: vec![new.clone()] }).await.unwrap();

@@ -1,0 +1,14 @@
+-- Announces a worker, or that it still lives.
+
+local workers = registry('workers')
+local known = registered(workers, request.worker)
+clear_away(workers)
+-- One that was long gone and is cleared away is new.
+local started = known and not workers.ends.gone[request.worker] and known.started or now
+local gone = after(now, request.ttl)
+register(workers, request.worker, {
+  name = request.name, types = request.types, concurrency = request.concurrency, running = request.running,
+  started = started, seen = now, gone = gone,
+}, gone)
+commit()
+return cmsgpack.pack({ now = now })

@@ -1,0 +1,72 @@
+-- Removes chains with all their jobs, all or none.
+
+local CHAINS_MAX = 1000
+-- How many references a refused delete names.
+local REFERENCES_MAX = 100
+
+-- The chains that would go, each once, in a list and as a set.
+local doomed, is_doomed = {}, {}
+
+local function doom(of)
+  if of and not is_doomed[of.id] then
+    is_doomed[of.id] = true
+    doomed[#doomed + 1] = of
+  end
+end
+
+-- Adds the chains that jobs of this one wait or waited for.
+local function doom_blockers(of)
+  local ids = later_ids(of)
+  table.insert(ids, 1, of.id)
+  for _, id in ipairs(ids) do
+    for _, blocker in ipairs(blockers(must(job(id), 'job ' .. id))) do
+      doom(chain(blocker.chain))
+    end
+  end
+end
+
+-- The open jobs outside the set that depend on a chain in it.
+local function references()
+  local list = {}
+  for _, of in ipairs(doomed) do
+    for _, id in ipairs(of.needed > 0 and read('ZRANGE', open_dependents(of.id).key, 0, -1) or {}) do
+      if not is_doomed[must(job(id), 'job ' .. id).chain] then
+        list[#list + 1] = { why = 'needed', chain = of.id, by = id }
+      end
+      if #list == REFERENCES_MAX then
+        return list
+      end
+    end
+  end
+  return list
+end
+
+for _, target in ipairs(request.chains) do
+  doom(find(target))
+end
+local at = 1
+while request.cascade and doomed[at] do
+  doom_blockers(doomed[at])
+  if #doomed > CHAINS_MAX then
+    return cmsgpack.pack({ refused = { { why = 'too_many_chains' } } })
+  end
+  at = at + 1
+end
+local found = references()
+if found[1] then
+  return cmsgpack.pack({ refused = found })
+end
+
+local replies = {}
+for place_in_list, of in ipairs(doomed) do
+  local row = latest(of)
+  replies[place_in_list] = {
+    chain = of.id, chain_type = of.chain_type, status = row.status,
+    running = row.status == 'running' and { job = row.id, worker = row.worker } or nil,
+  }
+end
+for _, of in ipairs(doomed) do
+  remove_chain(of)
+end
+commit()
+return cmsgpack.pack({ deleted = replies })

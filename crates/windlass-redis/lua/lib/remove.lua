@@ -1,0 +1,43 @@
+-- The end of what is stored.
+
+local function remove_job(row)
+  displace(row)
+  if OPEN[row.status] then
+    depend(row, false)
+  end
+  if OPEN[row.status] or row.status == 'failed' then
+    need(row, -1)
+  end
+  for _, blocker in ipairs(blockers(row)) do
+    remove(dependents(blocker.chain), row.id)
+  end
+  remove(in_order(row), row.id)
+  remove(in_order(row, true), row.id)
+  stage('UNLINK', row.hash, name('waits', row.id), name('history', row.id))
+  rows[row.id] = false
+end
+
+-- The jobs of a chain but the first, in their order, as they are stored.
+local function later_ids(of)
+  return of.latest_index > 0 and read('ZRANGE', later_jobs(of.id).key, 0, -1) or {}
+end
+
+-- Removes a chain with all its jobs. The number of its jobs.
+local function remove_chain(of)
+  local ids = later_ids(of)
+  for _, id in ipairs(ids) do
+    remove_job(must(job(id), 'job ' .. id))
+  end
+  free_key(of)
+  if of.trim_at then
+    remove(trimming(), of.id)
+  end
+  if of.closed_as then
+    remove(leaving(), member(of))
+    remove(rippling(), member(of))
+  end
+  stage('UNLINK', later_jobs(of.id).key)
+  remove_job(of)
+  return #ids + 1
+end
+

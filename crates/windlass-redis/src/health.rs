@@ -1,0 +1,170 @@
+//! What the server is set up to do with jobs.
+
+use std::collections::HashMap;
+
+use windlass_core::command::Durability;
+use windlass_core::{Error, ErrorKind, Finding, Result};
+
+use crate::error::{from_driver, is_forbidden};
+use crate::script::Connection;
+
+/// The oldest Redis that runs the scripts, by the first number of its version.
+const REDIS_MINIMUM_MAJOR: u32 = 7;
+
+/// From this part of its memory on a server counts as nearly full, in percent.
+const MEMORY_FULL_PERCENT: u64 = 90;
+
+/// The policy under which a full server refuses writes and removes nothing.
+const NO_EVICTION: &str = "noeviction";
+
+/// What a server says of itself. Users who may not ask get an empty one, and the least is promised.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    info: HashMap<String, String>,
+    settings: HashMap<String, String>,
+}
+
+impl Server {
+    /// Asks it.
+    pub(crate) async fn ask(connection: &mut Connection) -> Result<Self> {
+        let info: String = allowed(redis::cmd("INFO").query_async(connection).await)?;
+        let mut config = redis::cmd("CONFIG");
+        config.arg("GET").arg("appendfsync");
+        let settings = allowed(config.query_async(connection).await)?;
+        let info = info.lines().filter_map(|line| line.split_once(':'));
+        Ok(Self { info: info.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(), settings })
+    }
+
+    /// Refuses a server that is too old for the scripts.
+    pub(crate) fn check_version(&self) -> Result<()> {
+        // Every Valkey is younger than that.
+        if self.info.contains_key("valkey_version") {
+            return Ok(());
+        }
+        let version = self.info("redis_version");
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        if major.is_some_and(|major| major < REDIS_MINIMUM_MAJOR) {
+            let message = format!(
+                "the server is Redis {version}, and the scripts need {REDIS_MINIMUM_MAJOR}.0 or later: upgrade it, \
+                 or use a Valkey server"
+            );
+            return Err(Error::new(ErrorKind::Incompatible, message));
+        }
+        Ok(())
+    }
+
+    /// Refuses a server that removes jobs when its memory is full.
+    pub(crate) fn check_eviction(&self) -> Result<()> {
+        self.eviction().map_or(Ok(()), |finding| {
+            let message =
+                format!("{}: {}, or open the store with `accept_eviction`", finding.what, finding.cure);
+            Err(Error::new(ErrorKind::Incompatible, message))
+        })
+    }
+
+    /// How safe a write is that the server acknowledged.
+    pub(crate) fn durability(&self) -> Durability {
+        let synced = self.settings.get("appendfsync").is_some_and(|when| when == "always");
+        match (self.info("aof_enabled"), synced) {
+            ("1", true) => Durability::Synced,
+            // Synced once a second or when the system likes: it outlives the server, but not the machine's power.
+            ("1", false) => Durability::Buffered,
+            _ => Durability::Volatile,
+        }
+    }
+
+    /// What someone should look at.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let found = [self.eviction(), self.persistence(), self.memory(), self.role()];
+        found.into_iter().flatten().collect()
+    }
+
+    fn info(&self, name: &str) -> &str {
+        self.info.get(name).map_or("", String::as_str)
+    }
+
+    fn eviction(&self) -> Option<Finding> {
+        let policy = self.info("maxmemory_policy");
+        (!policy.is_empty() && policy != NO_EVICTION).then(|| Finding {
+            what: format!(
+                "the server's `maxmemory-policy` is `{policy}`: when its memory is full it removes jobs"
+            ),
+            cure: format!("set `maxmemory-policy {NO_EVICTION}`"),
+        })
+    }
+
+    fn persistence(&self) -> Option<Finding> {
+        if self.info("aof_enabled") == "0" {
+            return Some(Finding {
+                what: "the server has no append-only file: when it stops, jobs are lost".to_owned(),
+                cure: "set `appendonly yes`, and `appendfsync always` to keep every acknowledged job"
+                    .to_owned(),
+            });
+        }
+        (self.info("aof_last_write_status") == "err").then(|| Finding {
+            what: "the server's last write to its append-only file failed".to_owned(),
+            cure: "look at its disk".to_owned(),
+        })
+    }
+
+    fn memory(&self) -> Option<Finding> {
+        let number = |name| self.info(name).parse::<u64>().ok();
+        let (used, limit) = (number("used_memory")?, number("maxmemory").filter(|limit| *limit > 0)?);
+        let percent = used.saturating_mul(100) / limit;
+        (percent >= MEMORY_FULL_PERCENT).then(|| Finding {
+            what: format!(
+                "the server uses {percent} % of its `maxmemory`: when it is full it takes no more jobs"
+            ),
+            cure: "raise `maxmemory`, or keep closed chains for less time".to_owned(),
+        })
+    }
+
+    fn role(&self) -> Option<Finding> {
+        (self.info("role") == "slave").then(|| Finding {
+            what: "the server is a replica, which takes no writes".to_owned(),
+            cure: "connect to the primary".to_owned(),
+        })
+    }
+}
+
+/// The answer; nothing where the user may not ask, as on managed servers.
+fn allowed<T: Default>(answer: redis::RedisResult<T>) -> Result<T> {
+    match answer {
+        Err(error) if is_forbidden(&error) => Ok(T::default()),
+        answer => answer.map_err(from_driver),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(info: &[(&str, &str)]) -> Server {
+        let info = info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Server { info: info.collect(), settings: HashMap::new() }
+    }
+
+    #[test]
+    fn findings_have_a_cure() {
+        let check = |info: &[(&str, &str)], what: &str| {
+            let findings = server(info).findings();
+            assert!(findings.iter().any(|finding| finding.what.contains(what)), "{what}: {findings:?}");
+            assert!(findings.iter().all(|finding| !finding.cure.is_empty()));
+        };
+        check(&[("maxmemory_policy", "allkeys-lru")], "allkeys-lru");
+        check(&[("aof_enabled", "0")], "no append-only file");
+        check(&[("aof_enabled", "1"), ("aof_last_write_status", "err")], "failed");
+        check(&[("used_memory", "95"), ("maxmemory", "100")], "95 %");
+        check(&[("role", "slave")], "replica");
+        let fine = [
+            ("maxmemory_policy", "noeviction"),
+            ("aof_enabled", "1"),
+            ("aof_last_write_status", "ok"),
+            ("used_memory", "95"),
+            ("maxmemory", "0"),
+            ("role", "master"),
+        ];
+        assert_eq!(server(&fine).findings(), []);
+        assert_eq!(Server::default().findings(), []);
+    }
+}

@@ -1,0 +1,307 @@
+//! Changing chains from outside.
+
+use serde::{Deserialize, Serialize};
+use windlass_core::command::{
+    Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Pause,
+    PauseReply, RetentionSet, Retried, Retry, RetryReply, RetryTarget, SetRetention, SetRetentionReply,
+    Trigger, TriggerReply, Triggered, Untriggerable,
+};
+use windlass_core::limit::BATCH_MAX_ITEMS;
+use windlass_core::{
+    ChainId, ClosedAs, Error, ErrorKind, JobId, Result, Status, Timestamp, TypeName, WorkerId,
+};
+
+use crate::store::RedisStore;
+use crate::wire::{Found, Payloads, PlacedIn, Read, RefusedIn, RippleIn, TargetOut};
+
+#[derive(Debug, Serialize)]
+struct CancelOut<'a> {
+    now: Option<i64>,
+    chains: Vec<TargetOut<'a>>,
+    ask: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct CancelIn {
+    chains: Vec<CancelledIn>,
+    ripple: RippleIn,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CancelledIn {
+    Cancelled { chain: Read<ChainId>, job: Read<JobId> },
+    Asked { chain: Read<ChainId>, job: Read<JobId>, worker: Read<WorkerId> },
+    Running { chain: Read<ChainId> },
+    Closed { chain: Read<ChainId>, closed_as: Read<ClosedAs> },
+    NotFound,
+}
+
+impl From<CancelledIn> for Cancelled {
+    fn from(cancelled: CancelledIn) -> Self {
+        match cancelled {
+            CancelledIn::Cancelled { chain, job } => Self::Cancelled { chain: chain.0, job: job.0 },
+            CancelledIn::Asked { chain, job, worker } => {
+                Self::Asked { chain: chain.0, job: job.0, worker: worker.0 }
+            }
+            CancelledIn::Running { chain } => Self::Running { chain: chain.0 },
+            CancelledIn::Closed { chain, closed_as } => {
+                Self::Closed { chain: chain.0, closed_as: closed_as.0 }
+            }
+            CancelledIn::NotFound => Self::NotFound,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct TriggerOut<'a> {
+    now: Option<i64>,
+    jobs: Vec<TargetOut<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TriggerIn {
+    Triggered(Vec<OpenedIn>),
+    Refused(Vec<Found<UntriggerableIn>>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum UntriggerableIn {
+    NotFound,
+    NotPending(Read<Status>),
+}
+
+/// A job that may be run now.
+#[derive(Debug, Deserialize)]
+struct OpenedIn {
+    job: PlacedIn,
+    #[serde(rename = "type")]
+    job_type: Read<TypeName>,
+    chain_type: Read<TypeName>,
+}
+
+impl From<TriggerIn> for TriggerReply {
+    fn from(reply: TriggerIn) -> Self {
+        match reply {
+            TriggerIn::Triggered(jobs) => Self::Triggered(
+                jobs.into_iter()
+                    .map(|opened| Triggered {
+                        job: opened.job.into(),
+                        job_type: opened.job_type.0,
+                        chain_type: opened.chain_type.0,
+                    })
+                    .collect(),
+            ),
+            TriggerIn::Refused(jobs) => Self::Refused(
+                jobs.into_iter()
+                    .map(|job| {
+                        job.found.map(|obstacle| match obstacle {
+                            UntriggerableIn::NotFound => Untriggerable::NotFound,
+                            UntriggerableIn::NotPending(status) => Untriggerable::NotPending(status.0),
+                        })
+                    })
+                    .collect(),
+            ),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct RetryOut {
+    now: Option<i64>,
+    chains: Vec<RetryTargetOut>,
+}
+
+#[derive(Debug, Serialize)]
+struct RetryTargetOut {
+    job: String,
+    version: u64,
+}
+
+impl From<&RetryTarget> for RetryTargetOut {
+    fn from(target: &RetryTarget) -> Self {
+        Self { job: target.job.to_string(), version: target.version.0 }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct RetryIn {
+    chains: Vec<RetriedIn>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RetriedIn {
+    Retried(OpenedIn),
+    AlreadyRetried,
+    NotRetriable(Read<Status>),
+    NotFound,
+    Refused(RefusedIn),
+}
+
+impl From<RetriedIn> for Retried {
+    fn from(retried: RetriedIn) -> Self {
+        match retried {
+            RetriedIn::Retried(opened) => Self::Retried {
+                job: opened.job.into(),
+                job_type: opened.job_type.0,
+                chain_type: opened.chain_type.0,
+            },
+            RetriedIn::AlreadyRetried => Self::AlreadyRetried,
+            RetriedIn::NotRetriable(status) => Self::NotRetriable(status.0),
+            RetriedIn::NotFound => Self::NotFound,
+            RetriedIn::Refused(refused) => Self::Refused(refused.into_refusal(|| Ok(()))),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct DeleteOut<'a> {
+    now: Option<i64>,
+    chains: Vec<TargetOut<'a>>,
+    cascade: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DeleteIn {
+    Deleted(Vec<DeletedIn>),
+    Refused(Vec<RefusedIn>),
+}
+
+#[derive(Debug, Deserialize)]
+struct DeletedIn {
+    chain: Read<ChainId>,
+    chain_type: Read<TypeName>,
+    status: Read<Status>,
+    running: Option<RunningIn>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RunningIn {
+    job: Read<JobId>,
+    worker: Read<WorkerId>,
+}
+
+impl From<DeleteIn> for DeleteReply {
+    fn from(reply: DeleteIn) -> Self {
+        match reply {
+            DeleteIn::Deleted(chains) => {
+                let chains = chains.into_iter().map(|deleted| DeletedChain {
+                    chain: deleted.chain.0,
+                    chain_type: deleted.chain_type.0,
+                    status: deleted.status.0,
+                    running: deleted.running.map(|running| (running.job.0, running.worker.0)),
+                });
+                Self::Deleted(Deleted { chains: chains.collect() })
+            }
+            DeleteIn::Refused(refused) => {
+                Self::Refused(refused.into_iter().map(|refused| refused.into_refusal(|| Ok(()))).collect())
+            }
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct SetRetentionOut<'a> {
+    now: Option<i64>,
+    chains: Vec<TargetOut<'a>>,
+    retention: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct SetRetentionIn {
+    chains: Vec<RetentionSetIn>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RetentionSetIn {
+    Until(Read<Timestamp>),
+    NotClosed,
+    NotFound,
+}
+
+impl From<RetentionSetIn> for RetentionSet {
+    fn from(set: RetentionSetIn) -> Self {
+        match set {
+            RetentionSetIn::Until(until) => Self::Until(until.0),
+            RetentionSetIn::NotClosed => Self::NotClosed,
+            RetentionSetIn::NotFound => Self::NotFound,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct PauseOut<'a> {
+    now: Option<i64>,
+    types: Vec<&'a str>,
+    paused: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct PauseIn {
+    were_paused: Vec<bool>,
+}
+
+impl RedisStore {
+    pub(crate) async fn run_cancel(&self, request: Cancel) -> Result<CancelReply> {
+        check_items("chains", request.chains.len())?;
+        let chains = request.chains.iter().map(TargetOut::from).collect();
+        let out = CancelOut { now: self.time(), chains, ask: request.mode == CancelMode::Ask };
+        let reply: CancelIn = self.write(&self.scripts().cancel, &out, Payloads::default()).await?;
+        let chains = reply.chains.into_iter().map(Cancelled::from).collect();
+        Ok(CancelReply { chains, ripple: reply.ripple.into() })
+    }
+
+    pub(crate) async fn run_trigger(&self, request: Trigger) -> Result<TriggerReply> {
+        check_items("jobs", request.jobs.len())?;
+        let out = TriggerOut { now: self.time(), jobs: request.jobs.iter().map(TargetOut::from).collect() };
+        let reply: TriggerIn = self.write(&self.scripts().trigger, &out, Payloads::default()).await?;
+        Ok(reply.into())
+    }
+
+    pub(crate) async fn run_retry(&self, request: Retry) -> Result<RetryReply> {
+        check_items("chains", request.chains.len())?;
+        let chains = request.chains.iter().map(RetryTargetOut::from).collect();
+        let out = RetryOut { now: self.time(), chains };
+        let reply: RetryIn = self.write(&self.scripts().retry, &out, Payloads::default()).await?;
+        Ok(RetryReply { chains: reply.chains.into_iter().map(Retried::from).collect() })
+    }
+
+    pub(crate) async fn run_delete(&self, request: Delete) -> Result<DeleteReply> {
+        check_items("chains", request.chains.len())?;
+        let chains = request.chains.iter().map(TargetOut::from).collect();
+        let out = DeleteOut { now: self.time(), chains, cascade: request.cascade };
+        let reply: DeleteIn = self.write(&self.scripts().delete, &out, Payloads::default()).await?;
+        Ok(reply.into())
+    }
+
+    pub(crate) async fn run_set_retention(&self, request: SetRetention) -> Result<SetRetentionReply> {
+        check_items("chains", request.chains.len())?;
+        let chains = request.chains.iter().map(TargetOut::from).collect();
+        let out = SetRetentionOut { now: self.time(), chains, retention: request.retention.get() };
+        let reply: SetRetentionIn =
+            self.write(&self.scripts().set_retention, &out, Payloads::default()).await?;
+        Ok(SetRetentionReply { chains: reply.chains.into_iter().map(RetentionSet::from).collect() })
+    }
+
+    pub(crate) async fn run_pause(&self, request: Pause) -> Result<PauseReply> {
+        check_items("types", request.types.len())?;
+        let types = request.types.iter().map(TypeName::as_str).collect();
+        let out = PauseOut { now: self.time(), types, paused: request.paused };
+        let reply: PauseIn = self.write(&self.scripts().pause, &out, Payloads::default()).await?;
+        Ok(PauseReply { were_paused: reply.were_paused })
+    }
+}
+
+/// Refuses more items than a command may have.
+pub(crate) fn check_items(what: &str, items: usize) -> Result<()> {
+    if items <= BATCH_MAX_ITEMS {
+        return Ok(());
+    }
+    let text = format!("{items} {what} in one command: split it into commands of at most {BATCH_MAX_ITEMS}");
+    Err(Error::new(ErrorKind::Invalid, text))
+}
