@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use windlass_core::command::Durability;
 use windlass_core::{Error, ErrorKind, Finding, Result};
 
+use crate::connection::Connection;
 use crate::error::{from_driver, is_forbidden};
-use crate::script::Connection;
 
 /// The oldest Redis that runs the scripts, by the first number of its version.
 const REDIS_MINIMUM_MAJOR: u32 = 7;
@@ -25,12 +25,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Asks it.
-    pub(crate) async fn ask(connection: &mut Connection) -> Result<Self> {
-        let info: String = allowed(redis::cmd("INFO").query_async(connection).await)?;
+    /// Asks the one that has the keys of this tag.
+    pub(crate) async fn ask(connection: &mut Connection, tag: &str) -> Result<Self> {
+        let info: String = allowed(connection.ask(&redis::cmd("INFO"), tag).await)?;
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("appendfsync");
-        let settings = allowed(config.query_async(connection).await)?;
+        let settings = allowed(connection.ask(&config, tag).await)?;
         let info = info.lines().filter_map(|line| line.split_once(':'));
         Ok(Self { info: info.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(), settings })
     }

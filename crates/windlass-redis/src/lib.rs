@@ -61,6 +61,7 @@
 //! A namespace has up to 64 bytes ([`NAMESPACE_MAX_BYTES`]) and lives on one shard. The server does nothing else while a
 //! script runs; the limits of [`windlass_core::limit`] bound how long that is.
 
+mod connection;
 mod error;
 mod row;
 mod script;
@@ -72,8 +73,10 @@ mod create;
 mod expire;
 mod get;
 mod health;
+mod hint;
 mod list;
 mod manage;
+mod notifier;
 mod outside;
 mod reap;
 mod registry;
@@ -83,5 +86,6 @@ mod settle;
 #[doc(hidden)]
 pub mod known_bad;
 
-pub use script::Connection;
+pub use connection::Connection;
+pub use notifier::RedisNotifier;
 pub use store::{CAPABILITIES, NAMESPACE_MAX_BYTES, Options, RedisStore};

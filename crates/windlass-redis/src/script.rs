@@ -1,75 +1,13 @@
 //! The scripts: their texts, and how they are called.
 
-use redis::aio::{ConnectionLike, ConnectionManager, MultiplexedConnection};
-use redis::{Cmd, ErrorKind, Pipeline, RedisFuture, Script, ServerErrorKind, Value};
+use redis::{ErrorKind, FromRedisValue, Script, ServerErrorKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::Result;
 
+use crate::connection::Connection;
 use crate::error::{corrupt, from_driver};
 use crate::wire::Payloads;
-
-/// Where scripts are sent.
-///
-/// Both kinds are cheap to clone and share one connection. A [`ConnectionManager`] connects again by itself; a
-/// [`MultiplexedConnection`] does not, and leaves that to whoever gave it.
-#[derive(Clone)]
-#[non_exhaustive]
-pub enum Connection {
-    /// One that connects again by itself.
-    Manager(ConnectionManager),
-    /// One that does not.
-    Multiplexed(MultiplexedConnection),
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Manager(_) => "Connection::Manager",
-            Self::Multiplexed(_) => "Connection::Multiplexed",
-        })
-    }
-}
-
-impl From<ConnectionManager> for Connection {
-    fn from(connection: ConnectionManager) -> Self {
-        Self::Manager(connection)
-    }
-}
-
-impl From<MultiplexedConnection> for Connection {
-    fn from(connection: MultiplexedConnection) -> Self {
-        Self::Multiplexed(connection)
-    }
-}
-
-impl ConnectionLike for Connection {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        match self {
-            Self::Manager(connection) => connection.req_packed_command(command),
-            Self::Multiplexed(connection) => connection.req_packed_command(command),
-        }
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        pipeline: &'a Pipeline,
-        offset: usize,
-        count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        match self {
-            Self::Manager(connection) => connection.req_packed_commands(pipeline, offset, count),
-            Self::Multiplexed(connection) => connection.req_packed_commands(pipeline, offset, count),
-        }
-    }
-
-    fn get_db(&self) -> i64 {
-        match self {
-            Self::Manager(connection) => connection.get_db(),
-            Self::Multiplexed(connection) => connection.get_db(),
-        }
-    }
-}
 
 macro_rules! scripts {
     ($($name:ident: $($library:ident)*,)*) => {
@@ -122,6 +60,7 @@ scripts! {
     retire: stage row place registry,
     list_workers: stage,
     leader_lock: stage row place registry,
+    erase: stage,
 }
 
 /// How a command is carried out.
@@ -135,13 +74,13 @@ pub(crate) struct Call {
 
 /// A script and the name that the server knows it by.
 #[derive(Debug)]
-struct Text {
+pub(crate) struct Text {
     text: String,
     hash: String,
 }
 
 impl Text {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         Self { text: text.to_owned(), hash: Script::new(text).get_hash().to_owned() }
     }
 }
@@ -173,9 +112,10 @@ impl Call {
         let mut arguments = vec![rmp_serde::to_vec_named(request).map_err(corrupt)?];
         arguments.extend(payloads.into_arguments());
         if let Some(look) = &self.look {
-            arguments.push(send(connection, look, tag, &arguments).await?);
+            let seen = send(connection, look, tag, &arguments).await?;
+            arguments.push(seen);
         }
-        let reply = send(connection, &self.script, tag, &arguments).await?;
+        let reply: Vec<u8> = send(connection, &self.script, tag, &arguments).await?;
         rmp_serde::from_slice(&reply)
             .map_err(|error| corrupt(format!("a script's reply cannot be read ({error})")))
     }
@@ -183,12 +123,12 @@ impl Call {
 
 /// Calls a script. A server that does not know it (yet, or any more) is given it with the call: if it were loaded
 /// before, it could be forgotten again in between.
-async fn send(
+pub(crate) async fn send<T: FromRedisValue>(
     connection: &mut Connection,
     script: &Text,
     tag: &str,
     arguments: &[Vec<u8>],
-) -> Result<Vec<u8>> {
+) -> Result<T> {
     let call = |command, script: &str| {
         let mut call = redis::cmd(command);
         call.arg(script).arg(1).arg(tag).arg(arguments);

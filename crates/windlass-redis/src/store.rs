@@ -6,9 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::Client;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use windlass_core::command::{
     Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, CompleteFromOutside,
     CompleteFromOutsideReply, Count, CountReply, Create, CreateReply, Delete, DeleteReply, Durability,
@@ -22,9 +21,10 @@ use windlass_core::{
     BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Finding, Result, Store,
 };
 
+use crate::connection::Connection;
 use crate::error::from_driver;
 use crate::health::Server;
-use crate::script::{Call, Connection, Scripts};
+use crate::script::{Call, Scripts};
 use crate::wire::Payloads;
 
 /// What a [`RedisStore`] can do: everything but transactions.
@@ -54,9 +54,9 @@ const ERASE_STEP: usize = 1_000;
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing before a store is opened with them"]
 pub struct Options {
-    namespace: String,
+    pub(crate) namespace: String,
     clock: Option<Arc<dyn Clock>>,
-    response_timeout: Duration,
+    pub(crate) response_timeout: Duration,
     accept_eviction: bool,
 }
 
@@ -124,13 +124,15 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to a server: `redis://host:port/database`. The connection comes back by itself after a failure.
+    /// Connects to a server, or to the cluster that it is part of: `redis://user:password@host:port/database`, or
+    /// `rediss://` for TLS. The connection comes back by itself after a failure.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
-        let config = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(options.response_timeout))
-            .set_number_of_retries(2);
-        let client = Client::open(url).map_err(from_driver)?;
-        let connection = ConnectionManager::new_with_config(client, config).await.map_err(from_driver)?;
+        Self::with_client(&Client::open(url).map_err(from_driver)?, options).await
+    }
+
+    /// Connects with a client that the caller has.
+    pub async fn with_client(client: &Client, options: Options) -> Result<Self> {
+        let connection = Connection::open(client, options.response_timeout).await?;
         Self::with_connection(connection, options).await
     }
 
@@ -138,7 +140,7 @@ impl RedisStore {
     pub async fn with_connection(connection: impl Into<Connection>, options: Options) -> Result<Self> {
         let tag = tag(&options.namespace)?;
         let mut connection = connection.into();
-        let server = Server::ask(&mut connection).await?;
+        let server = Server::ask(&mut connection, &tag).await?;
         server.check_version()?;
         if !options.accept_eviction {
             server.check_eviction()?;
@@ -208,27 +210,27 @@ impl RedisStore {
     }
 
     async fn run_erase(&self) -> Result<()> {
-        let mut connection = self.connection()?;
-        let mut cursor = 0_u64;
+        let mut cursor = "0".to_owned();
         loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(format!("{}:*", self.tag)).arg("COUNT").arg(ERASE_STEP);
-            let (next, keys): (u64, Vec<Vec<u8>>) =
-                scan.query_async(&mut connection).await.map_err(from_driver)?;
-            self.round_trips.fetch_add(1, Ordering::Relaxed);
-            if !keys.is_empty() {
-                let mut unlink = redis::cmd("UNLINK");
-                unlink.arg(keys);
-                unlink.query_async::<()>(&mut connection).await.map_err(from_driver)?;
-                self.round_trips.fetch_add(1, Ordering::Relaxed);
-                self.commits.fetch_add(1, Ordering::Relaxed);
-            }
-            if next == 0 {
+            let out = EraseOut { cursor, step: ERASE_STEP };
+            let reply: EraseIn = self.write(&self.scripts.erase, &out, Payloads::default()).await?;
+            if reply.cursor == "0" {
                 return Ok(());
             }
-            cursor = next;
+            cursor = reply.cursor;
         }
     }
+}
+
+#[derive(Debug, Serialize)]
+struct EraseOut {
+    cursor: String,
+    step: usize,
+}
+
+#[derive(Debug, Deserialize)]
+struct EraseIn {
+    cursor: String,
 }
 
 impl Store for RedisStore {
@@ -350,7 +352,7 @@ impl Store for RedisStore {
     fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(async {
             let mut connection = self.connection()?;
-            Ok(Server::ask(&mut connection).await?.findings())
+            Ok(Server::ask(&mut connection, &self.tag).await?.findings())
         })
     }
 
@@ -370,7 +372,7 @@ impl Store for RedisStore {
 }
 
 /// What all keys of a namespace begin with. The braces make it the hash tag, so that one shard has them all.
-fn tag(namespace: &str) -> Result<String> {
+pub(crate) fn tag(namespace: &str) -> Result<String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     if namespace.is_empty() || namespace.len() > NAMESPACE_MAX_BYTES || !namespace.bytes().all(plain) {
         let message = format!(

@@ -1,0 +1,122 @@
+//! Where scripts are sent.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use redis::{Client, Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, Value};
+use windlass_core::Result;
+
+use crate::error::from_driver;
+
+/// How often a command is sent again that met a lost connection, or a slot on its way to another shard.
+const RETRIES: u32 = 8;
+
+/// Where scripts are sent.
+///
+/// All kinds are cheap to clone and share their connections. A [`ConnectionManager`] and a [`ClusterConnection`] connect
+/// again by themselves; a [`MultiplexedConnection`] does not, and leaves that to whoever gave it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Connection {
+    /// One that connects again by itself.
+    Manager(ConnectionManager),
+    /// One that does not.
+    Multiplexed(MultiplexedConnection),
+    /// Connections to the shards of a cluster.
+    Cluster(ClusterConnection),
+}
+
+impl Connection {
+    /// Connects to a server, or to the cluster that it is part of.
+    pub(crate) async fn open(client: &Client, response_timeout: Duration) -> Result<Self> {
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(response_timeout))
+            .set_number_of_retries(2);
+        let manager = ConnectionManager::new_with_config(client.clone(), config);
+        let mut manager = manager.await.map_err(from_driver)?;
+        // Who may not ask has a server of its own, for all that is known.
+        let mut info = redis::cmd("INFO");
+        let info: String = info.arg("cluster").query_async(&mut manager).await.unwrap_or_default();
+        if !info.lines().any(|line| line == "cluster_enabled:1") {
+            return Ok(Self::Manager(manager));
+        }
+        let nodes = [client.get_connection_info().clone()];
+        let cluster = ClusterClient::builder(nodes).response_timeout(response_timeout).retries(RETRIES);
+        let cluster = cluster.build().map_err(from_driver)?;
+        Ok(Self::Cluster(cluster.get_async_connection().await.map_err(from_driver)?))
+    }
+
+    /// Asks the server that has the keys of a tag.
+    pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &Cmd, tag: &str) -> RedisResult<T> {
+        let Self::Cluster(cluster) = self else { return command.query_async(self).await };
+        let mut key_slot = redis::cmd("CLUSTER");
+        key_slot.arg("KEYSLOT").arg(tag);
+        let anywhere = RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random);
+        let slot = u16::from_redis_value(cluster.route_command(key_slot, anywhere).await?)?;
+        let primary = SingleNodeRoutingInfo::SpecificNode(Route::new(slot, SlotAddr::Master));
+        let answer = cluster.route_command(command.clone(), RoutingInfo::SingleNode(primary)).await?;
+        Ok(T::from_redis_value(answer)?)
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Manager(_) => "Connection::Manager",
+            Self::Multiplexed(_) => "Connection::Multiplexed",
+            Self::Cluster(_) => "Connection::Cluster",
+        })
+    }
+}
+
+impl From<ConnectionManager> for Connection {
+    fn from(connection: ConnectionManager) -> Self {
+        Self::Manager(connection)
+    }
+}
+
+impl From<MultiplexedConnection> for Connection {
+    fn from(connection: MultiplexedConnection) -> Self {
+        Self::Multiplexed(connection)
+    }
+}
+
+impl From<ClusterConnection> for Connection {
+    fn from(connection: ClusterConnection) -> Self {
+        Self::Cluster(connection)
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::Manager(connection) => connection.req_packed_command(command),
+            Self::Multiplexed(connection) => connection.req_packed_command(command),
+            Self::Cluster(connection) => connection.req_packed_command(command),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::Manager(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::Multiplexed(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::Manager(connection) => connection.get_db(),
+            Self::Multiplexed(connection) => connection.get_db(),
+            Self::Cluster(connection) => connection.get_db(),
+        }
+    }
+}

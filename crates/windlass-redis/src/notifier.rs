@@ -1,0 +1,291 @@
+//! Hints over sharded pub/sub.
+//!
+//! Every topic has a channel of its own, so that a process hears what it asked for and nothing else. One connection
+//! listens; which channels it should listen to is noted beside it, and it catches up with all changes at once. Hints of
+//! a process are collected while its latest ones are under way, and go together with the next script call, which adds to
+//! the wake budgets before it publishes.
+
+mod listener;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::Client;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use windlass_core::{
+    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
+};
+
+use crate::connection::Connection;
+use crate::error::from_driver;
+use crate::hint;
+use crate::script::{Text, send};
+use crate::store::{Options, tag};
+use listener::Listener;
+
+/// How long a subscription waits to be live.
+const READY: Duration = Duration::from_secs(10);
+
+/// How many hints go with one script call.
+const BATCH_MAX: usize = 500;
+
+/// How many hints wait to be sent before further ones are dropped.
+const WAITING_MAX: usize = 10_000;
+
+/// Hints between the processes that use one Redis server, or one cluster.
+///
+/// Its keys and channels are those of a namespace, like a store's; the store may be another one. Channels do not know of
+/// numbered databases: two stores that differ in that alone wake each other, to no harm.
+pub struct RedisNotifier {
+    shared: Arc<Shared>,
+    connection: Connection,
+    claim: Text,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    tag: String,
+    state: Mutex<State>,
+    /// There is something to send.
+    wanted: Notify,
+    /// The topics have changed.
+    changed: Notify,
+    /// The version of the topics that is listened to.
+    live: watch::Sender<u64>,
+    next_subscriber: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    topics: HashMap<Topic, HashMap<u64, Publisher>>,
+    /// Counts the changes of the topics.
+    version: u64,
+    closed: bool,
+}
+
+struct Waiting {
+    hint: Hint,
+    /// Who wants to know when it was sent.
+    sent: Option<oneshot::Sender<Result<()>>>,
+}
+
+impl RedisNotifier {
+    /// Connects to a server, or to the cluster that it is part of, as
+    /// [`RedisStore::open`](crate::RedisStore::open) does. Of the options the namespace and the response timeout count.
+    pub async fn open(url: &str, options: &Options) -> Result<Self> {
+        Self::with_client(&Client::open(url).map_err(from_driver)?, options).await
+    }
+
+    /// Connects with a client that the caller has. The connection that listens is made in the background, and again
+    /// whenever it is lost.
+    pub async fn with_client(client: &Client, options: &Options) -> Result<Self> {
+        let tag = tag(&options.namespace)?;
+        let connection = Connection::open(client, options.response_timeout).await?;
+        let shared = Arc::new(Shared {
+            tag,
+            state: Mutex::default(),
+            wanted: Notify::new(),
+            changed: Notify::new(),
+            live: watch::channel(0).0,
+            next_subscriber: AtomicU64::new(0),
+        });
+        let listener = Listener::new(client, Arc::clone(&shared))?;
+        let tasks = vec![
+            tokio::spawn(Arc::clone(&shared).keep_sending(connection.clone())),
+            tokio::spawn(listener.keep_listening()),
+        ];
+        let claim = Text::new(include_str!("../lua/notifier/claim.lua"));
+        Ok(Self { shared, connection, claim, tasks: Mutex::new(tasks) })
+    }
+
+    fn stop(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Drop for RedisNotifier {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for RedisNotifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisNotifier").field("tag", &self.shared.tag).finish_non_exhaustive()
+    }
+}
+
+impl Notifier for RedisNotifier {
+    /// Returns when a wake budget has grown; of other hints, when they are collected.
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let Some(sent) = self.shared.collect(hint)? else { return Ok(()) };
+            let gone = |_| Err(closed());
+            sent.await.unwrap_or_else(gone)
+        })
+    }
+
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        Box::pin(async move {
+            if topics.is_empty() {
+                let text = "a subscription to nothing: give at least one topic";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            let (subscription, version) = self.shared.subscribe(topics)?;
+            let mut live = self.shared.live.subscribe();
+            let is_live = timeout(READY, live.wait_for(|live| *live >= version)).await;
+            drop(self.shared.open()?);
+            match is_live {
+                Ok(_) => Ok(subscription),
+                Err(_) => Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("no listening connection to Redis within {READY:?}: check that the server runs"),
+                )),
+            }
+        })
+    }
+
+    fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            drop(self.shared.open()?);
+            let channel = hint::channel(&Topic::Scheduled(job_type));
+            let arguments = [channel.into_bytes()];
+            send(&mut self.connection.clone(), &self.claim, &self.shared.tag, &arguments).await
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        let (topics, waiting) = {
+            let mut state = self.shared.state();
+            state.closed = true;
+            (std::mem::take(&mut state.topics), std::mem::take(&mut state.waiting))
+        };
+        drop((topics, waiting));
+        self.stop();
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock can panic half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        if state.closed { Err(closed()) } else { Ok(state) }
+    }
+
+    /// Adds a hint to those that wait to be sent; one with a budget tells when it was.
+    fn collect(&self, hint: Hint) -> Result<Option<oneshot::Receiver<Result<()>>>> {
+        let mut state = self.open()?;
+        if state.waiting.len() >= WAITING_MAX {
+            let text = "too many hints wait to be sent: the server is slow or cannot be reached";
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let (sent, told) = match hint {
+            Hint::Scheduled { .. } => {
+                let (sent, told) = oneshot::channel();
+                (Some(sent), Some(told))
+            }
+            _ => (None, None),
+        };
+        state.waiting.push_back(Waiting { hint, sent });
+        drop(state);
+        self.wanted.notify_one();
+        Ok(told)
+    }
+
+    /// A subscription, and the version of the topics that it is live with.
+    fn subscribe(self: &Arc<Self>, topics: Vec<Topic>) -> Result<(Subscription, u64)> {
+        let id = self.next_subscriber.fetch_add(1, Ordering::Relaxed);
+        let (weak, ended) = (Arc::downgrade(self), topics.clone());
+        let (publisher, subscription) = Subscription::new(move || {
+            if let Some(shared) = weak.upgrade() {
+                shared.unsubscribe(id, &ended);
+            }
+        });
+        let mut state = self.open()?;
+        for topic in topics {
+            state.topics.entry(topic).or_default().insert(id, publisher.clone());
+        }
+        state.version += 1;
+        let version = state.version;
+        drop(state);
+        self.changed.notify_one();
+        Ok((subscription, version))
+    }
+
+    fn unsubscribe(&self, id: u64, topics: &[Topic]) {
+        let mut state = self.state();
+        for topic in topics {
+            let Some(subscribers) = state.topics.get_mut(topic) else { continue };
+            subscribers.remove(&id);
+            if subscribers.is_empty() {
+                state.topics.remove(topic);
+                state.version += 1;
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Sends what waits, as long as there is something, and then waits for more.
+    async fn keep_sending(self: Arc<Self>, mut connection: Connection) {
+        let publish = Text::new(include_str!("../lua/notifier/publish.lua"));
+        loop {
+            self.wanted.notified().await;
+            loop {
+                let batch: Vec<_> = {
+                    let mut state = self.state();
+                    let count = state.waiting.len().min(BATCH_MAX);
+                    state.waiting.drain(..count).collect()
+                };
+                if batch.is_empty() {
+                    break;
+                }
+                let arguments: Vec<_> = batch.iter().flat_map(|waiting| arguments(&waiting.hint)).collect();
+                let sent: Result<()> = send(&mut connection, &publish, &self.tag, &arguments).await;
+                if let Err(error) = &sent {
+                    tracing::debug!(%error, "hints were not sent");
+                }
+                for told in batch.into_iter().filter_map(|waiting| waiting.sent) {
+                    // Whoever no longer waits for it does not need to know.
+                    let _ = told.send(sent.clone());
+                }
+            }
+        }
+    }
+
+    /// Hands a hint to those who subscribed to its topic.
+    fn deliver(&self, topic: &Topic, hint: &Hint) {
+        for publisher in self.state().topics.get(topic).into_iter().flat_map(HashMap::values) {
+            publisher.send(hint.clone());
+        }
+    }
+
+    fn gap(&self) {
+        self.state().topics.values().flat_map(HashMap::values).for_each(Publisher::gap);
+    }
+}
+
+/// The arguments of the script for one hint.
+fn arguments(hint: &Hint) -> [Vec<u8>; 3] {
+    let grows_by = match hint {
+        Hint::Scheduled { count, .. } => *count,
+        _ => 0,
+    };
+    [hint::channel(&hint.topic()).into_bytes(), hint::encoded(hint), grows_by.to_string().into_bytes()]
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the notifier was closed: make a new one")
+}

@@ -1,0 +1,116 @@
+//! What clients and workers do: on Redis without hints and with Redis' own, and with those on the memory store.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[expect(dead_code, reason = "the contracts are tried elsewhere")]
+mod fixture;
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use windlass_conformance::{BehaviourFixture, BehaviourSuite, MuteNotifier, Scene};
+use windlass_core::{BoxFuture, Capabilities, MemoryStore, Notifier};
+use windlass_redis::{CAPABILITIES, Options, RedisNotifier, RedisStore};
+use windlass_testkit::{Proxy, SharedRedis};
+
+use fixture::fresh;
+
+/// Redis as the store, with its own hints or none.
+struct Redis {
+    name: &'static str,
+    has_hints: bool,
+}
+
+impl BehaviourFixture for Redis {
+    type Store = RedisStore;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn has_hints(&self) -> bool {
+        self.has_hints
+    }
+
+    fn has_outage(&self) -> bool {
+        true
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<RedisStore>> {
+        Box::pin(async {
+            let (server, url, proxy) = behind_a_proxy().await;
+            let open = async || Arc::new(RedisStore::open(&url, options(&server)).await.unwrap());
+            let notifier = async || -> Arc<dyn Notifier> {
+                if self.has_hints {
+                    redis_notifier(&url, &server).await
+                } else {
+                    Arc::new(MuteNotifier::default())
+                }
+            };
+            let (stores, notifiers) = ([open().await, open().await], [notifier().await, notifier().await]);
+            Scene::new(stores, notifiers).with_outage(cutting(proxy)).keeping(server)
+        })
+    }
+}
+
+/// The memory store with hints over Redis.
+struct Memory;
+
+impl BehaviourFixture for Memory {
+    type Store = MemoryStore;
+
+    fn name(&self) -> &str {
+        "memory+redis"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<MemoryStore>> {
+        Box::pin(async {
+            let (server, ..) = fresh().await;
+            let notifiers =
+                [redis_notifier(&server.url(), &server).await, redis_notifier(&server.url(), &server).await];
+            let store = MemoryStore::new();
+            Scene::new([Arc::new(store.clone()), Arc::new(store)], notifiers).keeping(server)
+        })
+    }
+}
+
+async fn redis_notifier(url: &str, server: &SharedRedis) -> Arc<dyn Notifier> {
+    Arc::new(RedisNotifier::open(url, &options(server)).await.unwrap())
+}
+
+fn options(server: &SharedRedis) -> Options {
+    Options::default().namespace(server.namespace())
+}
+
+/// A fresh namespace on a server that is reached through a proxy.
+async fn behind_a_proxy() -> (SharedRedis, String, Proxy) {
+    let (server, ..) = fresh().await;
+    let proxy = Proxy::to(server.server().port()).await;
+    let url = format!("redis://127.0.0.1:{}/", proxy.port());
+    (server, url, proxy)
+}
+
+/// Breaks all connections through the proxy.
+fn cutting(proxy: Proxy) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static {
+    let proxy = Arc::new(Mutex::new(proxy));
+    move || {
+        let proxy = Arc::clone(&proxy);
+        Box::pin(async move { proxy.lock().await.cut().await })
+    }
+}
+
+fn main() {
+    let mut suite =
+        BehaviourSuite::new().pair(Redis { name: "redis+redis", has_hints: true }).transactional_pair(Memory);
+    if std::env::var_os("WINDLASS_FULL").is_some() {
+        suite = suite.pair(Redis { name: "redis+none", has_hints: false });
+    }
+    suite.run()
+}
