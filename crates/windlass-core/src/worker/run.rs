@@ -19,7 +19,7 @@ use crate::name::{ErrorText, TypeName};
 use crate::notifier::{Hint, Signal, Subscription, Topic};
 use crate::observer::Event;
 use crate::store::{Capability, Store};
-use crate::time::Millis;
+use crate::time::{Millis, Timestamp};
 
 /// How often expired leases are reaped at least, however busy the worker is.
 const REAP_EVERY: Duration = Duration::from_secs(5);
@@ -51,6 +51,8 @@ pub(super) struct Loop<S: ?Sized> {
     fruitless: u32,
     reap_at: Instant,
     expire_at: Instant,
+    /// When something is due that this worker will look for and others may not know of: it claimed the wake.
+    awaited: Option<Timestamp>,
 }
 
 impl<S: Store + ?Sized> Loop<S> {
@@ -65,6 +67,7 @@ impl<S: Store + ?Sized> Loop<S> {
             fruitless: 0,
             reap_at: now,
             expire_at: now + EXPIRE_EVERY,
+            awaited: None,
         };
         // An acquire must not be dropped half-way: what it took would wait for its lease to end. So only waits race
         // with the stop.
@@ -92,6 +95,15 @@ impl<S: Store + ?Sized> Loop<S> {
                 () = stopping.cancelled() => {}
                 () = this.wait(wait) => {}
             }
+        }
+        this.hand_over();
+    }
+
+    /// Who leaves passes on what it would have looked for.
+    fn hand_over(&self) {
+        if let Some(due_at) = self.awaited {
+            let hint = |job_type| Hint::Scheduled { job_type, count: 1, due_at };
+            self.engine.teller().publish(self.engine.types().map(hint));
         }
     }
 
@@ -172,6 +184,7 @@ impl<S: Store + ?Sized> Loop<S> {
         let open = self.engine.handlers.iter().zip(&quotas).filter(|(_, quota)| **quota > 0);
         let types = Types::Only(open.flat_map(|(handler, _)| handler.types.clone()).collect());
         let reply = answered(self.engine.client.store().next_due(NextDue { types })).await?;
+        self.awaited = reply.due_at;
         let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else { return Ok(longest) };
         if next > reply.now {
             self.fruitless = 0;
@@ -199,7 +212,10 @@ impl<S: Store + ?Sized> Loop<S> {
                 () = self.engine.freed.notified() => return,
                 () = sleep_until(until) => return,
                 signal = heard => match signal {
-                    Some(signal) => if self.engine.heed(signal).await { return },
+                    Some(signal) => if self.engine.heed(signal).await {
+                        self.awaited.get_or_insert_default();
+                        return;
+                    },
                     None if self.subscription.take().is_some() => {
                         self.subscribe_at = Instant::now() + RESUBSCRIBE;
                     }

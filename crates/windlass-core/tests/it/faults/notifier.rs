@@ -146,3 +146,20 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
         assert_eq!(client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await.unwrap(), "attempt 1");
     }
 }
+
+/// The wake for a job to come reaches one of two workers. Whichever of them stops, the other is there in time.
+#[tokio::test(start_paused = true)]
+async fn who_stops_hands_over_what_it_waits_for() {
+    for first_stops in [true, false] {
+        let client = Client::new(Faulty::default());
+        let start = || Worker::new(&client).poll(60 * MINUTE).handle(echo::<Task>).start();
+        let (first, second) = (start().await.unwrap(), start().await.unwrap());
+        pass(SOON).await;
+        let chain = client.start(task("later")).after(MINUTE).await.unwrap();
+        pass(SOON).await;
+        let (stops, _stays) = if first_stops { (first, second) } else { (second, first) };
+        stops.stop(SOON).await;
+        let done = client.wait(chain).poll(SOON).timeout(MINUTE + SOON).await;
+        assert_eq!(done.unwrap(), "attempt 1", "first stops: {first_stops}");
+    }
+}
