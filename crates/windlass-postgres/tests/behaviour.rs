@@ -9,7 +9,7 @@ use sqlx::{Executor, PgConnection, PgPool, Transaction};
 use windlass_conformance::{BehaviourFixture, BehaviourSuite, MuteNotifier, Scene};
 use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, MemoryStore, Notifier};
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
-use windlass_testkit::shared_postgres;
+use windlass_testkit::{SharedPostgres, shared_postgres};
 
 #[derive(Clone, Copy)]
 enum Hints {
@@ -59,9 +59,7 @@ impl BehaviourFixture for Postgres {
                     Hints::Postgres => Arc::new(PostgresNotifier::new(Sqlx::from(pool), &options).unwrap()),
                 }
             });
-            let killer = pool(&server.url(), "killer");
-            let name = namespace.to_string();
-            let outage = move || kill(killer.clone(), name.clone());
+            let outage = outage(&server);
             Scene::new(stores, notifiers).with_outage(outage).with_poison(poison).keeping(server)
         })
     }
@@ -81,6 +79,10 @@ impl BehaviourFixture for Memory {
         Capabilities::all()
     }
 
+    fn has_outage(&self) -> bool {
+        true
+    }
+
     fn open(&self) -> BoxFuture<'_, Scene<MemoryStore>> {
         Box::pin(async {
             let server = shared_postgres().await;
@@ -90,7 +92,9 @@ impl BehaviourFixture for Memory {
                 Arc::new(PostgresNotifier::new(provider, &options).unwrap())
             };
             let (store, notifiers) = (MemoryStore::new(), [notifier(), notifier()]);
-            Scene::new([Arc::new(store.clone()), Arc::new(store)], notifiers).keeping(server)
+            let stores = [Arc::new(store.clone()), Arc::new(store)];
+            let outage = outage(&server);
+            Scene::new(stores, notifiers).with_outage(outage).keeping(server)
         })
     }
 }
@@ -109,11 +113,16 @@ fn pool(url: &str, name: &str) -> PgPool {
     PgPoolOptions::new().max_connections(8).connect_lazy_with(options.application_name(name))
 }
 
-fn kill(pool: PgPool, name: String) -> BoxFuture<'static, ()> {
-    Box::pin(async move {
-        let kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1";
-        sqlx::query(kill).bind(name).execute(&pool).await.unwrap();
-    })
+/// Ends the connections of one case.
+fn outage(server: &SharedPostgres) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static {
+    let (pool, name) = (pool(&server.url(), "killer"), server.namespace().to_owned());
+    move || {
+        let (pool, name) = (pool.clone(), name.clone());
+        Box::pin(async move {
+            let kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1";
+            sqlx::query(kill).bind(name).execute(&pool).await.unwrap();
+        })
+    }
 }
 
 fn main() {
