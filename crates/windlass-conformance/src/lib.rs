@@ -47,6 +47,8 @@
 //!
 //! [`run`] gives a [`Report`] instead, for those who want to look at it.
 //!
+//! [`race`] has races at full size, for the tests of a store's own.
+//!
 //! Notifiers have cases of their own: see [`NotifierFixture`] and [`notifier_main`].
 //!
 //! What clients and workers do is tried on pairs of a store and a notifier: see [`BehaviourFixture`] and
@@ -63,6 +65,7 @@ mod excluded;
 mod fixture;
 mod notifier;
 mod outcome;
+pub mod race;
 mod random;
 mod runner;
 mod start;

@@ -5,7 +5,7 @@ with
     select type, 'pending', count(*), min(due_at), 0
     from {prefix}job where status = 'pending' group by type
     union all
-    select type, 'running', count(*), null, sum(lease_until <= ?2)
+    select type, 'running', count(*), null, sum(lease_until <= +?2)
     from {prefix}job where status = 'running' group by type
     union all
     select type, 'blocked', count(*), null, 0

@@ -1,13 +1,11 @@
 -- Running jobs whose lease has expired, longest first.
 -- ?1: now; ?2: [type, ...] or null for all; ?3: [job, ...] to leave out; ?4: the most jobs
 select
-  job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.due_at, job.attempt,
-  job.max_attempts, job.fence, job.version, job.worker, job.lease_until, job.cancel_requested, job.waits,
-  job.blockers, job.on_blocker_failure, job.started_at, job.error
+  {job}
 from {prefix}job as job
 where job.status = 'running'
-  and job.lease_until <= ?1
+  and job.lease_until <= +?1
   and (?2 is null or job.type in (select value from json_each(?2)))
   and job.id not in (select unhex(value) from json_each(?3))
 order by job.lease_until, job.seq
-limit ?4
+limit +?4

@@ -5,4 +5,4 @@ from {prefix}job as first
 join {prefix}job as job on job.chain = first.id and job.position > 0 and job.position < first.latest_position
 where first.id = ?1
 order by job.position
-limit ?2
+limit +?2

@@ -1,10 +1,7 @@
 -- A chain that was deleted may come again, and failed jobs may still need it.
 -- ?1: the jobs; ?2: their payloads, one behind the other
 with
-  -- Each item is taken out of the array once, and its fields out of the item.
-  item as materialized (
-    select key, jsonb(value) as value from json_each(?1)
-  )
+  {items}
 insert into {prefix}job (
   id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, version, waits, blockers,
   on_blocker_failure, created_at, closed_at, trace, latest, latest_position, key, key_hold, key_window, key_held,

@@ -1,43 +1,36 @@
 -- Chains in their order of creation, each with its first and its latest job: one row where they are the same.
 -- Every row says where the page ends and whether there is more behind it; if it is empty there is one without a job.
+-- What is looked at comes in order, so that looking ends when the page is full.
 -- ?1: newest first; ?2: behind this place; ?3: the most to look at; ?4: the most to give; ?5: [type, ...] or null;
 -- ?6: [status, ...] or null; ?7: only those that no job waits or waited for; ?8: created from; ?9: created to
 with
-  looked_at as materialized (
+  looked_at as not materialized (
     select * from (
       select seq as place, id, latest, type, created_at from {prefix}job
       where ?1 and position = 0 and seq < coalesce(?2, 9223372036854775807)
       order by seq desc
-      limit ?3
+      limit +?3
     )
     union all
     select * from (
       select seq as place, id, latest, type, created_at from {prefix}job
       where not ?1 and position = 0 and seq > coalesce(?2, -1)
       order by seq
-      limit ?3
+      limit +?3
     )
   ),
   passed as materialized (
     select looked_at.place
     from looked_at
-    join {prefix}job as latest on latest.id = looked_at.latest
+    cross join {prefix}job as latest on latest.id = looked_at.latest
     where (?5 is null or looked_at.type in (select value from json_each(?5)))
       and (?6 is null or latest.status in (select value from json_each(?6)))
       and (not ?7 or not exists (select 1 from {prefix}blocker where chain = looked_at.id))
       and looked_at.created_at >= coalesce(?8, looked_at.created_at)
       and looked_at.created_at <= coalesce(?9, looked_at.created_at)
-    order by iif(?1, -looked_at.place, looked_at.place)
-    limit ?4
+    limit +?4
   ),
-  page as (
-    select
-      iif(
-        (select count(*) from passed) = ?4,
-        (select iif(?1, min(place), max(place)) from passed),
-        (select iif(?1, min(place), max(place)) from looked_at)
-      ) as last
-  )
+  {page}
 select
   page.last,
   iif(
@@ -45,18 +38,8 @@ select
     exists (select 1 from {prefix}job where position = 0 and seq < page.last),
     exists (select 1 from {prefix}job where position = 0 and seq > page.last)
   ) as more,
-  first.seq as chain_seq, first.id as chain_id, first.latest_position, first.key, first.key_hold, first.key_window,
-  first.key_held, first.retain_completed, first.retain_failed, first.retain_cancelled,
-  first.created_at as chain_created_at, first.chain_closed_at, first.chain_closed_as, first.retain_until,
-  first.trim_at, first.rippling, first.chain_trace,
-  job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.input_codec, job.input,
-  job.output_codec, job.output, job.error, job.priority, job.due_at, job.attempt, job.max_attempts, job.fence,
-  job.version, job.worker, job.request, job.lease_until, job.cancel_requested, job.on_blocker_failure,
-  job.created_at, job.started_at, job.closed_at, job.closed_by, job.trace,
-  (
-    select json_group_array(json_array(hex(chain), resolved, trace) order by position)
-    from {prefix}blocker where {prefix}blocker.job = job.seq
-  ) as blockers
+  {chain},
+  {record}
 from page
 left join passed on true
 left join {prefix}job as first on first.seq = passed.place

@@ -9,7 +9,7 @@ with recursive
     cross join {prefix}job as job on job.chain = reached.chain
     cross join {prefix}blocker as blocker on blocker.job = job.seq
     cross join {prefix}job as stored on stored.id = blocker.chain
-    limit ?2
+    limit +?2
   )
 select reached.chain as waiting, blocker.chain as awaited
 from reached

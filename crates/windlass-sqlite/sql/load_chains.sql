@@ -20,13 +20,9 @@ with
   )
 select
   found.asked,
-  first.seq as chain_seq, first.id as chain_id, first.latest_position, first.key, first.key_hold, first.key_window,
-  first.key_held, first.retain_completed, first.retain_failed, first.retain_cancelled,
-  first.created_at as chain_created_at, first.chain_closed_at, first.chain_closed_as, first.retain_until,
-  first.trim_at, first.rippling, first.chain_trace,
-  job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.due_at, job.attempt,
-  job.max_attempts, job.fence, job.version, job.worker, job.lease_until, job.cancel_requested, job.waits,
-  job.blockers, job.on_blocker_failure, job.started_at, job.error,
+  {chain},
+  {concern},
+  {job},
   case when found.asked is null then job.output_codec end as output_codec,
   case when found.asked is null then job.output end as output
 from found

@@ -14,7 +14,7 @@ with recursive
       from {prefix}job
       where rippling = 1
       order by chain_closed_at, seq
-      limit ?3
+      limit +?3
     )
   ),
   dependent (at, chain_seq, chain, completed, job) as (
@@ -60,12 +60,10 @@ with recursive
     join {prefix}job as first on first.id = job.chain
     where not dependent.completed and job.on_blocker_failure = 'fail'
     order by 1, 2, 5
-    limit ?4
+    limit +?4
   )
 select
   dependent.chain as awaited, dependent.completed,
-  job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.due_at, job.attempt,
-  job.max_attempts, job.fence, job.version, job.worker, job.lease_until, job.cancel_requested, job.waits,
-  job.blockers, job.on_blocker_failure, job.started_at, job.error
+  {job}
 from dependent
 left join {prefix}job as job on job.seq = dependent.job

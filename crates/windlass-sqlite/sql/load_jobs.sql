@@ -1,4 +1,5 @@
--- The jobs of these attempts: whether each attempt still holds its job, and else how it ended, if that is remembered.
+-- The jobs of these attempts, with their chains: whether each attempt still holds its job, and else how it ended, if that
+-- is remembered.
 -- ?1: [[job, fence], ...]
 with
   asked as (
@@ -8,10 +9,12 @@ select
   asked.item,
   job.status = 'running' and job.fence = asked.fence as held,
   case when job.fence = asked.fence and job.ended is not null then job.ended else attempt.ended end as ended_as,
-  job.seq, job.id, job.chain, job.position, job.type, job.chain_type, job.status, job.due_at, job.attempt,
-  job.max_attempts, job.fence, job.version, job.worker, job.lease_until, job.cancel_requested, job.waits,
-  job.blockers, job.on_blocker_failure, job.started_at, job.error, job.ended, job.closed_at, job.outside
+  job.ended, job.closed_at, job.outside,
+  {chain},
+  {concern},
+  {job}
 from asked
 join {prefix}job as job on job.id = asked.id
+join {prefix}job as first on first.id = job.chain
 left join {prefix}attempt as attempt on attempt.job = job.seq and attempt.fence = asked.fence
 order by asked.item

@@ -16,7 +16,7 @@ with recursive
     select wait.awaited
     from reached
     join wait on wait.waiting = reached.chain
-    limit ?2
+    limit +?2
   )
 select reached.chain as waiting, wait.status, wait.awaited, wait.resolved
 from reached

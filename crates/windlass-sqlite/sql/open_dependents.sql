@@ -8,4 +8,4 @@ join {prefix}job as job on job.seq = blocker.job
 where job.status in ('blocked', 'pending', 'running')
   and job.chain not in (select unhex(value) from json_each(?1))
 order by asked.key, job.seq
-limit ?2
+limit +?2

@@ -38,7 +38,7 @@ with recursive
       level.priority,
       (
         select seq from {prefix}job
-        where status = 'pending' and type = level.type and priority = level.priority and due_at <= ?3
+        where status = 'pending' and type = level.type and priority = level.priority and due_at <= +?3
         order by due_at, seq limit 1
       ) as seq
     from level
@@ -63,7 +63,7 @@ with recursive
       (
         select seq from {prefix}job
         where status = 'pending' and type = stream.type and priority = stream.priority
-          and due_at > stream.due_at and due_at <= ?3
+          and due_at > stream.due_at and due_at <= +?3
         order by due_at, seq limit 1
       ),
       (
@@ -74,7 +74,7 @@ with recursive
     )
     where stream.taken < stream.quota
     order by 1 desc, 2, 3
-    limit ?2
+    limit +?2
   )
 update {prefix}job as job
 set

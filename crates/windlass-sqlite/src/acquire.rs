@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 
 use windlass_core::command::{
-    Acquire, AcquireReply, Acquired, BlockerOutput, Lost, Reap, ReapReply, Reaped, Renew, RenewReply,
+    Acquire, AcquireReply, Acquired, BlockerOutput, Lost, Quota, Reap, ReapReply, Reaped, Renew, RenewReply,
     Renewed, Ripple,
 };
 use windlass_core::limit::TIMESTAMP_MAX_MS;
 use windlass_core::{AttemptEnd, ChainId, ClosedAs, ErrorText, LEASE_EXPIRED, RequestId, Result, Timestamp};
 
 use crate::get::type_set;
+use crate::provider::Value;
 use crate::row::{JobRow, hex};
 use crate::session::{CarryOut, Session};
+use crate::settle::lost;
 use crate::statement::set;
 use crate::working::{Needs, Working};
 
@@ -60,27 +62,25 @@ pub(crate) async fn take_due(
     request: &Acquire,
     now: Timestamp,
 ) -> Result<Vec<Acquired>> {
-    take(session, request, now).await?;
+    session.run(&session.statements.take_jobs, take_values(request, now)?).await?;
     taken(session, request.request).await
 }
 
-/// Leases the first due jobs, unless the same request holds some.
-async fn take(session: &mut Session<'_>, request: &Acquire, now: Timestamp) -> Result<()> {
-    let quota =
-        |quota: &windlass_core::command::Quota| (quota.job_type.to_string(), quota.max, quota.lease.get());
-    let values = vec![
+/// The parameters of the statement that leases the first due jobs.
+pub(crate) fn take_values(request: &Acquire, now: Timestamp) -> Result<Vec<Value>> {
+    let quota = |quota: &Quota| (quota.job_type.to_string(), quota.max, quota.lease.get());
+    Ok(vec![
         set(&request.types.iter().map(quota).collect::<Vec<_>>())?,
         request.max.into(),
         now.as_millis().into(),
         request.worker.as_uuid().into(),
         request.request.as_uuid().into(),
         TIMESTAMP_MAX_MS.into(),
-    ];
-    session.run(&session.statements.take_jobs, values).await
+    ])
 }
 
 /// The jobs that are held under this request, in the order in which they are to be run.
-async fn taken(session: &mut Session<'_>, request: RequestId) -> Result<Vec<Acquired>> {
+pub(crate) async fn taken(session: &mut Session<'_>, request: RequestId) -> Result<Vec<Acquired>> {
     let values = vec![request.as_uuid().into()];
     let rows = session.rows(&session.statements.taken_jobs, values).await?;
     let mut jobs = Vec::with_capacity(rows.len());
@@ -134,17 +134,16 @@ async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Re
         request.leases.iter().map(|renew| (hex(renew.job.as_uuid()), renew.fence.0)).collect();
     let mut leases = vec![Renewed::Lost(Lost::NotFound); request.leases.len()];
     let mut last = HashMap::new();
-    for row in session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await? {
+    for row in session.rows(&session.statements.load_leases, vec![set(&asked)?]).await? {
         let item: usize = row.number("item")?;
         let (Some(renew), Some(reply)) = (request.leases.get(item), leases.get_mut(item)) else { continue };
-        let (job, held) = (JobRow::read(&row)?, row.flag("held")?);
-        *reply = if held {
+        *reply = if row.flag("held")? {
             let until = now + renew.lease;
             // A job that is named twice gets its later lease.
-            last.insert(job.id, (hex(job.id.as_uuid()), renew.fence.0, until.as_millis()));
-            Renewed::Held { until, cancel_requested: job.cancel_requested }
+            last.insert(renew.job, (hex(renew.job.as_uuid()), renew.fence.0, until.as_millis()));
+            Renewed::Held { until, cancel_requested: row.flag("cancel_requested")? }
         } else {
-            Renewed::Lost(job.lost())
+            Renewed::Lost(lost(row.word("status")?))
         };
     }
     if !last.is_empty() {

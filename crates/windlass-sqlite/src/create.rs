@@ -30,7 +30,7 @@ impl CarryOut for Create {
         let mut working = Working::new(session.now());
         working.load_chains(session, &Needs::of(&self.chains)).await?;
         #[cfg(feature = "known-bad")]
-        working.believe_keys(session.spoiled.early.take());
+        working.believe_chains(session.spoiled.early.take());
         let mut aliases = Aliases::new();
         let chains = self.chains.iter().map(|new| working.create_chain(new, &mut aliases)).collect();
         working.write(session).await?;

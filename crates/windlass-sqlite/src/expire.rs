@@ -112,15 +112,15 @@ pub(crate) async fn remove_chains(
 async fn cut_down(session: &mut Session<'_>, chain: ChainId, max: usize) -> Result<usize> {
     let values = vec![chain.as_uuid().into(), max.into()];
     let rows = session.rows(&session.statements.inner_jobs, values).await?;
-    delete_jobs(session, &rows).await
+    delete_jobs(session, seqs(&rows)?).await
 }
 
 /// Removes inner jobs of open chains. Gives their number.
 async fn trim(session: &mut Session<'_>, now: Timestamp, max: usize) -> Result<usize> {
     let values = vec![now.as_millis().into(), max.into(), stays(), TIMESTAMP_MAX_MS.into()];
     let rows = session.rows(&session.statements.trimmed_jobs, values).await?;
-    let removed = delete_jobs(session, &rows).await?;
     let chains: Result<BTreeSet<_>> = rows.iter().map(|row| row.uuid("id").map(ChainId::from_uuid)).collect();
+    let removed = delete_jobs(session, seqs(&rows)?).await?;
     set_trim_at(session, chains?).await?;
     Ok(removed)
 }
@@ -142,8 +142,11 @@ fn stays() -> Value {
     Value::Integer(i64::try_from(repeat_window().get()).unwrap_or(0))
 }
 
-async fn delete_jobs(session: &mut Session<'_>, rows: &[Row]) -> Result<usize> {
-    let jobs: Vec<i64> = rows.iter().map(|row| row.number("seq")).collect::<Result<_>>()?;
+fn seqs(rows: &[Row]) -> Result<Vec<i64>> {
+    rows.iter().map(|row| row.number("seq")).collect()
+}
+
+async fn delete_jobs(session: &mut Session<'_>, jobs: Vec<i64>) -> Result<usize> {
     if !jobs.is_empty() {
         session.run(&session.statements.delete_jobs, vec![set(&jobs)?]).await?;
     }

@@ -1,10 +1,14 @@
 //! Stores that break the contract on purpose. The conformance suite must catch each of them.
 
-use windlass_core::Result;
-use windlass_core::command::{Command, Create, Reply, Ripple, Settle, SettleReply};
+use std::collections::HashMap;
 
+use windlass_core::Result;
+use windlass_core::command::{Acquire, AcquireReply, Command, Create, Reply, Ripple, Settle, SettleReply};
+
+use crate::acquire::{take_values, taken};
 use crate::provider::{Provider, Statement};
 use crate::session::{Reading, Session, Writing, execute};
+use crate::settle::Known;
 use crate::statement::{Statements, fill};
 use crate::store::SqliteStore;
 use crate::working::{Needs, Working};
@@ -16,8 +20,14 @@ pub enum KnownBad {
     FenceIgnored,
     /// Whether a key is free is read before the write transaction begins, and no index watches over it.
     KeyNotUnique,
+    /// Whether a blocker is open is read before the write transaction begins.
+    AttachedEarly,
     /// What else a job waits for is read before the write transaction begins.
     UnblockLost,
+    /// Whether an attempt holds its job is read before the write transaction begins.
+    HeldEarly,
+    /// Which jobs are due is read before the write transaction begins.
+    TakenTwice,
     /// A settlement that is refused leaves the chains that it had created before it was.
     SettleHalfApplied,
     /// The settlements of a batch are committed one after the other.
@@ -29,6 +39,8 @@ pub enum KnownBad {
 pub(crate) struct Spoiled {
     /// Rows as they were before the transaction.
     pub(crate) early: Option<Working>,
+    /// What was known of attempts before the transaction.
+    pub(crate) known: Option<HashMap<usize, Known>>,
     /// Whether a refused settlement leaves what it had created.
     pub(crate) keeps_refused: bool,
 }
@@ -43,13 +55,15 @@ impl KnownBad {
     ) -> Result<()> {
         match self {
             Self::FenceIgnored => {
-                without(&mut statements.load_jobs, " and job.fence = asked.fence as held", " as held");
+                for statement in [&mut statements.load_jobs, &mut statements.load_leases] {
+                    without(statement, " and job.fence = asked.fence as held", " as held");
+                }
                 without(&mut statements.renew_leases, " and job.fence = renewed.fence", "");
             }
             Self::KeyNotUnique => {
                 provider.script(&fill("drop index if exists {prefix}job_key", prefix)).await?;
             }
-            Self::UnblockLost | Self::SettleHalfApplied | Self::BatchHalfApplied => {}
+            _ => {}
         }
         Ok(())
     }
@@ -64,15 +78,37 @@ impl<P: Provider> SqliteStore<P> {
             {
                 self.settle_piecemeal(request).await.map(Reply::Settle)
             }
+            Command::Acquire(request) if self.variant() == Some(KnownBad::TakenTwice) => {
+                self.take_early(request).await.map(Reply::Acquire)
+            }
             _ => self.carry_out_alone(command).await,
         }
     }
 
+    /// Takes the jobs that were due a moment ago.
+    async fn take_early(&self, request: &Acquire) -> Result<AcquireReply> {
+        let now = self.base().now();
+        let text = self.base().statements.take_jobs.text();
+        let (due, _) = text.split_once("update ").unwrap_or_default();
+        let due = Statement::new(format!("{due} select json_group_array(seq) as jobs from stream"));
+        let mut values = take_values(request, now)?;
+        let rows = self.provider().run(&due, values.clone()).await?;
+        values.push(rows.first().map_or(Ok("[]"), |row| row.text("jobs"))?.into());
+        let mut take = self.base().statements.take_jobs.clone();
+        without(&mut take, "(select seq from stream)", "(select value from json_each(?7))");
+        let mut tx = windlass_core::Transactional::begin(self).await?;
+        let mut connection = Writing { provider: self.provider(), tx: &mut tx };
+        let mut session = Session::new(&mut connection, self.base());
+        session.run(&take, values).await?;
+        let jobs = taken(&mut session, request.request).await?;
+        windlass_core::Transactional::commit(self, tx).await?;
+        Ok(AcquireReply { jobs, ripple: Ripple::default(), now })
+    }
+
     async fn carry_out_alone(&self, command: &Command) -> Result<Reply> {
-        let spoiled = Spoiled {
-            early: self.read_early(command).await?,
-            keeps_refused: self.variant() == Some(KnownBad::SettleHalfApplied),
-        };
+        let (early, known) = self.read_early(command).await?;
+        let spoiled =
+            Spoiled { early, known, keeps_refused: self.variant() == Some(KnownBad::SettleHalfApplied) };
         let mut tx = windlass_core::Transactional::begin(self).await?;
         let mut connection = Writing { provider: self.provider(), tx: &mut tx };
         let mut session = Session::new(&mut connection, self.base());
@@ -83,20 +119,27 @@ impl<P: Provider> SqliteStore<P> {
     }
 
     /// Reads what a command needs, too early.
-    async fn read_early(&self, command: &Command) -> Result<Option<Working>> {
+    async fn read_early(
+        &self,
+        command: &Command,
+    ) -> Result<(Option<Working>, Option<HashMap<usize, Known>>)> {
         let mut connection = Reading(self.provider());
         let mut session = Session::new(&mut connection, self.base());
         let mut early = Working::new(session.now());
         match (self.variant(), command) {
-            (Some(KnownBad::KeyNotUnique), Command::Create(Create { chains })) => {
+            (Some(KnownBad::KeyNotUnique | KnownBad::AttachedEarly), Command::Create(Create { chains })) => {
                 early.load_chains(&mut session, &Needs::of(chains)).await?;
             }
             (Some(KnownBad::UnblockLost), Command::Settle(request)) => {
                 early.load_settlements(&mut session, request).await?;
             }
-            _ => return Ok(None),
+            (Some(KnownBad::HeldEarly), Command::Settle(request)) => {
+                let known = early.load_settlements(&mut session, request).await?;
+                return Ok((Some(early), Some(known)));
+            }
+            _ => return Ok((None, None)),
         }
-        Ok(Some(early))
+        Ok((Some(early), None))
     }
 
     /// Settles a batch in as many transactions as it has items.
@@ -118,7 +161,10 @@ impl Working {
     pub(crate) fn spoil(&mut self, spoiled: &mut Spoiled) {
         self.keeps_refused = spoiled.keeps_refused;
         if let Some(early) = spoiled.early.take() {
-            self.believe_waits(&early);
+            match spoiled.known {
+                Some(_) => self.believe_rows(early),
+                None => self.believe_waits(&early),
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use windlass_core::Transactional;
 
 use crate::provider::{Provider, Statement};
+use crate::statement::Statements;
 use crate::{Options, SqliteStore};
 
 /// The names under which statements use the tables.
@@ -90,6 +91,22 @@ async fn each_statement_goes_by_the_index_made_for_it() {
     check("list_dependents", "windlass_blocker_chain (chain=? AND job<?)");
     check("open_dependents", "windlass_blocker_chain (chain=?)");
     check("load_cascade", "windlass_job_chain (chain=?)");
+}
+
+/// SQLite plans a statement again whenever a parameter changes that it took into account: one that a column is compared
+/// with, or a limit. That costs more than running it, and a sign in front of the parameter prevents it.
+#[test]
+fn no_statement_is_planned_again_for_its_parameters() {
+    for (name, statement) in Statements::new("windlass_").all() {
+        let code =
+            statement.text().lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+        for before in ["limit", "<", "<=", ">", ">="] {
+            assert!(
+                !code.contains(&format!(" {before} ?")),
+                "{name} has a parameter behind `{before}`: write `+?`"
+            );
+        }
+    }
 }
 
 #[tokio::test]

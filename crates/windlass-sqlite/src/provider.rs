@@ -1,5 +1,6 @@
 //! The driver below the store: what it must do, in the fewest words.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,19 +88,28 @@ pub enum Value {
 pub struct Row {
     columns: Arc<[String]>,
     values: Vec<Value>,
+    /// Where the next column is likely to be: rows are read in the order of their statement.
+    next: Cell<usize>,
 }
 
 impl Row {
     /// A row of a reply, whose rows share their columns.
     #[must_use]
     pub const fn new(columns: Arc<[String]>, values: Vec<Value>) -> Self {
-        Self { columns, values }
+        Self { columns, values, next: Cell::new(0) }
     }
 
     /// The value of a column, if there is such a column.
     #[must_use]
     pub fn value(&self, column: &str) -> Option<&Value> {
-        let place = self.columns.iter().position(|name| name == column)?;
+        let next = self.next.get().min(self.columns.len());
+        let (before, behind) = self.columns.split_at(next);
+        let is_meant = |name: &String| name == column;
+        let place = match behind.iter().position(is_meant) {
+            Some(place) => next + place,
+            None => before.iter().position(is_meant)?,
+        };
+        self.next.set(place + 1);
         self.values.get(place)
     }
 }

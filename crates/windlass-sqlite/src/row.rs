@@ -280,7 +280,6 @@ pub(crate) struct ChainRow {
 }
 
 impl ChainRow {
-    /// Reads the chain from a row that also has its latest job.
     pub(crate) fn read(row: &Row) -> Result<Self> {
         let closed = match row.maybe_word::<ClosedAs>("chain_closed_as")? {
             None => None,
@@ -303,7 +302,7 @@ impl ChainRow {
             seq: row.number("chain_seq")?,
             id: ChainId::from_uuid(row.uuid("chain_id")?),
             chain_type: row.type_name("chain_type")?,
-            latest: JobId::from_uuid(row.uuid("id")?),
+            latest: JobId::from_uuid(row.uuid("latest")?),
             latest_index: row.number("latest_position")?,
             key,
             retention: row.retention()?,

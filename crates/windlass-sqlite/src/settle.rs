@@ -61,7 +61,10 @@ async fn settle(working: &mut Working, session: &mut Session<'_>, request: &Sett
     }
     let known = working.load_settlements(session, request).await?;
     #[cfg(feature = "known-bad")]
-    working.spoil(&mut session.spoiled);
+    let known = {
+        working.spoil(&mut session.spoiled);
+        session.spoiled.known.take().unwrap_or(known)
+    };
     working.settle(session, request, &known).await
 }
 
@@ -116,7 +119,9 @@ impl Working {
     ) -> Result<()> {
         let mut needs = Needs::default();
         for settlement in live {
-            needs.job(settlement.job);
+            if !self.has_chain_of(settlement.job) {
+                needs.job(settlement.job);
+            }
             settlement.outcome.carried().iter().for_each(|new| needs.new_chain(new));
             if let Outcome::Continue { next, .. } = &settlement.outcome {
                 needs.job(next.id);
@@ -139,7 +144,7 @@ impl Working {
         for row in session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await? {
             let ended = row.maybe_word("ended_as")?;
             known.insert(row.number("item")?, Known { held: row.flag("held")?, ended });
-            self.learn_job(JobRow::read(&row)?);
+            self.learn(&row)?;
         }
         Ok(known)
     }
@@ -194,7 +199,11 @@ impl Working {
         if !(known.held && row.status == Status::Running) {
             let end = self.end_of(&row, item.fence).or(known.ended);
             let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
-            return if repeated { Settled::AlreadyApplied(row.placed()) } else { Settled::Lost(row.lost()) };
+            return if repeated {
+                Settled::AlreadyApplied(row.placed())
+            } else {
+                Settled::Lost(lost(row.status))
+            };
         }
         if let Err(refusal) = item.outcome.check() {
             return Settled::Refused(refusal);
@@ -436,14 +445,12 @@ impl Working {
     }
 }
 
-impl JobRow {
-    /// Why an attempt that does not hold the job has lost it.
-    pub(crate) fn lost(&self) -> Lost {
-        match self.status {
-            Status::Running => Lost::TakenOver,
-            Status::Pending | Status::Blocked => Lost::Requeued,
-            closed => closed.closed_as().map_or(Lost::Requeued, Lost::Closed),
-        }
+/// Why an attempt that does not hold a job of this status has lost it.
+pub(crate) fn lost(status: Status) -> Lost {
+    match status {
+        Status::Running => Lost::TakenOver,
+        Status::Pending | Status::Blocked => Lost::Requeued,
+        closed => closed.closed_as().map_or(Lost::Requeued, Lost::Closed),
     }
 }
 

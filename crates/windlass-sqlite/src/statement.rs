@@ -28,6 +28,7 @@ macro_rules! statements {
 
 statements! {
     load_jobs,
+    load_leases,
     load_chains,
     load_blockers,
     load_waits,
@@ -41,6 +42,7 @@ statements! {
     release_chains,
     update_jobs,
     update_chains,
+    update_both,
     resolve_blockers,
     wait_again,
     end_waits,
@@ -87,9 +89,32 @@ statements! {
     insert_migration,
 }
 
-/// A statement with the table prefix filled in. The prefix was checked when the store was opened.
+/// A statement with its parts and the table prefix filled in. The prefix was checked when the store was opened.
 pub(crate) fn fill(text: &str, prefix: &str) -> String {
-    text.replace("{prefix}", prefix)
+    let with_parts =
+        PARTS.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part.trim_end()));
+    with_parts.replace("{prefix}", prefix)
+}
+
+macro_rules! parts {
+    ($($name:literal,)*) => {
+        /// What several statements have in common, each named after its file in `sql/part/`.
+        const PARTS: &[(&str, &str)] =
+            &[$((concat!("{", $name, "}"), include_str!(concat!("../sql/part/", $name, ".sql"))),)*];
+    };
+}
+
+parts! {
+    "job",
+    "record",
+    "chain",
+    "concern",
+    "page",
+    "items",
+    "job_fields",
+    "set_job",
+    "chain_fields",
+    "set_chain",
 }
 
 /// A set of things as one parameter, which the statement takes apart with `json_each`.

@@ -178,8 +178,30 @@ impl Working {
                     self.keys.insert((chain.chain_type.clone(), key.key.clone()), chain.id);
                 }
             }
-            self.chains.entry(chain.id).or_insert(chain);
+            self.learn_chain(chain, &row)?;
         }
+        Ok(())
+    }
+
+    /// Remembers a chain as it is stored. Mostly nobody waits for it, nor for any other that has closed: then there are
+    /// no dependents to be loaded.
+    fn learn_chain(&mut self, chain: ChainRow, row: &Row) -> Result<()> {
+        if !row.flag("is_awaited")? {
+            self.loaded.insert((chain.id, true));
+        }
+        self.knows_marks |= !row.flag("any_rippling")?;
+        self.chains.entry(chain.id).or_insert(chain);
+        Ok(())
+    }
+
+    /// Remembers the job of a row as it is stored; and its chain, if the job is its latest.
+    pub(crate) fn learn(&mut self, row: &Row) -> Result<()> {
+        let (job, chain) = (JobRow::read(row)?, ChainRow::read(row)?);
+        self.taken.insert(job.id, chain.id);
+        if chain.latest == job.id {
+            self.learn_chain(chain, row)?;
+        }
+        self.learn_job(job);
         Ok(())
     }
 
@@ -190,6 +212,9 @@ impl Working {
         session: &mut Session<'_>,
         closing: &[(ChainId, bool)],
     ) -> Result<()> {
+        if self.knows_marks && closing.iter().all(|(chain, _)| self.loaded.contains(&(*chain, true))) {
+            return Ok(());
+        }
         // A dependent takes a row; and each chain up to two more, also that of a dependent which fails.
         let limit = 4 * RIPPLE_MAX + 2 * closing.len();
         let asked: Vec<_> = closing.iter().map(|(chain, done)| (hex(chain.as_uuid()), done)).collect();
@@ -239,6 +264,11 @@ impl Working {
     pub(crate) fn learn_job(&mut self, job: JobRow) {
         self.by_seq.insert(job.seq, job.id);
         self.jobs.entry(job.id).or_insert(job);
+    }
+
+    /// Whether a chain was loaded.
+    pub(crate) fn has_chain_of(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|row| self.chains.contains_key(&row.chain))
     }
 
     pub(crate) fn job(&self, id: JobId) -> Option<&JobRow> {
@@ -383,11 +413,19 @@ impl Working {
 
 #[cfg(feature = "known-bad")]
 impl Working {
-    /// Takes the keys as they were read earlier for the truth.
-    pub(crate) fn believe_keys(&mut self, early: Option<Self>) {
-        if let Some(early) = early {
-            self.keys = early.keys;
+    /// Takes keys, and whether chains are open, as they were read earlier for the truth.
+    pub(crate) fn believe_chains(&mut self, early: Option<Self>) {
+        let Some(early) = early else { return };
+        for (id, row) in &mut self.chains {
+            row.closed = early.chains.get(id).map_or(row.closed, |early| early.closed);
         }
+        self.keys = early.keys;
+    }
+
+    /// Takes jobs and chains as they were read earlier for the truth.
+    pub(crate) fn believe_rows(&mut self, early: Self) {
+        self.jobs = early.jobs;
+        self.chains = early.chains;
     }
 
     /// Takes the waits of jobs as they were read earlier for the truth.

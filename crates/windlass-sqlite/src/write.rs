@@ -1,9 +1,12 @@
 //! Writes what a command has changed, with one statement for each kind of change.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use windlass_core::limit::HISTORY_MAX;
 use windlass_core::{JobId, OnBlockerFailure, Payload, Result, Status};
 
+use crate::provider::Value;
 use crate::row::{ChainRow, JobRow, Word, hex};
 use crate::session::Session;
 use crate::statement::set;
@@ -12,30 +15,42 @@ use crate::working::{CreatedJob, Working};
 impl Working {
     /// Writes every change.
     pub(crate) async fn write(&self, session: &mut Session<'_>) -> Result<()> {
-        self.write_jobs(session).await?;
-        self.write_chains(session).await?;
+        self.write_changed(session).await?;
         self.write_created(session).await?;
         self.write_waits(session).await?;
         self.write_attempts(session).await
     }
 
-    async fn write_jobs(&self, session: &mut Session<'_>) -> Result<()> {
-        let mut outputs = Payloads::new();
-        let changed = self.changed_jobs.iter().filter_map(|seq| self.job_at(*seq));
-        let rows: Vec<_> = changed.map(|row| UpdatedJob::new(row, &mut outputs)).collect();
-        if rows.is_empty() {
-            return Ok(());
+    /// A chain stands in its first job's row: where both have changed, they are written at once. A key is given up before
+    /// another chain takes it.
+    async fn write_changed(&self, session: &mut Session<'_>) -> Result<()> {
+        let (mut jobs, mut both, mut outputs) = (Vec::new(), Vec::new(), Payloads::new());
+        let (mut free, mut holding) = (Vec::new(), Vec::new());
+        for chain in self.changed_chains.iter().filter_map(|id| self.chain(*id)).map(WrittenChain::new) {
+            let gives_up = chain.key_held == Some(false);
+            match self.job_at(chain.seq).filter(|row| self.changed_jobs.contains(&row.seq) && !gives_up) {
+                Some(job) => both.push(UpdatedBoth { job: UpdatedJob::new(job, &mut outputs), chain }),
+                None if gives_up => free.push(chain),
+                None => holding.push(chain),
+            }
         }
-        session.run(&session.statements.update_jobs, vec![set(&rows)?, outputs.bytes.into()]).await
-    }
-
-    async fn write_chains(&self, session: &mut Session<'_>) -> Result<()> {
-        let changed = self.changed_chains.iter().filter_map(|id| self.chain(*id));
-        // A key is given up before another chain takes it.
-        let (free, holding): (Vec<_>, Vec<_>) =
-            changed.map(WrittenChain::new).partition(|row| row.key_held == Some(false));
-        for rows in [free, holding].iter().filter(|rows| !rows.is_empty()) {
-            session.run(&session.statements.update_chains, vec![set(rows)?]).await?;
+        let with_chain: BTreeSet<_> = both.iter().map(|both| both.chain.seq).collect();
+        for job in self.changed_jobs.difference(&with_chain).filter_map(|seq| self.job_at(*seq)) {
+            jobs.push(UpdatedJob::new(job, &mut outputs));
+        }
+        let statements = session.statements;
+        let outputs: Value = outputs.bytes.into();
+        if !jobs.is_empty() {
+            session.run(&statements.update_jobs, vec![set(&jobs)?, outputs.clone()]).await?;
+        }
+        if !free.is_empty() {
+            session.run(&statements.update_chains, vec![set(&free)?]).await?;
+        }
+        if !both.is_empty() {
+            session.run(&statements.update_both, vec![set(&both)?, outputs]).await?;
+        }
+        if !holding.is_empty() {
+            session.run(&statements.update_chains, vec![set(&holding)?]).await?;
         }
         Ok(())
     }
@@ -260,6 +275,14 @@ impl WrittenChain {
             rippling: row.rippling,
         }
     }
+}
+
+#[derive(Serialize)]
+struct UpdatedBoth<'a> {
+    #[serde(flatten)]
+    job: UpdatedJob<'a>,
+    #[serde(flatten)]
+    chain: WrittenChain,
 }
 
 #[derive(Serialize)]

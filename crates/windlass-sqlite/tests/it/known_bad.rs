@@ -1,6 +1,6 @@
 //! The suite is checked: each store that is broken on purpose is caught.
 
-use windlass_conformance::run_cases;
+use windlass_conformance::{Fixture, Subject, race, run_cases};
 use windlass_sqlite::known_bad::KnownBad;
 
 use crate::File;
@@ -14,6 +14,12 @@ async fn check(known_bad: KnownBad, cases: &[&str]) {
     assert_eq!(caught, cases, "{known_bad:?} is not caught by each of these cases: {report}");
 }
 
+/// The broken store loses the race.
+async fn loses<F: Future<Output = ()> + Send + 'static>(known_bad: KnownBad, race: impl Fn(Subject) -> F) {
+    let subject = Sqlite { known_bad: Some(known_bad) }.open().await;
+    assert!(tokio::spawn(race(subject)).await.is_err(), "{known_bad:?} does not lose the race");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_ignores_the_fence_is_caught() {
     let cases = ["renew.lost.taken_over", "stale.taken_over", "stale.same_worker", "stale.future_fence"];
@@ -23,11 +29,30 @@ async fn a_store_that_ignores_the_fence_is_caught() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_looks_for_keys_too_early_is_caught() {
     check(KnownBad::KeyNotUnique, &["race.key"]).await;
+    loses(KnownBad::KeyNotUnique, race::one_key).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_looks_at_blockers_too_early_is_caught() {
+    loses(KnownBad::AttachedEarly, race::attached_while_closing).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_looks_at_attempts_too_early_is_caught() {
+    loses(KnownBad::HeldEarly, race::continued_twice).await;
+    loses(KnownBad::HeldEarly, race::deleted_while_running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_looks_for_due_jobs_too_early_is_caught() {
+    loses(KnownBad::TakenTwice, race::sixteen_workers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_looks_for_waits_too_early_is_caught() {
     check(KnownBad::UnblockLost, &["race.fan_in"]).await;
+    loses(KnownBad::UnblockLost, race::blockers_end_at_once).await;
+    loses(KnownBad::UnblockLost, race::batches_in_opposite_order).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

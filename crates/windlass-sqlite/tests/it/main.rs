@@ -9,6 +9,7 @@ mod fixture;
 mod lock;
 mod open;
 mod process;
+mod race;
 mod schema;
 mod statement;
 mod stop;

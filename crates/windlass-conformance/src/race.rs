@@ -1,0 +1,225 @@
+//! Races at the sizes that stores are held to: more than the conformance cases can spend on every store, and what only a
+//! store with waits, deletion and batches can lose.
+//!
+//! Each takes the subject through both of its handles at once, and panics if the store loses.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use windlass_core::Status;
+use windlass_core::command::{Acquired, Created, Delete, DeleteReply, Outcome, Settle, Settled, Settlement};
+
+use crate::outcome::{complete, continue_with};
+use crate::subject::Subject;
+
+/// Eight blockers of two hundred jobs end at once: no job stays blocked, and each is unblocked once.
+pub async fn blockers_end_at_once(s: Subject) {
+    let blockers: Vec<_> = (0..8).map(|_| s.start("b").build()).collect();
+    let ids: Vec<_> = blockers.iter().map(|chain| chain.id).collect();
+    s.create(blockers).await;
+    s.create((0..200).map(|_| s.start("a").blocked_by(ids.clone()).build()).collect()).await;
+    let attempts = Arc::new(s.acquire("b", 8).await);
+    at_once(&s, 8, |s, turn| {
+        let attempts = Arc::clone(&attempts);
+        async move { assert_applied(&settle_all(&s, attempts.get(turn)).await) }
+    })
+    .await;
+    assert_eq!(take_all(&s, "a").await, 200, "jobs of which all blockers have completed are still blocked");
+}
+
+/// Jobs are attached to a chain while it closes: none is stranded.
+pub async fn attached_while_closing(s: Subject) {
+    const ROUNDS: usize = 20;
+    for _ in 0..ROUNDS {
+        let blocker = s.start("b").await;
+        let attempt = Arc::new(s.acquire_one("b").await);
+        at_once(&s, 16, |s, turn| {
+            let attempt = Arc::clone(&attempt);
+            async move {
+                match turn {
+                    0 => assert_applied(&settle_all(&s, [&*attempt]).await),
+                    _ => drop(s.start("a").blocked_by([blocker]).await),
+                }
+            }
+        })
+        .await;
+    }
+    assert_eq!(
+        take_all(&s, "a").await,
+        15 * ROUNDS,
+        "jobs that were attached to a closing chain are stranded"
+    );
+}
+
+/// Sixty-four producers start one key: one chain, which all of them get.
+pub async fn one_key(s: Subject) {
+    let created = at_once(&s, 64, |s, _| async move { s.start("a").key("k").created().await }).await;
+    let new = created.iter().filter(|one| matches!(one, Created::New { .. })).count();
+    let chains: HashSet<_> = created.iter().map(Created::chain).collect();
+    assert_eq!((new, chains.len()), (1, 1), "{created:?}");
+}
+
+/// The same continuation arrives twice at once: the chain goes on once.
+pub async fn continued_twice(s: Subject) {
+    for _ in 0..20 {
+        let chain = s.start("a").await;
+        let attempt = s.acquire_one("a").await;
+        let outcome = continue_with(s.start("next").next_job());
+        let settled = at_once(&s, 2, |s, _| {
+            let (attempt, outcome) = (attempt.clone(), outcome.clone());
+            async move { settle(&s, &attempt, outcome).await }
+        })
+        .await;
+        let applied = settled.iter().filter(|one| matches!(one, Settled::Applied(_))).count();
+        let already = settled.iter().filter(|one| matches!(one, Settled::AlreadyApplied(_))).count();
+        assert_eq!((applied, already), (1, 1), "{settled:?}");
+        assert_eq!(s.chain(chain).await.latest.index, 1);
+        s.work("next", complete("1")).await;
+    }
+}
+
+/// Sixteen workers share a thousand jobs: each job is taken once.
+pub async fn sixteen_workers(s: Subject) {
+    s.create((0..1_000).map(|_| s.start("a").build()).collect()).await;
+    let taken = at_once(&s, 16, |s, _| async move {
+        let (mut taken, mut idle) = (Vec::new(), 0);
+        while idle < 20 {
+            let jobs = s.acquire("a", 10).await;
+            idle = if jobs.is_empty() { idle + 1 } else { 0 };
+            taken.extend(jobs.iter().map(|acquired| (acquired.job.id, acquired.job.fence)));
+        }
+        taken
+    })
+    .await;
+    let taken: Vec<_> = taken.into_iter().flatten().collect();
+    assert_eq!((taken.len(), taken.iter().collect::<HashSet<_>>().len()), (1_000, 1_000));
+}
+
+/// Jobs are deleted while they run and go on: nothing is left of them, and their key is free.
+pub async fn deleted_while_running(s: Subject) {
+    for _ in 0..20 {
+        let chain = s.start("a").key("k").await;
+        let attempt = s.acquire_one("a").await;
+        let next = s.start("next").next_job();
+        let settled = at_once(&s, 2, |s, turn| {
+            let (attempt, outcome) = (attempt.clone(), continue_with(next.clone()));
+            async move {
+                if turn == 0 {
+                    return Some(settle(&s, &attempt, outcome).await);
+                }
+                loop {
+                    match s.run(Delete { chains: vec![chain.into()], cascade: false }).await {
+                        DeleteReply::Busy => tokio::task::yield_now().await,
+                        DeleteReply::Deleted(_) => return None,
+                        refused => panic!("a running job is not deleted: {refused:?}"),
+                    }
+                }
+            }
+        })
+        .await;
+        let settled: Vec<_> = settled.into_iter().flatten().collect();
+        let ended = |one: &Settled| matches!(one, Settled::Applied(_) | Settled::Lost(_));
+        assert!(settled.iter().all(ended), "{settled:?}");
+        assert!(s.find_chain(chain).await.is_none(), "a deleted chain is still there");
+        assert!(s.find_job(next.id).await.is_none(), "a deleted chain went on");
+        assert!(s.by_key("a", "k").await.is_none(), "the key of a deleted chain is not free");
+    }
+}
+
+/// Two batches end blockers of the same jobs, each in its own order: both go through whole, and all jobs are unblocked.
+pub async fn batches_in_opposite_order(s: Subject) {
+    for _ in 0..10 {
+        let blockers: Vec<_> = (0..20).map(|_| s.start("b").build()).collect();
+        let ids: Vec<_> = blockers.iter().map(|chain| chain.id).collect();
+        s.create(blockers).await;
+        s.create((0..40).map(|_| s.start("a").blocked_by(ids.clone()).build()).collect()).await;
+        let attempts = Arc::new(s.acquire("b", 20).await);
+        at_once(&s, 2, |s, turn| {
+            let attempts = Arc::clone(&attempts);
+            async move {
+                let (left, right) = attempts.split_at(10);
+                match turn {
+                    0 => assert_applied(&settle_all(&s, left).await),
+                    _ => assert_applied(&settle_all(&s, right.iter().rev()).await),
+                }
+            }
+        })
+        .await;
+        assert_eq!(
+            take_all(&s, "a").await,
+            40,
+            "jobs of which all blockers have completed are still blocked"
+        );
+    }
+}
+
+/// Runs `count` parts at once, each on its own task, through one handle or the other in turn.
+async fn at_once<T, F>(s: &Subject, count: usize, part: impl Fn(Subject, usize) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let barrier = Arc::new(Barrier::new(count));
+    let mut tasks = JoinSet::new();
+    for turn in 0..count {
+        let (part, barrier) = (part(s.turn(turn), turn), Arc::clone(&barrier));
+        tasks.spawn(async move {
+            barrier.wait().await;
+            part.await
+        });
+    }
+    tasks.join_all().await
+}
+
+/// Ends an attempt; a row that somebody else has at this moment is tried again.
+async fn settle(s: &Subject, attempt: &Acquired, outcome: Outcome) -> Settled {
+    loop {
+        match s.settle(attempt, outcome.clone()).await {
+            Settled::Busy => tokio::task::yield_now().await,
+            settled => return settled,
+        }
+    }
+}
+
+/// Completes attempts with one command; those whose rows somebody else has at this moment are tried again.
+async fn settle_all<'a>(s: &Subject, attempts: impl IntoIterator<Item = &'a Acquired>) -> Vec<Settled> {
+    let settlement = |attempt: &Acquired| {
+        let (job, fence) = (attempt.job.id, attempt.job.fence);
+        Settlement { job, fence, outcome: complete("1") }
+    };
+    let mut left: Vec<_> = attempts.into_iter().map(settlement).collect();
+    let mut all = Vec::new();
+    while !left.is_empty() {
+        let settled = s.run(Settle { settlements: left.clone() }).await.settled;
+        left = left
+            .into_iter()
+            .zip(&settled)
+            .filter(|(_, one)| **one == Settled::Busy)
+            .map(|(it, _)| it)
+            .collect();
+        all.extend(settled.into_iter().filter(|one| *one != Settled::Busy));
+        tokio::task::yield_now().await;
+    }
+    all
+}
+
+fn assert_applied(settled: &[Settled]) {
+    assert!(settled.iter().all(|one| matches!(one, Settled::Applied(_))), "{settled:?}");
+}
+
+/// Takes all that is due, whose unblocking may have been left to a later acquire. Gives how many.
+async fn take_all(s: &Subject, job_type: &str) -> usize {
+    let mut taken = 0;
+    loop {
+        match s.acquire(job_type, 1_000).await {
+            jobs if jobs.is_empty() => return taken,
+            jobs => {
+                assert!(jobs.iter().all(|attempt| attempt.job.status == Status::Running));
+                taken += jobs.len();
+            }
+        }
+    }
+}

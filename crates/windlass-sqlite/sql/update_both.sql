@@ -1,0 +1,17 @@
+-- First jobs that are still the latest, each with its chain: one row has both.
+-- ?1: jobs and chains as they stand now; ?2: outputs, one behind the other
+with
+  {items},
+  changed as materialized (
+    select
+      value ->> 'seq' as seq,
+      {job_fields},
+      {chain_fields}
+    from item
+  )
+update {prefix}job as job
+set
+  {set_job},
+  {set_chain}
+from changed
+where job.seq = changed.seq
