@@ -62,6 +62,7 @@ mod create;
 mod delete;
 mod expire;
 mod get;
+mod health;
 mod list;
 mod manage;
 mod outside;

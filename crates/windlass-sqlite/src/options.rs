@@ -27,6 +27,7 @@ pub struct Options {
     busy_timeout: Duration,
     readers: u32,
     migrate: bool,
+    look_for_damage: bool,
     #[cfg(feature = "known-bad")]
     known_bad: Option<crate::known_bad::KnownBad>,
 }
@@ -53,6 +54,7 @@ impl Default for Options {
             busy_timeout: Duration::from_secs(10),
             readers: 4,
             migrate: true,
+            look_for_damage: true,
             #[cfg(feature = "known-bad")]
             known_bad: None,
         }
@@ -102,6 +104,12 @@ impl Options {
         self
     }
 
+    /// Whether `health` looks for damage, for which it reads the whole file. It does unless told otherwise.
+    pub const fn look_for_damage(mut self, look_for_damage: bool) -> Self {
+        self.look_for_damage = look_for_damage;
+        self
+    }
+
     /// The statements that make the tables, for those who run migrations by other means.
     pub fn migrations_sql(&self) -> Result<String> {
         self.check_prefix()?;
@@ -135,6 +143,10 @@ impl Options {
 
     pub(crate) const fn may_migrate(&self) -> bool {
         self.migrate
+    }
+
+    pub(crate) const fn looks_for_damage(&self) -> bool {
+        self.look_for_damage
     }
 
     pub(crate) fn reading_connections(&self) -> u32 {

@@ -10,9 +10,10 @@ use windlass_core::{
     for_each_command,
 };
 
+use crate::health::findings;
 use crate::migrate::{MIGRATIONS, log_ahead, migrate};
 use crate::options::Options;
-use crate::provider::{Provider, Row, Statement};
+use crate::provider::{Provider, Statement};
 use crate::session::{Base, Counted, Reading, Session, Writing, execute};
 use crate::sqlx::Sqlx;
 use crate::stall::Stalls;
@@ -27,6 +28,8 @@ pub struct SqliteStore<P: Provider = Sqlx> {
     /// in that transaction, which is the only one: it has the write lock.
     cut: AtomicBool,
     closed: AtomicBool,
+    /// SQLite's number for when it waits for the disk.
+    synchronous: i64,
 }
 
 impl SqliteStore {
@@ -47,7 +50,8 @@ impl<P: Provider> SqliteStore<P> {
         let patience = options.patience();
         log_ahead(&provider, patience).await?;
         migrate(&provider, &options, MIGRATIONS).await?;
-        let durability = check_settings(&provider, &options).await?;
+        let synchronous = check_settings(&provider, &options).await?;
+        let durability = if synchronous >= 2 { Durability::Synced } else { Durability::Buffered };
         // The first look-up need not wait for a connection, and what keeps one from being made is said here.
         provider.run(&Statement::new("select 1"), Vec::new()).await?;
         #[allow(unused_mut, reason = "the known-bad variants change them")]
@@ -60,7 +64,7 @@ impl<P: Provider> SqliteStore<P> {
         let (stalls, counted) = (Stalls::default(), Counted::default());
         let base = Base { statements, clock, durability, stalls, counted };
         let writer = Writer::new(provider, base, patience);
-        Ok(Self { options, writer, cut: AtomicBool::new(false), closed: AtomicBool::new(false) })
+        Ok(Self { options, writer, cut: AtomicBool::new(false), closed: AtomicBool::new(false), synchronous })
     }
 
     /// The driver.
@@ -188,7 +192,7 @@ macro_rules! store {
             fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
                 Box::pin(async {
                     self.check_open()?;
-                    findings(self.provider()).await
+                    findings(self.provider(), self.synchronous, self.options.looks_for_damage()).await
                 })
             }
 
@@ -291,8 +295,8 @@ fn no_savepoint(error: Error) -> Error {
     }
 }
 
-/// How safe a write is that SQLite acknowledged, as the driver has set it up. Refuses what the store cannot work with.
-async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<Durability> {
+/// When SQLite waits for the disk, as the driver has set it up. Refuses what the store cannot work with.
+async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<i64> {
     let mut tx = provider.begin(options.patience()).await?;
     let text = "select foreign_keys, synchronous from pragma_foreign_keys, pragma_synchronous";
     let rows = provider.run_in(&mut tx, &Statement::new(text), Vec::new()).await;
@@ -307,27 +311,5 @@ async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<
             "the connections do not watch over foreign keys: turn `foreign_keys` on for all of them",
         ));
     }
-    Ok(if setting("synchronous") >= Some(2) { Durability::Synced } else { Durability::Buffered })
-}
-
-/// What is wrong with the file.
-async fn findings<P: Provider>(provider: &P) -> Result<Vec<Finding>> {
-    let look = async |text: &'static str| -> Result<Vec<Row>> {
-        provider.run(&Statement::new(text), Vec::new()).await
-    };
-    let mut findings = Vec::new();
-    for row in look("select journal_mode from pragma_journal_mode where journal_mode != 'wal'").await? {
-        findings.push(Finding {
-            what: format!("the journal mode is {}", row.maybe_text("journal_mode")?.unwrap_or_default()),
-            cure: "run `pragma journal_mode = wal`: without it readers and writers wait for each other"
-                .to_owned(),
-        });
-    }
-    for row in look("select quick_check from pragma_quick_check where quick_check != 'ok'").await? {
-        findings.push(Finding {
-            what: format!("the file is damaged: {}", row.maybe_text("quick_check")?.unwrap_or_default()),
-            cure: "restore it from a backup".to_owned(),
-        });
-    }
-    Ok(findings)
+    Ok(setting("synchronous").unwrap_or_default())
 }

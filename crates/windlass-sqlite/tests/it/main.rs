@@ -6,6 +6,7 @@ mod crash;
 mod differential;
 mod expire;
 mod fixture;
+mod health;
 mod lock;
 mod open;
 mod process;
