@@ -87,3 +87,71 @@ pub(crate) fn sql(prefix: &str, migrations: &[Migration]) -> String {
     all.push_str("\ncommit;\n");
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::command::{Acquire, Create, NewChain, NewJob, Outcome, Quota, Settle, Settlement};
+    use windlass_core::{ChainId, Millis, Payload, RequestId, Store, TypeName, WorkerId};
+
+    use super::*;
+    use crate::SqliteStore;
+
+    /// A step as a later version may bring it: steps add, so that a version before it goes on working beside it.
+    const LATER: Migration = (
+        "later",
+        "alter table {prefix}job add column later text; create index {prefix}job_later on {prefix}job (later);",
+    );
+
+    /// One job from its start to its end.
+    async fn work(store: &SqliteStore) -> Result<()> {
+        let job_type = TypeName::new("t").unwrap();
+        let job = NewJob::new(job_type.clone(), Payload::json("1").unwrap());
+        store.create(Create { chains: vec![NewChain::new(ChainId::new(), job)] }).await?;
+        let quota = Quota { job_type, max: 1, lease: Millis::from_secs(60) };
+        let acquire =
+            Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
+        let job = store.acquire(acquire).await?.jobs.remove(0).job;
+        let outcome =
+            Outcome::Complete { output: Payload::json("2").unwrap(), retention: None, create: Vec::new() };
+        let settlements = vec![Settlement { job: job.id, fence: job.fence, outcome }];
+        store.settle(Settle { settlements }).await.map(drop)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_older_version_works_on_while_a_newer_one_migrates_and_is_refused_when_it_starts_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new(folder.path().join("jobs.db"));
+        let older = SqliteStore::open(options.clone()).await.unwrap();
+        work(&older).await.unwrap();
+
+        let newer = SqliteStore::open(options.clone()).await.unwrap();
+        let steps = [MIGRATIONS, &[LATER]].concat();
+        let migrating = tokio::spawn(async move {
+            migrate(newer.provider(), &options, &steps).await.unwrap();
+            options
+        });
+        // Before the new step, in the middle of it and after it.
+        while !migrating.is_finished() {
+            work(&older).await.unwrap();
+        }
+        let options = migrating.await.unwrap();
+        work(&older).await.unwrap();
+
+        let error = SqliteStore::open(options.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        let told = format!("step {}, of a newer version: update this program", MIGRATIONS.len() + 1);
+        assert!(error.to_string().contains(&told), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_newer_version_that_may_not_migrate_says_which_steps_are_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::new(folder.path().join("jobs.db"));
+        let older = SqliteStore::open(options.clone()).await.unwrap();
+        let steps = [MIGRATIONS, &[LATER]].concat();
+        let error = migrate(older.provider(), &options.migrate(false), &steps).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        assert!(error.to_string().contains("run the migrations"), "{error}");
+        work(&older).await.unwrap();
+    }
+}

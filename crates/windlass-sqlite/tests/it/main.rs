@@ -9,6 +9,7 @@ mod fixture;
 mod health;
 mod lock;
 mod open;
+mod plan;
 mod process;
 mod race;
 mod schema;

@@ -1,5 +1,6 @@
-//! Several processes on one file wake each other.
+//! Several processes on one file wake each other, and start at once.
 
+use std::collections::HashSet;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +11,18 @@ use tokio::process::Command;
 use windlass_core::{Client, Ctx, Entry, Job, Result, Worker};
 use windlass_sqlite::{Options, SqliteNotifier, SqliteStore};
 
-use crate::File;
+use crate::{File, new_chain, start, take};
 
 /// The file that the other process is to open.
 const OTHERS_FILE: &str = "WINDLASS_TEST_FILE";
 
+/// The file that processes which start at once are to open.
+const STARTERS_FILE: &str = "WINDLASS_TEST_STARTERS_FILE";
+
 const ROUNDS: usize = 20;
+
+/// How many jobs each process starts that starts at once with others.
+const STARTED: usize = 100;
 
 #[derive(Serialize, Deserialize)]
 struct Echo(u32);
@@ -45,10 +52,7 @@ async fn processes_wake_each_other_within_fifty_milliseconds() {
     let file = File::new();
     let client = client(Options::new(file.path())).await;
     let worker = Worker::new(&client).poll(Duration::from_secs(600)).handle(echo).start().await.unwrap();
-    let mut other = Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "process::the_other_process", "--nocapture"]);
-    let other = other.env(OTHERS_FILE, file.path()).stdout(Stdio::piped()).kill_on_drop(true).spawn();
-    let mut other = other.unwrap();
+    let mut other = process("process::the_other_process", OTHERS_FILE, &file).spawn().unwrap();
     let mut told = String::new();
     other.stdout.take().unwrap().read_to_string(&mut told).await.unwrap();
     assert!(other.wait().await.unwrap().success(), "{told}");
@@ -60,6 +64,52 @@ async fn processes_wake_each_other_within_fifty_milliseconds() {
     println!("there and back, in ms: {took:?}");
     assert_eq!(took.len(), ROUNDS, "{told}");
     assert!(took[ROUNDS / 2] <= 100, "half of the rounds took longer than two wakes: {took:?}");
+}
+
+/// Starts another process of this test program, which runs one of its tests with the file.
+fn process(test: &str, variable: &str, file: &File) -> Command {
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", test, "--nocapture"]).env(variable, file.path());
+    other.stdout(Stdio::piped()).kill_on_drop(true);
+    other
+}
+
+/// Eight processes find no file, and each of them starts one job and works off what it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_start_at_once_migrate_once_and_share_the_work() {
+    let file = File::new();
+    let starters: Vec<_> =
+        (0..8).map(|_| process("process::a_starter", STARTERS_FILE, &file).spawn().unwrap()).collect();
+    let mut taken = Vec::new();
+    for starter in starters {
+        let output = starter.wait_with_output().await.unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{told}");
+        taken.extend(told.lines().filter_map(|line| Some(line.strip_prefix("took ")?.to_owned())));
+    }
+    let steps: Vec<i64> = sqlx::query_scalar("select step from windlass_migration order by step")
+        .fetch_all(&mut file.connect().await)
+        .await
+        .unwrap();
+    assert_eq!(steps, [1, 2], "each step was carried out once");
+    let different: HashSet<_> = taken.iter().collect();
+    let left = take(&file.open().await, 1_000).await.len();
+    assert_eq!((different.len(), taken.len() + left), (taken.len(), 8 * STARTED), "each job was taken once");
+}
+
+/// What a starter does. Without a file this is not one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_starter() {
+    let Some(file) = std::env::var_os(STARTERS_FILE) else { return };
+    let store = SqliteStore::open(Options::new(file)).await.unwrap();
+    start(&store, (0..STARTED).map(|_| new_chain()).collect()).await;
+    loop {
+        let jobs = take(&store, 7).await;
+        if jobs.is_empty() {
+            return;
+        }
+        jobs.iter().for_each(|acquired| println!("took {}", acquired.job.id));
+    }
 }
 
 /// What the other process does. Without a file this is not that process.

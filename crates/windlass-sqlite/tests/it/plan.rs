@@ -1,0 +1,102 @@
+//! What a command costs does not grow with what is stored.
+//!
+//! The work is counted in steps of SQLite's virtual machine, which do not depend on how busy this machine is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePoolOptions};
+use windlass_conformance::Subject;
+use windlass_core::command::{ListChains, ListJobs, NextDue, Types};
+use windlass_sqlite::{SqliteStore, Sqlx};
+
+use crate::File;
+
+/// The closed jobs that are stored, and as many that are due in the future.
+fn stored() -> u32 {
+    if std::env::var_os("WINDLASS_FULL").is_some() { 1_000_000 } else { 40_000 }
+}
+
+/// So many jobs of type `a`: completed ones that hold keys, and as many pending ones that are due in a far future.
+const FILL: &str = "
+    with recursive
+      number (n) as (select 1 union all select n + 1 from number where n < 2 * ?1),
+      job (n, id, closed) as (select n, unhex(printf('%032x', n)), n % 2 from number)
+    insert into windlass_job (
+      id, chain, position, type, chain_type, status, priority, due_at, attempt, fence, waits, blockers,
+      on_blocker_failure, created_at, started_at, closed_at, latest, latest_position, key, key_hold, key_held,
+      retain_completed, retain_failed, retain_cancelled, chain_closed_at, chain_closed_as, retain_until, leaves_at,
+      input_codec, input
+    )
+    select
+      id, id, 0, 'a', 'a', iif(closed, 'completed', 'pending'), 0, iif(closed, 0, 9000000000000), closed, n, 0, 0,
+      'wait', 0, iif(closed, 0, null), iif(closed, 0, null), id, 0, iif(closed, 'key ' || n, null),
+      iif(closed, 'any', null), iif(closed, 1, null), 1, 1, 1, iif(closed, 0, null), iif(closed, 'completed', null),
+      iif(closed, 9000000000000, null), iif(closed, 9000000000000, null), 'json', x'31'
+    from job";
+
+/// The steps of each command, on a file that holds so many other jobs.
+async fn steps(others: u32) -> Vec<(&'static str, u64)> {
+    let file = File::new();
+    let steps = Arc::new(AtomicU64::new(0));
+    let store = counting(&file, &steps).await;
+    if others > 0 {
+        sqlx::query(FILL).bind(others).execute(&mut file.connect().await).await.unwrap();
+    }
+    let s = Subject::new(store.clone(), store, file.clock.clone());
+    let mut all = Vec::new();
+    let mut count = |name| all.push((name, steps.swap(0, Ordering::Relaxed)));
+
+    count("nothing");
+    s.create((0..300).map(|n| s.start("a").key(&n.to_string()).build()).collect()).await;
+    count("create");
+    s.create((0..100).map(|n| s.start("a").key(&n.to_string()).build()).collect()).await;
+    count("key lookup");
+    let attempts = s.acquire("a", 100).await;
+    assert_eq!(attempts.len(), 100);
+    count("acquire");
+    s.complete(&attempts[0], "1").await;
+    count("settle");
+    s.advance(61_000);
+    assert_eq!(s.reap().await.reaped.len(), 99);
+    count("reap");
+    s.run(NextDue { types: Types::All }).await;
+    count("next due");
+    s.expire().await;
+    count("expire");
+    assert_eq!(s.run(ListJobs::default()).await.jobs.len(), 50);
+    count("list jobs");
+    assert_eq!(s.run(ListChains::default()).await.chains.len(), 50);
+    count("list chains");
+    all
+}
+
+/// A store whose connections count their steps.
+async fn counting(file: &File, steps: &Arc<AtomicU64>) -> Arc<SqliteStore> {
+    let steps = Arc::clone(steps);
+    let pool = SqlitePoolOptions::new().after_connect(move |connection: &mut SqliteConnection, _| {
+        let steps = Arc::clone(&steps);
+        Box::pin(async move {
+            connection.lock_handle().await?.set_progress_handler(1, move || {
+                steps.fetch_add(1, Ordering::Relaxed);
+                true
+            });
+            Ok(())
+        })
+    });
+    let options = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
+    let pool = pool.connect_with(options).await.unwrap();
+    Arc::new(SqliteStore::over(Sqlx::from(pool), file.options()).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_costs_the_same_however_much_is_stored() {
+    let (empty, full) = (steps(0).await, steps(stored()).await);
+    for ((name, alone), (_, among_others)) in empty.iter().zip(&full) {
+        println!("{name}: {alone} steps alone, {among_others} among {} others", 2 * stored());
+        assert!(
+            among_others * 2 <= alone * 3 + 20,
+            "{name}: {alone} steps alone, {among_others} among others"
+        );
+    }
+}
