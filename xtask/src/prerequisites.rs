@@ -1,5 +1,5 @@
 //! What the tests need besides Rust, and how it is installed where it is missing: a Redis or
-//! Valkey server, PostgreSQL, PgBouncer, and a C compiler for the bundled SQLite. What the benchmarks
+//! Valkey server, PostgreSQL, PgBouncer, a NATS server, and a C compiler for the bundled SQLite. What the benchmarks
 //! need: valgrind.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use crate::{Result, workspace};
 
 /// Variables name the programs that the tests start; kept in step with the test kit.
-const NEEDS: [Need; 4] = [
+const NEEDS: [Need; 5] = [
     Need {
         what: "Redis server (`redis-server` or `valkey-server`) of version 7.0 or later",
         packages: &["redis-server"],
@@ -32,6 +32,12 @@ const NEEDS: [Need; 4] = [
         find: find_pgbouncer,
     },
     Need {
+        what: "NATS server (`nats-server`) of version 2.9 or later",
+        packages: &["nats-server"],
+        variable: Some("WINDLASS_NATS_SERVER"),
+        find: find_nats,
+    },
+    Need {
         what: "C compiler (`cc`)",
         packages: &["gcc", "libc6-dev"],
         variable: None,
@@ -41,6 +47,7 @@ const NEEDS: [Need; 4] = [
 
 const REDIS_MINIMUM: (u32, u32) = (7, 0);
 const POSTGRES_MINIMUM: (u32, u32) = (15, 0);
+const NATS_MINIMUM: (u32, u32) = (2, 9);
 /// Where Debian has PostgreSQL's programs, below a folder for each version.
 const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
 
@@ -164,6 +171,15 @@ fn find_pgbouncer(chosen: Option<&str>) -> Option<String> {
     candidates.into_iter().find(fit).map(str::to_owned)
 }
 
+fn find_nats(chosen: Option<&str>) -> Option<String> {
+    let candidates =
+        chosen.map_or_else(|| vec!["nats-server", "/usr/sbin/nats-server"], |program| vec![program]);
+    let fit = |program: &&str| {
+        output(program).is_some_and(|text| nats_version(&text).is_some_and(|found| found >= NATS_MINIMUM))
+    };
+    candidates.into_iter().find(fit).map(str::to_owned)
+}
+
 fn find_c_compiler(_chosen: Option<&str>) -> Option<String> {
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     output(&compiler).map(|_| compiler)
@@ -185,6 +201,11 @@ fn redis_version(text: &str) -> Option<(u32, u32)> {
 fn postgres_version(text: &str) -> Option<(u32, u32)> {
     let (_, version) = text.split_once("(PostgreSQL) ")?;
     numbers(version.split_whitespace().next()?)
+}
+
+/// Reads `nats-server: v2.9.10`.
+fn nats_version(text: &str) -> Option<(u32, u32)> {
+    numbers(text.trim().strip_prefix("nats-server: v")?)
 }
 
 fn numbers(version: &str) -> Option<(u32, u32)> {
@@ -310,6 +331,8 @@ mod tests {
         assert_eq!(redis_version("Valkey server v=8.1.4 sha=00000000:0 malloc=libc"), Some((8, 1)));
         assert_eq!(redis_version("something else"), None);
         assert_eq!(redis_version("v=new"), None);
+        assert_eq!(nats_version("nats-server: v2.9.10\n"), Some((2, 9)));
+        assert_eq!(nats_version("something else"), None);
         let postgres = "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)";
         assert_eq!(postgres_version(postgres), Some((15, 14)));
         assert_eq!(postgres_version("psql (PostgreSQL) 18.0"), Some((18, 0)));

@@ -24,11 +24,12 @@ impl RedisStore {
         let mut payloads = Payloads::default();
         let chains = request.chains.iter().map(|chain| NewChainOut::new(chain, &mut payloads)).collect();
         let out = CreateOut { now: self.time(), chains };
-        let reply: CreateIn = self.write(&self.scripts().create, &out, payloads).await?;
+        let (reply, durability): (CreateIn, _) =
+            self.write_durably(&self.scripts().create, &out, payloads).await?;
         let chains = reply.chains.into_iter().zip(&request.chains);
         Ok(CreateReply {
             chains: chains.map(|(created, chain)| created.into_created(chain)).collect(),
-            durability: self.durability(),
+            durability,
         })
     }
 }

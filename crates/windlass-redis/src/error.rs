@@ -48,7 +48,12 @@ fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
         (DriverKind::Server(ServerErrorKind::ResponseError), _) => {
             (ErrorKind::Corrupt, "a script stopped; nothing of this call was written, look at what is stored")
         }
-        (DriverKind::InvalidClientConfig, _) => (ErrorKind::Invalid, "mend the URL"),
+        (DriverKind::InvalidClientConfig, _) => {
+            (ErrorKind::Invalid, "mend the URL; one with `rediss://` needs the feature `tls`")
+        }
+        (DriverKind::Server(ServerErrorKind::TryAgain), _) => {
+            (ErrorKind::Unavailable, "the cluster moves this namespace to another shard; try again")
+        }
         _ => (ErrorKind::Unavailable, "try again when it can be reached; the command is safe to repeat"),
     }
 }

@@ -1,7 +1,9 @@
 //! What the server is set up to do with jobs.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use redis::Cmd;
 use windlass_core::command::Durability;
 use windlass_core::{Error, ErrorKind, Finding, Result};
 
@@ -60,6 +62,25 @@ impl Server {
                 format!("{}: {}, or open the store with `accept_eviction`", finding.what, finding.cure);
             Err(Error::new(ErrorKind::Incompatible, message))
         })
+    }
+
+    /// The command that waits until so many replicas have what was written before it, but no longer than this.
+    pub(crate) fn wait(&self, replicas: u32, timeout: Duration) -> Cmd {
+        // Nothing at all would mean to wait without end.
+        let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut wait = redis::cmd(if self.waits_for_disks() { "WAITAOF" } else { "WAIT" });
+        if self.waits_for_disks() {
+            wait.arg(0);
+        }
+        wait.arg(replicas).arg(millis);
+        wait
+    }
+
+    /// Whether it has `WAITAOF`, which came with Redis 7.2.
+    fn waits_for_disks(&self) -> bool {
+        let mut numbers =
+            self.info("redis_version").split('.').map_while(|number| number.parse::<u32>().ok());
+        (numbers.next(), numbers.next()) >= (Some(7), Some(2))
     }
 
     /// How safe a write is that the server acknowledged.

@@ -1,6 +1,6 @@
 //! The scripts: their texts, and how they are called.
 
-use redis::{ErrorKind, FromRedisValue, Script, ServerErrorKind};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Script, ServerErrorKind, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use windlass_core::Result;
@@ -109,38 +109,94 @@ impl Call {
         request: &A,
         payloads: Payloads,
     ) -> Result<R> {
-        let mut arguments = vec![rmp_serde::to_vec_named(request).map_err(corrupt)?];
-        arguments.extend(payloads.into_arguments());
+        let mut arguments = arguments(request, payloads)?;
         if let Some(look) = &self.look {
             let seen = send(connection, look, tag, &arguments).await?;
             arguments.push(seen);
         }
         let reply: Vec<u8> = send(connection, &self.script, tag, &arguments).await?;
-        rmp_serde::from_slice(&reply)
-            .map_err(|error| corrupt(format!("a script's reply cannot be read ({error})")))
+        read(&reply)
     }
+
+    /// Carries the command out, and then another one that has to follow it on the same connection.
+    pub(crate) async fn run_with<A: Serialize, R: DeserializeOwned>(
+        &self,
+        connection: &mut Connection,
+        tag: &str,
+        request: &A,
+        payloads: Payloads,
+        then: &Cmd,
+    ) -> Result<(R, Value)> {
+        let arguments = arguments(request, payloads)?;
+        let (reply, answer) = send_with(connection, &self.script, tag, &arguments, then).await?;
+        Ok((read(&reply)?, answer))
+    }
+}
+
+fn arguments(request: &impl Serialize, payloads: Payloads) -> Result<Vec<Vec<u8>>> {
+    let mut arguments = vec![rmp_serde::to_vec_named(request).map_err(corrupt)?];
+    arguments.extend(payloads.into_arguments());
+    Ok(arguments)
+}
+
+fn read<R: DeserializeOwned>(reply: &[u8]) -> Result<R> {
+    rmp_serde::from_slice(reply)
+        .map_err(|error| corrupt(format!("a script's reply cannot be read ({error})")))
 }
 
 /// Calls a script. A server that does not know it (yet, or any more) is given it with the call: if it were loaded
 /// before, it could be forgotten again in between.
+///
+/// The call names two keys of the namespace that never exist. While a cluster moves the namespace from one shard to
+/// another, key by key, neither shard carries out a call that names two keys and does not find them: the one asks to go to
+/// the other, and that to try again. So no script ever sees a part of the namespace.
 pub(crate) async fn send<T: FromRedisValue>(
     connection: &mut Connection,
     script: &Text,
     tag: &str,
     arguments: &[Vec<u8>],
 ) -> Result<T> {
-    let call = |command, script: &str| {
-        let mut call = redis::cmd(command);
-        call.arg(script).arg(1).arg(tag).arg(arguments);
-        call
-    };
-    let reply = match call("EVALSHA", &script.hash).query_async(connection).await {
-        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            call("EVAL", &script.text).query_async(connection).await
+    let reply = match call("EVALSHA", &script.hash, tag, arguments).query_async(connection).await {
+        Err(error) if is_unknown(&error) => {
+            call("EVAL", &script.text, tag, arguments).query_async(connection).await
         }
         reply => reply,
     };
     reply.map_err(from_driver)
+}
+
+/// The same, and then another command on the same connection, before anything else on it. Gives both replies.
+async fn send_with(
+    connection: &mut Connection,
+    script: &Text,
+    tag: &str,
+    arguments: &[Vec<u8>],
+    then: &Cmd,
+) -> Result<(Vec<u8>, Value)> {
+    let pipeline = |command, script: &str| {
+        let mut pipeline = redis::pipe();
+        pipeline.add_command(call(command, script, tag, arguments)).add_command(then.clone()).ignore_errors();
+        pipeline
+    };
+    let mut replies: Vec<RedisResult<Value>> =
+        pipeline("EVALSHA", &script.hash).query_async(connection).await.map_err(from_driver)?;
+    if replies.first().is_some_and(|reply| reply.as_ref().is_err_and(is_unknown)) {
+        replies = pipeline("EVAL", &script.text).query_async(connection).await.map_err(from_driver)?;
+    }
+    let mut replies = replies.into_iter();
+    let mut next = || replies.next().unwrap_or(Ok(Value::Nil)).map_err(from_driver);
+    let reply = Vec::from_redis_value(next()?).map_err(|error| from_driver(error.into()))?;
+    Ok((reply, next()?))
+}
+
+fn call(command: &str, script: &str, tag: &str, arguments: &[Vec<u8>]) -> Cmd {
+    let mut call = redis::cmd(command);
+    call.arg(script).arg(2).arg(tag).arg(format!("{tag}:")).arg(arguments);
+    call
+}
+
+fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use redis::Client;
+use redis::{Client, Cmd, Value};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
@@ -58,6 +58,7 @@ pub struct Options {
     clock: Option<Arc<dyn Clock>>,
     pub(crate) response_timeout: Duration,
     accept_eviction: bool,
+    replicas: Option<(u32, Duration)>,
 }
 
 impl Default for Options {
@@ -68,6 +69,7 @@ impl Default for Options {
             clock: None,
             response_timeout: Duration::from_secs(30),
             accept_eviction: false,
+            replicas: None,
         }
     }
 }
@@ -99,12 +101,23 @@ impl Options {
         self.accept_eviction = true;
         self
     }
+
+    /// Has each creation wait until so many replicas have it, on their disks where the server can tell (`WAITAOF`), but no
+    /// longer than this. The reply says how many had it by then; a creation is never taken back. Such a store has a
+    /// connection of its own for creations, because the server holds up a connection that waits; one that the caller
+    /// [brings](RedisStore::with_connection) is held up as a whole.
+    pub fn wait_for_replicas(mut self, replicas: u32, timeout: Duration) -> Self {
+        self.replicas = Some((replicas, timeout));
+        self
+    }
 }
 
 /// A store on a Redis or Valkey server. See the [crate's page](crate).
 pub struct RedisStore {
     /// None once the store is closed.
-    connection: RwLock<Option<Connection>>,
+    connections: RwLock<Option<Connections>>,
+    /// What follows each creation.
+    wait: Option<Cmd>,
     scripts: Scripts,
     /// What all keys begin with: the hash tag of the namespace.
     tag: String,
@@ -112,6 +125,13 @@ pub struct RedisStore {
     durability: Durability,
     round_trips: AtomicU64,
     commits: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Connections {
+    connection: Connection,
+    /// For what is waited for.
+    durable: Connection,
 }
 
 impl fmt::Debug for RedisStore {
@@ -133,20 +153,35 @@ impl RedisStore {
     /// Connects with a client that the caller has.
     pub async fn with_client(client: &Client, options: Options) -> Result<Self> {
         let connection = Connection::open(client, options.response_timeout).await?;
-        Self::with_connection(connection, options).await
+        let mut durable = None;
+        if options.replicas.is_some() {
+            durable = Some(Connection::open(client, options.response_timeout).await?);
+        }
+        Self::with_connections(connection, durable, options).await
     }
 
     /// Uses a connection that the caller has.
     pub async fn with_connection(connection: impl Into<Connection>, options: Options) -> Result<Self> {
+        Self::with_connections(connection.into(), None, options).await
+    }
+
+    async fn with_connections(
+        mut connection: Connection,
+        durable: Option<Connection>,
+        options: Options,
+    ) -> Result<Self> {
         let tag = tag(&options.namespace)?;
-        let mut connection = connection.into();
         let server = Server::ask(&mut connection, &tag).await?;
         server.check_version()?;
         if !options.accept_eviction {
             server.check_eviction()?;
         }
         Ok(Self {
-            connection: RwLock::new(Some(connection)),
+            wait: options.replicas.map(|(replicas, timeout)| server.wait(replicas, timeout)),
+            connections: RwLock::new(Some(Connections {
+                durable: durable.unwrap_or(connection.clone()),
+                connection,
+            })),
             scripts: Scripts::new(|_, text| Call::new(text)),
             tag,
             clock: options.clock,
@@ -169,10 +204,6 @@ impl RedisStore {
         &self.scripts
     }
 
-    pub(crate) const fn durability(&self) -> Durability {
-        self.durability
-    }
-
     /// The time to give to a script; none where the server's own counts.
     pub(crate) fn time(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_millis())
@@ -190,6 +221,27 @@ impl RedisStore {
         Ok(reply)
     }
 
+    /// Calls a script that writes, and tells how durable that is by now.
+    pub(crate) async fn write_durably<A: Serialize, R: DeserializeOwned>(
+        &self,
+        call: &Call,
+        request: &A,
+        payloads: Payloads,
+    ) -> Result<(R, Durability)> {
+        let Some(wait) = &self.wait else {
+            return Ok((self.write(call, request, payloads).await?, self.durability));
+        };
+        let mut connection = self.connections()?.durable;
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+        let (reply, reached) = call.run_with(&mut connection, &self.tag, request, payloads, wait).await?;
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        let durability = match replicas(&reached) {
+            0 => self.durability,
+            replicas => Durability::Replicated(replicas),
+        };
+        Ok((reply, durability))
+    }
+
     /// Calls a script that only looks.
     pub(crate) async fn read<A: Serialize, R: DeserializeOwned>(
         &self,
@@ -197,14 +249,14 @@ impl RedisStore {
         request: &A,
         payloads: Payloads,
     ) -> Result<R> {
-        let mut connection = self.connection()?;
+        let mut connection = self.connections()?.connection;
         self.round_trips.fetch_add(1, Ordering::Relaxed);
         call.run(&mut connection, &self.tag, request, payloads).await
     }
 
-    fn connection(&self) -> Result<Connection> {
-        let connection = self.connection.read().unwrap_or_else(PoisonError::into_inner);
-        connection
+    fn connections(&self) -> Result<Connections> {
+        let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
+        connections
             .clone()
             .ok_or_else(|| Error::new(ErrorKind::Closed, "the store was closed: open another one"))
     }
@@ -219,6 +271,15 @@ impl RedisStore {
             }
             cursor = reply.cursor;
         }
+    }
+}
+
+/// How many replicas have it, by the answer to `WAIT` or `WAITAOF`.
+fn replicas(answer: &Value) -> u32 {
+    match answer {
+        Value::Int(replicas) => u32::try_from(*replicas).unwrap_or_default(),
+        Value::Array(values) => values.last().map_or(0, replicas),
+        _ => 0,
     }
 }
 
@@ -351,7 +412,7 @@ impl Store for RedisStore {
 
     fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(async {
-            let mut connection = self.connection()?;
+            let mut connection = self.connections()?.connection;
             Ok(Server::ask(&mut connection, &self.tag).await?.findings())
         })
     }
@@ -365,7 +426,7 @@ impl Store for RedisStore {
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            self.connection.write().unwrap_or_else(PoisonError::into_inner).take();
+            self.connections.write().unwrap_or_else(PoisonError::into_inner).take();
             Ok(())
         })
     }

@@ -1,7 +1,7 @@
 //! What clients and workers do: on Redis without hints and with Redis' own, and with those on the memory store.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[expect(dead_code, reason = "the contracts are tried elsewhere")]
+#[allow(dead_code, reason = "the contracts are tried elsewhere")]
 mod fixture;
 
 use std::sync::Arc;

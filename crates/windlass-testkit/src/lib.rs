@@ -3,6 +3,7 @@
 //! - [`RedisServer`] is a private Redis or Valkey server on a free port, which can be stopped, killed
 //!   and restarted.
 //! - [`PostgresServer`] is the same with PostgreSQL, and [`PgBouncer`] a pooler in front of it.
+//! - [`NatsServer`] is a private NATS server with JetStream.
 //! - [`shared_redis`] and [`shared_postgres`] hand out namespaces on one such server per test process.
 //! - [`Proxy`] stands between a client and a server, and cuts, stalls or refuses connections.
 //! - [`crash`] runs workers in processes of their own, and kills them.
@@ -17,6 +18,7 @@
 
 pub mod crash;
 
+mod nats;
 mod pgbouncer;
 mod postgres;
 mod proxy;
@@ -29,6 +31,7 @@ mod process;
 mod server;
 mod supervised;
 
+pub use nats::NatsServer;
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;

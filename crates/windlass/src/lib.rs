@@ -9,6 +9,13 @@ pub use windlass_core::*;
 #[doc(inline)]
 pub use windlass_macros::Job;
 
+/// Hints over NATS.
+#[cfg(feature = "nats")]
+pub mod nats {
+    #[doc(inline)]
+    pub use windlass_nats::*;
+}
+
 /// PostgreSQL as the store, with the transactions of your own driver.
 #[cfg(feature = "postgres")]
 pub mod postgres {
@@ -16,7 +23,7 @@ pub mod postgres {
     pub use windlass_postgres::*;
 }
 
-/// Redis or Valkey as the store.
+/// Redis or Valkey as the store, and hints over it.
 #[cfg(feature = "redis")]
 pub mod redis {
     #[doc(inline)]

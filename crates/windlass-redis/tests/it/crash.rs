@@ -12,8 +12,8 @@ use windlass_redis::{Options, RedisStore};
 use windlass_testkit::crash::{self, Audit, Crew, audit, this_test, wait_until_closed};
 use windlass_testkit::shared_redis;
 
-const URL: &str = "WINDLASS_CRASH_URL";
-const NAMESPACE: &str = "WINDLASS_CRASH_NAMESPACE";
+pub(crate) const URL: &str = "WINDLASS_CRASH_URL";
+pub(crate) const NAMESPACE: &str = "WINDLASS_CRASH_NAMESPACE";
 /// Set for workers on a store that is bad on purpose.
 #[cfg(feature = "known-bad")]
 const FENCE_IGNORED: &str = "WINDLASS_CRASH_FENCE_IGNORED";
@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(1);
 
 /// Goes on with a job that carries a mark of this attempt.
 #[derive(Serialize, Deserialize)]
-struct Haul;
+pub(crate) struct Haul;
 
 impl Job for Haul {
     const NAME: &'static str = "haul";
@@ -47,7 +47,7 @@ impl Then<Stow> for Haul {}
 /// Reports the mark that it was given. It may do so twice; but of another mark only if two attempts of the job before it
 /// had been written.
 #[derive(Serialize, Deserialize)]
-struct Stow {
+pub(crate) struct Stow {
     mark: String,
 }
 

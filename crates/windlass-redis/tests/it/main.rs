@@ -5,12 +5,16 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod cluster;
 mod crash;
 mod damage;
 mod database;
 mod growth;
+mod herd;
 #[cfg(feature = "known-bad")]
 mod known_bad;
+mod outage;
 mod random;
 mod refused;
 mod server;
+mod setup;

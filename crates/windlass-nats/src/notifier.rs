@@ -1,0 +1,258 @@
+//! Hints over core NATS.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_nats::{Client, Subscriber};
+use futures_util::StreamExt;
+use futures_util::stream::{SelectAll, select_all};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use windlass_core::{
+    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
+};
+
+use crate::budget::Budgets;
+use crate::hint;
+
+/// The longest namespace, in bytes.
+pub const NAMESPACE_MAX_BYTES: usize = 64;
+
+/// How long a subscription waits to be live.
+const READY: Duration = Duration::from_secs(10);
+
+/// How often is looked whether the client has connected again. That costs nothing but a look at a counter.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How a [`NatsNotifier`] is opened.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing before a notifier is opened with them"]
+pub struct Options {
+    namespace: String,
+    bucket: Option<String>,
+}
+
+impl Default for Options {
+    /// The namespace `default`, and no wake budget.
+    fn default() -> Self {
+        Self { namespace: "default".to_owned(), bucket: None }
+    }
+}
+
+impl Options {
+    /// Whose hints these are: 1 to 64 of `a-z`, `0-9`, `_` and `-`. All subjects begin with `windlass.<namespace>.`.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Keeps wake budgets in this bucket of JetStream's key-value store. It is made, in memory and with a time to live of
+    /// a minute, if there is none; give one of your own a time to live too.
+    pub fn bucket(mut self, bucket: impl Into<String>) -> Self {
+        self.bucket = Some(bucket.into());
+        self
+    }
+}
+
+/// Hints between the processes that use one NATS server or cluster. See the [crate's page](crate).
+pub struct NatsNotifier {
+    client: Client,
+    prefix: String,
+    budgets: Option<Budgets>,
+    /// How often the client has connected; none once the notifier is closed.
+    connects: watch::Sender<Option<u64>>,
+    watcher: JoinHandle<()>,
+}
+
+impl NatsNotifier {
+    /// Connects to a server: `nats://user:password@host:port`, or `tls://` for TLS.
+    pub async fn open(url: &str, options: Options) -> Result<Self> {
+        Self::with_client(async_nats::connect(url).await.map_err(unavailable)?, options).await
+    }
+
+    /// Uses a client that the caller has.
+    pub async fn with_client(client: Client, options: Options) -> Result<Self> {
+        check_namespace(&options.namespace)?;
+        let budgets = match options.bucket {
+            Some(bucket) => Some(Budgets::open(client.clone(), bucket, options.namespace.clone()).await?),
+            None => None,
+        };
+        let connects = watch::Sender::new(Some(count_connects(&client)));
+        let watcher = tokio::spawn(watch_connects(client.clone(), connects.clone()));
+        let prefix = format!("windlass.{}.", options.namespace);
+        Ok(Self { client, prefix, budgets, connects, watcher })
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match *self.connects.borrow() {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::Closed, "the notifier was closed: make a new one")),
+        }
+    }
+
+    fn subject(&self, topic: &Topic) -> String {
+        format!("{}{}", self.prefix, hint::subject(topic))
+    }
+
+    /// Returns when the server has done all that it was asked for before: it answers in order.
+    async fn catch_up(&self) -> Result<()> {
+        let inbox = self.client.new_inbox();
+        let mut answers = self.client.subscribe(inbox.clone()).await.map_err(unavailable)?;
+        self.client.publish(inbox, "".into()).await.map_err(unavailable)?;
+        match timeout(READY, answers.next()).await {
+            Ok(Some(_)) => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("NATS did not answer within {READY:?}: check that the server runs"),
+            )),
+        }
+    }
+}
+
+impl Drop for NatsNotifier {
+    fn drop(&mut self) {
+        self.watcher.abort();
+        self.connects.send_replace(None);
+    }
+}
+
+impl fmt::Debug for NatsNotifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsNotifier")
+            .field("prefix", &self.prefix)
+            .field("budgets", &self.budgets.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Notifier for NatsNotifier {
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.check_open()?;
+            if let (Hint::Scheduled { job_type, count, .. }, Some(budgets)) = (&hint, &self.budgets) {
+                budgets.grow(job_type, *count).await?;
+            }
+            let subject = self.subject(&hint.topic());
+            self.client.publish(subject, hint::encoded(&hint)).await.map_err(unavailable)
+        })
+    }
+
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        Box::pin(async move {
+            self.check_open()?;
+            if topics.is_empty() {
+                let text = "a subscription to nothing: give at least one topic";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+            let mut streams = Vec::with_capacity(topics.len());
+            for topic in topics {
+                let messages = self.client.subscribe(self.subject(&topic)).await.map_err(unavailable)?;
+                streams.push(Messages { topic, messages }.into_hints());
+            }
+            self.catch_up().await?;
+            let (end, ended) = oneshot::channel::<()>();
+            let (publisher, subscription) = Subscription::new(move || drop(end));
+            tokio::spawn(hand_on(select_all(streams), publisher, ended, self.connects.subscribe()));
+            Ok(subscription)
+        })
+    }
+
+    /// Where there are no budgets, everybody looks.
+    fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            self.check_open()?;
+            match &self.budgets {
+                Some(budgets) => budgets.claim(&job_type).await,
+                None => Ok(true),
+            }
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.watcher.abort();
+        self.connects.send_replace(None);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// What one subject brings.
+struct Messages {
+    topic: Topic,
+    messages: Subscriber,
+}
+
+type Hints = std::pin::Pin<Box<dyn futures_util::Stream<Item = Hint> + Send>>;
+
+impl Messages {
+    fn into_hints(self) -> Hints {
+        let Self { topic, messages } = self;
+        Box::pin(messages.filter_map(move |message| {
+            let hint = hint::decoded(&topic, &message.payload);
+            async move { hint }
+        }))
+    }
+}
+
+/// Hands hints on until the subscription has ended or the notifier is closed; and that something may have happened unheard
+/// whenever the client has connected again.
+async fn hand_on(
+    mut hints: SelectAll<Hints>,
+    publisher: Publisher,
+    mut ended: oneshot::Receiver<()>,
+    mut connects: watch::Receiver<Option<u64>>,
+) {
+    loop {
+        tokio::select! {
+            _ = &mut ended => return,
+            changed = connects.changed() => {
+                if changed.is_err() || connects.borrow_and_update().is_none() {
+                    return;
+                }
+                publisher.gap();
+            }
+            hint = hints.next() => match hint {
+                Some(hint) => publisher.send(hint),
+                None => return,
+            },
+        }
+    }
+}
+
+/// Tells when the client has connected again. A client that its user brings has no other way to say so.
+async fn watch_connects(client: Client, connects: watch::Sender<Option<u64>>) {
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        let count = count_connects(&client);
+        connects.send_if_modified(|known| match known {
+            Some(known) if *known != count => {
+                *known = count;
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+fn count_connects(client: &Client) -> u64 {
+    client.statistics().connects.load(Ordering::Relaxed)
+}
+
+fn check_namespace(namespace: &str) -> Result<()> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
+    if namespace.is_empty() || namespace.len() > NAMESPACE_MAX_BYTES || !namespace.bytes().all(plain) {
+        let text = format!(
+            "{namespace:?} is no namespace: take 1 to {NAMESPACE_MAX_BYTES} of a-z, 0-9, `_` and `-`"
+        );
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}
+
+fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("NATS: {error}: try again when it can be reached"))
+        .with_source(error)
+}

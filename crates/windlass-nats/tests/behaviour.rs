@@ -1,0 +1,36 @@
+//! What clients and workers do on the memory store, with hints over NATS.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fixture;
+
+use std::sync::Arc;
+
+use windlass_conformance::{BehaviourFixture, BehaviourSuite, Scene};
+use windlass_core::{BoxFuture, Capabilities, MemoryStore};
+
+struct Memory;
+
+impl BehaviourFixture for Memory {
+    type Store = MemoryStore;
+
+    fn name(&self) -> &str {
+        "memory+nats"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<MemoryStore>> {
+        Box::pin(async {
+            let store = MemoryStore::new();
+            let notifiers = fixture::notifiers(true).await;
+            Scene::new([Arc::new(store.clone()), Arc::new(store)], notifiers)
+        })
+    }
+}
+
+fn main() {
+    BehaviourSuite::new().transactional_pair(Memory).run()
+}

@@ -1,0 +1,57 @@
+//! What the cases do not say: servers that go away, and notifiers without a wake budget.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../fixture/mod.rs"]
+mod fixture;
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use windlass_conformance::{Verdict, run_notifier};
+use windlass_core::{ChainId, ErrorKind, Hint, Notifier, Signal};
+use windlass_nats::{NatsNotifier, Options};
+use windlass_testkit::{NatsServer, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_bucket_all_but_the_budget_holds() {
+    let verdicts = run_notifier(&fixture::Nats { has_bucket: false }).await;
+    let failed: Vec<_> =
+        verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_))).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Skipped(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again() {
+    let mut server = NatsServer::start().await;
+    let notifier = NatsNotifier::open(&server.url(), Options::default()).await.unwrap();
+    let hint = Hint::ChainClosed(ChainId::new());
+    let mut subscription = notifier.subscribe(vec![hint.topic()]).await.unwrap();
+
+    server.kill().await;
+    server.restart().await;
+    let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
+    assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
+
+    // What is published while the client still subscribes again is lost, so that it is published until it is heard.
+    wait_until("the subscription hears again", PATIENCE, async || {
+        notifier.publish(hint.clone()).await.unwrap();
+        let heard = timeout(Duration::from_millis(100), subscription.next()).await;
+        matches!(heard, Ok(Some(Signal::Hint(heard))) if heard == hint)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bad_namespace_and_a_missing_server_are_said() {
+    let mut server = NatsServer::start().await;
+    let error = NatsNotifier::open(&server.url(), Options::default().namespace("a.b")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    server.kill().await;
+    let error = NatsNotifier::open(&server.url(), Options::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}

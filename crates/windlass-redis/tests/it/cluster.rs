@@ -1,0 +1,174 @@
+//! A cluster of three shards, with the namespace moved between them under load. Part of the full run.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client as Driver, Cmd, FromRedisValue};
+use serde::{Deserialize, Serialize};
+use windlass_core::{BoxError, Client, Ctx, Entry, Job, Notifier, Signal, Store, Topic, TypeName, Worker};
+use windlass_redis::{Options, RedisNotifier, RedisStore};
+use windlass_testkit::{RedisServer, wait_until};
+
+const SLOTS: u16 = 16_384;
+const PATIENCE: Duration = Duration::from_secs(60);
+const TAG: &str = "{windlass:moved}";
+const JOBS_PER_MOVE: usize = 200;
+const MOVES: usize = 6;
+
+#[derive(Serialize, Deserialize)]
+struct Haul;
+
+impl Job for Haul {
+    const NAME: &'static str = "haul";
+    type Output = ();
+    type Next = ();
+    type Blockers = ();
+}
+
+impl Entry for Haul {}
+
+async fn haul(_: Ctx<Haul>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+struct Cluster {
+    servers: Vec<RedisServer>,
+    connections: Vec<MultiplexedConnection>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let (mut servers, mut connections) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let server = RedisServer::builder().arg("--cluster-enabled", "yes").start().await;
+            let client = Driver::open(server.url()).unwrap();
+            connections.push(client.get_multiplexed_async_connection().await.unwrap());
+            servers.push(server);
+        }
+        let mut cluster = Self { servers, connections, ids: Vec::new() };
+        let share = SLOTS / 3 + 1;
+        for at in 0..3 {
+            let first = share * at as u16;
+            let last = (first + share - 1).min(SLOTS - 1);
+            cluster.ask::<()>(at, "ADDSLOTSRANGE", &[&first.to_string(), &last.to_string()]).await;
+            let id = cluster.ask(at, "MYID", &[]).await;
+            cluster.ids.push(id);
+            let port = cluster.servers[at].port().to_string();
+            cluster.ask::<()>(0, "MEET", &["127.0.0.1", &port]).await;
+        }
+        for at in 0..3 {
+            let mut connection = cluster.connections[at].clone();
+            wait_until("the cluster is whole", PATIENCE, async || {
+                let info: String = cmd("INFO", &[]).query_async(&mut connection).await.unwrap();
+                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+            })
+            .await;
+        }
+        cluster
+    }
+
+    async fn ask<T: FromRedisValue>(&mut self, at: usize, command: &str, arguments: &[&str]) -> T {
+        cmd(command, arguments).query_async(&mut self.connections[at]).await.unwrap()
+    }
+
+    /// Moves the slot of the namespace from one shard to another, key by key.
+    async fn move_slot(&mut self, from: usize, to: usize) {
+        let slot: u16 = self.ask(0, "KEYSLOT", &[TAG]).await;
+        let slot = slot.to_string();
+        let (source, target) = (self.ids[from].clone(), self.ids[to].clone());
+        self.ask::<()>(to, "SETSLOT", &[&slot, "IMPORTING", &source]).await;
+        self.ask::<()>(from, "SETSLOT", &[&slot, "MIGRATING", &target]).await;
+        loop {
+            let keys: Vec<String> = self.ask(from, "GETKEYSINSLOT", &[&slot, "20"]).await;
+            if keys.is_empty() {
+                break;
+            }
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate
+                .arg("127.0.0.1")
+                .arg(self.servers[to].port())
+                .arg("")
+                .arg(0)
+                .arg(5_000)
+                .arg("KEYS")
+                .arg(keys);
+            let _: () = migrate.query_async(&mut self.connections[from]).await.unwrap();
+        }
+        for at in [to, from, 3 - from - to] {
+            self.ask::<()>(at, "SETSLOT", &[&slot, "NODE", &target]).await;
+        }
+    }
+
+    /// The shard that has the namespace.
+    async fn owner(&mut self) -> usize {
+        let slot: u16 = self.ask(0, "KEYSLOT", &[TAG]).await;
+        usize::from(slot / (SLOTS / 3 + 1))
+    }
+}
+
+fn cmd(command: &str, arguments: &[&str]) -> Cmd {
+    let mut cmd = redis::cmd("CLUSTER");
+    cmd.arg(command).arg(arguments);
+    cmd
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_moves_between_shards_under_load() {
+    if std::env::var_os("WINDLASS_FULL").is_none() {
+        return;
+    }
+    let mut cluster = Cluster::start().await;
+    let mut owner = cluster.owner().await;
+    // Any shard leads to the one that has the namespace.
+    let url = cluster.servers[(owner + 1) % 3].url();
+    let options = Options::default().namespace("moved");
+    let store = RedisStore::open(&url, options.clone()).await.unwrap();
+    let notifier = RedisNotifier::open(&url, &options).await.unwrap();
+    let client = Client::builder(store).notifier(notifier).build();
+    let listener = RedisNotifier::open(&url, &options).await.unwrap();
+    let topic = Topic::Scheduled(TypeName::new(Haul::NAME).unwrap());
+    let mut heard = listener.subscribe(vec![topic]).await.unwrap();
+    let worker = Worker::new(&client).concurrency(16).poll(Duration::from_millis(100)).handle(haul);
+    let worker = worker.start().await.unwrap();
+
+    let mut chains = Vec::new();
+    for _ in 0..MOVES {
+        let next = (owner + 1) % 3;
+        let starting = client.clone();
+        let starts = tokio::spawn(async move {
+            let mut chains = Vec::new();
+            for _ in 0..JOBS_PER_MOVE {
+                // While the namespace moves a start may be refused; nothing of it is written then.
+                let ends_at = Instant::now() + PATIENCE;
+                chains.push(loop {
+                    match starting.start(Haul).await {
+                        Ok(chain) => break chain,
+                        Err(error) => assert!(Instant::now() < ends_at, "{error}"),
+                    }
+                });
+            }
+            chains
+        });
+        cluster.move_slot(owner, next).await;
+        owner = next;
+        chains.extend(starts.await.unwrap());
+    }
+    for chain in &chains {
+        client.wait(*chain).timeout(PATIENCE).await.unwrap();
+    }
+    worker.stop(PATIENCE).await;
+    println!("{} jobs while the namespace moved {MOVES} times", chains.len());
+    assert_eq!(chains.len(), MOVES * JOBS_PER_MOVE);
+
+    // Hints are heard where the namespace is now, after a word that some were missed.
+    let mut missed = false;
+    while let Some(signal) = heard.try_next() {
+        missed |= matches!(signal, Signal::Gap { .. });
+    }
+    assert!(missed, "whoever listened was told to look at the store");
+    client.start(Haul).await.unwrap();
+    let signal = tokio::time::timeout(PATIENCE, heard.next()).await.unwrap();
+    assert!(signal.is_some());
+    client.store().erase().await.unwrap();
+}

@@ -1,0 +1,155 @@
+//! Many idle workers and few jobs: as many look for them as there are jobs, not all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use windlass_core::command::*;
+use windlass_core::{
+    BoxError, BoxFuture, Capabilities, Client, Ctx, Entry, Hint, Job, MemoryStore, Notifier, Result, State,
+    Store, Subscription, Topic, TypeName, Worker,
+};
+use windlass_redis::{Options, RedisNotifier};
+use windlass_testkit::{shared_redis, wait_until};
+
+const WORKERS: usize = 50;
+const JOBS: usize = 10;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Serialize, Deserialize)]
+struct Haul;
+
+impl Job for Haul {
+    const NAME: &'static str = "haul";
+    type Output = ();
+    type Next = ();
+    type Blockers = ();
+}
+
+impl Entry for Haul {}
+
+/// Runs until it is let go, so that no worker looks for another job.
+async fn haul(_: Ctx<Haul>, State(released): State<Arc<Semaphore>>) -> Result<(), BoxError> {
+    drop(released.acquire().await?);
+    Ok(())
+}
+
+/// Counts the acquires that reach the store.
+#[derive(Debug, Default)]
+struct Counting {
+    store: MemoryStore,
+    acquires: AtomicUsize,
+}
+
+macro_rules! delegate {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {$(
+        fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+            self.store.$method(request)
+        }
+    )*};
+}
+
+impl Store for Counting {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::CORE
+    }
+
+    fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>> {
+        self.acquires.fetch_add(1, Ordering::SeqCst);
+        self.store.acquire(request)
+    }
+
+    delegate! {
+        create: Create => CreateReply,
+        renew: Renew => RenewReply,
+        settle: Settle => SettleReply,
+        reap: Reap => ReapReply,
+        expire: Expire => ExpireReply,
+        get_chains: GetChains => GetChainsReply,
+        get_jobs: GetJobs => GetJobsReply,
+    }
+
+    fn erase(&self) -> BoxFuture<'_, Result<()>> {
+        self.store.erase()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.store.close()
+    }
+}
+
+/// Redis' hints, with its budget or as if there were none. Counts those who ask whether to look.
+#[derive(Debug)]
+struct Hints {
+    notifier: RedisNotifier,
+    has_budget: bool,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Notifier for Hints {
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        self.notifier.publish(hint)
+    }
+
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        self.notifier.subscribe(topics)
+    }
+
+    fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
+        Box::pin(async move {
+            let claimed = !self.has_budget || self.notifier.claim_wake(job_type).await?;
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            Ok(claimed)
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.notifier.close()
+    }
+}
+
+/// How many acquires reach the store when few jobs are started while many workers are idle.
+async fn acquires(has_budget: bool) -> usize {
+    let server = shared_redis().await;
+    let options = Options::default().namespace(server.namespace());
+    let notifier = RedisNotifier::open(&server.url(), &options).await.unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let hints = Hints { notifier, has_budget, asked: Arc::clone(&asked) };
+    let client = Client::builder(Counting::default()).notifier(hints).build();
+    let released = Arc::new(Semaphore::new(0));
+    let mut workers = Vec::new();
+    for _ in 0..WORKERS {
+        let worker = Worker::new(&client).state(Arc::clone(&released)).handle(haul);
+        workers.push(worker.start().await.unwrap());
+    }
+    let count = || client.store().acquires.load(Ordering::SeqCst);
+    wait_until("every worker has looked once", PATIENCE, async || count() >= WORKERS).await;
+
+    let before = count();
+    let chains = client.start_many((0..JOBS).map(|_| Haul)).await.unwrap();
+    // Those who are told to look do so before they ask again.
+    wait_until("everyone was asked or works", PATIENCE, async || asked.load(Ordering::SeqCst) >= WORKERS)
+        .await;
+    released.add_permits(JOBS);
+    let acquires = count() - before;
+    for chain in chains {
+        client.wait(chain).timeout(PATIENCE).await.unwrap();
+    }
+    for worker in workers {
+        worker.stop(PATIENCE).await;
+    }
+    acquires
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_workers_look_as_there_are_jobs() {
+    let with_budget = acquires(true).await;
+    let without = acquires(false).await;
+    println!(
+        "{WORKERS} idle workers, {JOBS} jobs: {with_budget} acquires with a wake budget, {without} without"
+    );
+    assert!(with_budget < 2 * JOBS, "{with_budget} acquires for {JOBS} jobs");
+    assert!(without > WORKERS / 2, "{without} acquires of {WORKERS} workers");
+}

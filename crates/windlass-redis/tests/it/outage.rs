@@ -1,0 +1,150 @@
+//! The server is killed and started again, and cut off, while worker processes run: no acknowledged chain is lost, none
+//! is stuck, nothing is done twice.
+
+use std::collections::{HashMap, HashSet};
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+use windlass_conformance::json;
+use windlass_core::command::{Create, NewChain, NewJob};
+use windlass_core::{ChainId, Client, Job, Store, TypeName};
+use windlass_redis::{Options, RedisStore};
+use windlass_testkit::crash::{Audit, Crew, CrewLog, audit, this_test, wait_until_closed};
+use windlass_testkit::{Proxy, RedisServer, wait_until};
+
+use crate::crash::{Haul, NAMESPACE, URL};
+
+const WORKERS: usize = 2;
+const NAMESPACE_NAME: &str = "outage";
+const CHAINS_PER_CREATE: usize = 10;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So many chains are acknowledged between two outages.
+const CHAINS_PER_OUTAGE: usize = 100;
+
+/// Starts chains until it is told to stop, each until it is acknowledged.
+struct Starter {
+    task: JoinHandle<()>,
+    stop: Arc<AtomicBool>,
+    started: Arc<std::sync::Mutex<Vec<ChainId>>>,
+}
+
+impl Starter {
+    fn new(store: Arc<RedisStore>) -> Self {
+        let (stop, started) = (Arc::new(AtomicBool::new(false)), Arc::<std::sync::Mutex<Vec<_>>>::default());
+        let (told, list) = (Arc::clone(&stop), Arc::clone(&started));
+        let task = tokio::spawn(async move {
+            while !told.load(Ordering::SeqCst) {
+                let chains: Vec<_> = (0..CHAINS_PER_CREATE).map(|_| new_chain()).collect();
+                // Repeated until it succeeds, as any command may be.
+                let ends_at = Instant::now() + PATIENCE;
+                while let Err(error) = store.create(Create { chains: chains.clone() }).await {
+                    assert!(Instant::now() < ends_at, "{error}");
+                }
+                list.lock().unwrap().extend(chains.iter().map(|chain| chain.id));
+            }
+        });
+        Self { task, stop, started }
+    }
+
+    fn count(&self) -> usize {
+        self.started.lock().unwrap().len()
+    }
+
+    /// Returns when so many more are acknowledged.
+    async fn start(&self, more: usize) {
+        let goal = self.count() + more;
+        wait_until("chains are started", PATIENCE, async || self.count() >= goal).await;
+    }
+
+    async fn stop(self) -> Vec<ChainId> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.task.await.unwrap();
+        std::mem::take(&mut *self.started.lock().unwrap())
+    }
+}
+
+fn new_chain() -> NewChain {
+    NewChain::new(ChainId::new(), NewJob::new(TypeName::new(Haul::NAME).unwrap(), json("null")))
+}
+
+async fn begin(url: String) -> (Client<RedisStore>, Starter, Crew) {
+    let options = Options::default().namespace(NAMESPACE_NAME).response_timeout(Duration::from_secs(2));
+    let store = Arc::new(RedisStore::open(&url, options).await.unwrap());
+    let crew = Crew::start(WORKERS, move || {
+        let mut command = this_test("crash::worker_process");
+        command.env(URL, &url).env(NAMESPACE, NAMESPACE_NAME);
+        command
+    })
+    .await;
+    (Client::new(Arc::clone(&store)), Starter::new(store), crew)
+}
+
+/// All is done that was acknowledged, and once.
+async fn check(client: &Client<RedisStore>, starter: Starter, crew: Crew, outages: usize) -> CrewLog {
+    let chains = starter.stop().await;
+    wait_until_closed(client.store(), &chains, PATIENCE).await;
+    let log = crew.stop().await;
+    println!("{outages} outages, {} chains of 2 jobs; {log}", chains.len());
+    assert_eq!(log.started_twice(), []);
+    let mut marks: HashMap<ChainId, HashSet<&str>> = HashMap::new();
+    for effect in log.applied() {
+        let (chain, mark) = effect.split_once(' ').unwrap();
+        marks.entry(chain.parse().unwrap()).or_default().insert(mark);
+    }
+    let effects = marks.into_iter().map(|(chain, marks)| (chain, marks.len())).collect();
+    assert_eq!(audit(client.store(), &chains, &effects).await, Audit::default());
+    log
+}
+
+async fn server_killed(sync: &str, kills: usize) {
+    let mut server =
+        RedisServer::builder().arg("--appendonly", "yes").arg("--appendfsync", sync).start().await;
+    let (client, starter, crew) = begin(server.url()).await;
+    for _ in 0..kills {
+        starter.start(CHAINS_PER_OUTAGE).await;
+        server.kill().await;
+        server.restart().await;
+    }
+    starter.start(CHAINS_PER_OUTAGE).await;
+    check(&client, starter, crew, kills).await;
+}
+
+fn times(normal: usize, full: usize) -> usize {
+    if env::var_os("WINDLASS_FULL").is_some() { full } else { normal }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
+    server_killed("always", times(5, 50)).await;
+}
+
+/// The file outlives the process, though perhaps not the machine: what remains is consistent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_syncs_each_second_stays_consistent() {
+    server_killed("everysec", times(2, 20)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_cut_off_loses_nothing_that_it_acknowledged() {
+    let server = RedisServer::start().await;
+    let mut proxy = Proxy::to(server.port()).await;
+    let (client, starter, crew) = begin(format!("redis://127.0.0.1:{}/", proxy.port())).await;
+    let cuts = times(5, 50);
+    for cut in 0..cuts {
+        starter.start(CHAINS_PER_OUTAGE).await;
+        // In turn: connections end with replies on their way; nobody gets through for a while.
+        if cut % 2 == 0 {
+            proxy.stall_replies();
+            proxy.cut().await;
+        } else {
+            proxy.refuse().await;
+            proxy.cut().await;
+        }
+        proxy.resume().await;
+    }
+    starter.start(CHAINS_PER_OUTAGE).await;
+    check(&client, starter, crew, cuts).await;
+}

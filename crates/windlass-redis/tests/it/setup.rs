@@ -1,0 +1,77 @@
+//! How the server is set up: what is refused, what is reported, and what replicas have.
+
+use std::time::Duration;
+
+use redis::Client;
+use windlass_conformance::{json, type_name};
+use windlass_core::command::{Create, Durability, NewChain, NewJob};
+use windlass_core::{ChainId, ErrorKind, Store};
+use windlass_redis::{Options, RedisStore};
+use windlass_testkit::{RedisServer, wait_until};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn create() -> Create {
+    Create { chains: vec![NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")))] }
+}
+
+/// A server that copies another one.
+async fn replica_of(primary: &RedisServer) -> RedisServer {
+    let address = format!("127.0.0.1 {}", primary.port());
+    let replica = RedisServer::builder().arg("--replicaof", address).start().await;
+    let mut connection =
+        Client::open(replica.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    wait_until("the replica follows", PATIENCE, async || {
+        let mut info = redis::cmd("INFO");
+        let info: String = info.arg("replication").query_async(&mut connection).await.unwrap();
+        info.contains("master_link_status:up")
+    })
+    .await;
+    replica
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_unless_that_is_accepted() {
+    let server = RedisServer::builder().arg("--maxmemory-policy", "allkeys-lru").start().await;
+    let error = RedisStore::open(&server.url(), Options::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    let text = error.to_string();
+    for part in ["allkeys-lru", "removes jobs", "maxmemory-policy noeviction", "accept_eviction"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let store = RedisStore::open(&server.url(), Options::default().accept_eviction()).await.unwrap();
+    store.create(create()).await.unwrap();
+    let findings = store.health().await.unwrap();
+    assert!(findings.iter().any(|finding| finding.what.contains("allkeys-lru")), "{findings:?}");
+}
+
+#[tokio::test]
+async fn a_replica_takes_no_writes_and_says_where_to_go() {
+    let primary = RedisServer::start().await;
+    let replica = replica_of(&primary).await;
+    let store = RedisStore::open(&replica.url(), Options::default()).await.unwrap();
+    let error = store.create(create()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("connect to the primary"), "{error}");
+    let findings = store.health().await.unwrap();
+    assert!(findings.iter().any(|finding| finding.what.contains("replica")), "{findings:?}");
+}
+
+#[tokio::test]
+async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
+    let primary = RedisServer::start().await;
+    let open = async |replicas| {
+        let options = Options::default().wait_for_replicas(replicas, Duration::from_secs(10));
+        RedisStore::open(&primary.url(), options).await.unwrap()
+    };
+    let mut replica = replica_of(&primary).await;
+    let reply = open(1).await.create(create()).await.unwrap();
+    assert_eq!(reply.durability, Durability::Replicated(1));
+
+    // It is written all the same where nobody copies it in time.
+    replica.kill().await;
+    let options = Options::default().wait_for_replicas(1, Duration::from_millis(50));
+    let store = RedisStore::open(&primary.url(), options).await.unwrap();
+    let reply = store.create(create()).await.unwrap();
+    assert_eq!(reply.durability, Durability::Volatile);
+}
