@@ -35,5 +35,5 @@ mod worker_process;
 pub use audit::{Audit, audit, wait_until_closed};
 pub use crew::{Crew, CrewLog};
 pub use report::{Run, Transcript, applied, is_worker_process, reporting, serve, this_test};
-pub use voyage::{Effect, Ledger, Voyage, sailor, stale_effects};
+pub use voyage::{Effect, JOBS_PER_LOAD, Ledger, Voyage, sailor, stale_effects};
 pub use worker_process::WorkerProcess;

@@ -10,7 +10,7 @@ use windlass_core::uuid::Uuid;
 use windlass_core::{ChainId, Client, Fence, JobId};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::PostgresServer;
-use windlass_testkit::crash::{self, Crew, Effect, Run, Voyage, this_test};
+use windlass_testkit::crash::{self, Crew, Effect, JOBS_PER_LOAD, Run, Voyage, this_test};
 
 use crate::known_bad::spoil_in;
 use crate::ledger::{SqlxTable, TABLE};
@@ -85,6 +85,8 @@ async fn killed_workers_and_servers_lose_nothing_and_do_nothing_twice() {
             restarted += 1;
         }
         voyage.wait_for_all_but(2).await;
+        let (jobs, killed) = (voyage.jobs(), fixture.crew.kills());
+        assert!(jobs < 2 * kills * JOBS_PER_LOAD, "only {killed} kills found jobs running");
     }
     voyage.wait_for_all_but(0).await;
     let log = fixture.crew.stop().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::{Executor, Row};
 use windlass_core::{BoxError, BoxFuture, Client, Fence, Transactional};
 use windlass_sqlite::{Options, SqliteStore};
-use windlass_testkit::crash::{self, Crew, Effect, Ledger, Run, Voyage, this_test};
+use windlass_testkit::crash::{self, Crew, Effect, JOBS_PER_LOAD, Ledger, Run, Voyage, this_test};
 
 use crate::File;
 
@@ -94,6 +94,7 @@ async fn killed_workers_lose_nothing_and_do_nothing_twice() {
         voyage.load().await;
         crew.kill_one(client.store()).await;
         voyage.wait_for_all_but(2).await;
+        assert!(voyage.jobs() < 2 * kills * JOBS_PER_LOAD, "only {} kills found jobs running", crew.kills());
     }
     voyage.wait_for_all_but(0).await;
     let log = crew.stop().await;

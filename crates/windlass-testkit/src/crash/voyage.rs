@@ -19,6 +19,9 @@ use super::{
     report::{Run, reporting},
 };
 
+/// How many jobs come with one [`Voyage::load`].
+pub const JOBS_PER_LOAD: usize = MUSTERS_PER_LOAD * (2 * HAULS_PER_MUSTER + 1);
+
 /// How many hauls a muster waits for. Each haul is two jobs.
 const HAULS_PER_MUSTER: usize = 12;
 const MUSTERS_PER_LOAD: usize = 10;
@@ -75,9 +78,6 @@ pub struct Voyage<'a, S: Store> {
 }
 
 impl<'a, S: Store> Voyage<'a, S> {
-    /// How many jobs come with one [`load`](Self::load).
-    pub const JOBS_PER_LOAD: usize = MUSTERS_PER_LOAD * (2 * HAULS_PER_MUSTER + 1);
-
     /// Nothing yet. The work of a haul is to take up to so long.
     #[must_use]
     pub const fn new(client: &'a Client<S>, work: Duration) -> Self {
