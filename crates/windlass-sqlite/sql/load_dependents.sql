@@ -63,7 +63,7 @@ with recursive
     limit +?4
   )
 select
-  dependent.chain as awaited, dependent.completed,
+  dependent.chain as awaited, dependent.completed, dependent.job as seq,
   {job}
 from dependent
 left join {prefix}job as job on job.seq = dependent.job

@@ -1,8 +1,7 @@
 -- The jobs that an acquire took and that are still held under it, in the order in which they are to be run.
 -- ?1: request
 select
-  first.key, first.chain_trace, first.created_at as chain_created_at, first.retain_completed, first.retain_failed,
-  first.retain_cancelled,
+  {chain},
   {record}
 from {prefix}job as job
 join {prefix}job as first on first.id = job.chain

@@ -11,7 +11,7 @@ use windlass_core::{AttemptEnd, ChainId, ClosedAs, ErrorText, LEASE_EXPIRED, Req
 
 use crate::get::type_set;
 use crate::provider::Value;
-use crate::row::{JobRow, hex};
+use crate::row::{ChainRow, JobRow, hex};
 use crate::session::{CarryOut, Session};
 use crate::settle::lost;
 use crate::statement::set;
@@ -85,12 +85,13 @@ pub(crate) async fn taken(session: &mut Session<'_>, request: RequestId) -> Resu
     let rows = session.rows(&session.statements.taken_jobs, values).await?;
     let mut jobs = Vec::with_capacity(rows.len());
     for row in &rows {
+        let chain = ChainRow::read(row)?;
         let acquired = Acquired {
             job: row.job()?,
-            key: row.maybe_key()?,
-            chain_trace: row.maybe_trace("chain_trace")?,
-            chain_created_at: row.time("chain_created_at")?,
-            retention: row.retention()?,
+            key: chain.key.map(|key| key.key),
+            chain_trace: chain.trace,
+            chain_created_at: chain.created_at,
+            retention: chain.retention,
             blockers: Vec::new(),
         };
         jobs.push((row.number::<i64>("seq")?, acquired));

@@ -74,6 +74,7 @@ mod ripple;
 mod working;
 mod write;
 
+mod array;
 mod migrate;
 mod row;
 mod session;

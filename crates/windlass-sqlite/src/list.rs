@@ -119,7 +119,7 @@ fn time(at: Option<Timestamp>) -> Value {
 
 /// The rows that have a job: an empty page has one without.
 fn stored(rows: &[Row]) -> impl Iterator<Item = &Row> {
-    rows.iter().filter(|row| row.value("id") != Some(&Value::Null))
+    rows.iter().filter(|row| row.value("seq") != Some(&Value::Null))
 }
 
 fn jobs(rows: &[Row]) -> Result<Vec<JobRecord>> {

@@ -1,7 +1,7 @@
 //! What stands in the tables, as the contract's types and back.
 
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use windlass_core::{
 };
 use windlass_core::{Result, command::Placed};
 
+use crate::array::{CHAIN, Element, JOB, RECORD};
 use crate::provider::{Row, Value};
 
 impl Row {
@@ -68,9 +69,15 @@ impl Row {
     }
 
     pub(crate) fn maybe_uuid(&self, column: &str) -> Result<Option<Uuid>> {
-        let convert =
-            |bytes: &Bytes| Uuid::from_slice(bytes).map_err(|_| corrupt(format_args!("no id in `{column}`")));
-        self.maybe_blob(column)?.map(convert).transpose()
+        let id = match self.get(column)? {
+            Value::Null => return Ok(None),
+            // In an array ids are digits, and none of them where there is no id.
+            Value::Text(digits) if digits.is_empty() => return Ok(None),
+            Value::Text(digits) => Uuid::try_parse(digits),
+            Value::Blob(bytes) => Uuid::from_slice(bytes),
+            Value::Integer(_) => return Err(corrupt(format_args!("no id in `{column}`"))),
+        };
+        id.map(Some).map_err(|_| corrupt(format_args!("no id in `{column}`")))
     }
 
     pub(crate) fn time(&self, column: &str) -> Result<Timestamp> {
@@ -121,41 +128,52 @@ impl Row {
     }
 
     pub(crate) fn maybe_payload(&self, codec: &str, bytes: &str) -> Result<Option<Payload>> {
-        let Some(codec) = self.maybe_text(codec)? else { return Ok(None) };
+        self.payload(self.maybe_text(codec)?, bytes)
+    }
+
+    fn payload(&self, codec: Option<&str>, bytes: &str) -> Result<Option<Payload>> {
+        let Some(codec) = codec else { return Ok(None) };
         let bytes = self.maybe_blob(bytes)?.cloned().unwrap_or_default();
         let payload = Codec::new(codec).and_then(|codec| Payload::new(codec, bytes));
         payload.map(Some).map_err(unreadable)
     }
 
+    /// The columns that a statement has put together as one array: drivers pay for each value of a row.
+    fn part(&self, column: &str, columns: &LazyLock<Arc<[String]>>) -> Result<Self> {
+        let values: Vec<Element> = self.json(column)?;
+        Ok(Self::new(Arc::clone(columns), values.into_iter().map(|Element(value)| value).collect()))
+    }
+
     /// The whole job, as readers see it.
     pub(crate) fn job(&self) -> Result<JobRecord> {
-        let input = self.maybe_payload("input_codec", "input")?;
-        let status: Status = self.word("status")?;
+        let part = self.part("record", &RECORD)?;
+        let input = self.payload(part.maybe_text("input_codec")?, "input")?;
+        let status: Status = part.word("status")?;
         Ok(JobRecord {
-            id: JobId::from_uuid(self.uuid("id")?),
-            chain: ChainId::from_uuid(self.uuid("chain")?),
-            index: self.number("position")?,
-            job_type: self.type_name("type")?,
-            chain_type: self.type_name("chain_type")?,
+            id: JobId::from_uuid(part.uuid("id")?),
+            chain: ChainId::from_uuid(part.uuid("chain")?),
+            index: part.number("position")?,
+            job_type: part.type_name("type")?,
+            chain_type: part.type_name("chain_type")?,
             status,
             input: input.ok_or_else(|| corrupt("a job without an input"))?,
-            output: self.maybe_payload("output_codec", "output")?,
-            error: self.maybe_error()?,
-            priority: self.number("priority")?,
-            due_at: self.time("due_at")?,
-            attempt: self.number("attempt")?,
-            max_attempts: self.maybe_number("max_attempts")?,
-            fence: Fence(self.number("fence")?),
-            version: Version(self.number("version")?),
-            lease: if status == Status::Running { Some(self.lease()?) } else { None },
-            cancel_requested: self.flag("cancel_requested")?,
+            output: self.payload(part.maybe_text("output_codec")?, "output")?,
+            error: part.maybe_error()?,
+            priority: part.number("priority")?,
+            due_at: part.time("due_at")?,
+            attempt: part.number("attempt")?,
+            max_attempts: part.maybe_number("max_attempts")?,
+            fence: Fence(part.number("fence")?),
+            version: Version(part.number("version")?),
+            lease: if status == Status::Running { Some(part.lease()?) } else { None },
+            cancel_requested: part.flag("cancel_requested")?,
             blockers: self.blockers()?,
-            on_blocker_failure: self.word("on_blocker_failure")?,
-            created_at: self.time("created_at")?,
-            started_at: self.maybe_time("started_at")?,
-            closed_at: self.maybe_time("closed_at")?,
-            closed_by: self.maybe_uuid("closed_by")?.map(WorkerId::from_uuid),
-            trace: self.maybe_trace("trace")?,
+            on_blocker_failure: part.word("on_blocker_failure")?,
+            created_at: part.time("created_at")?,
+            started_at: part.maybe_time("started_at")?,
+            closed_at: part.maybe_time("closed_at")?,
+            closed_by: part.maybe_uuid("closed_by")?.map(WorkerId::from_uuid),
+            trace: part.maybe_trace("trace")?,
         })
     }
 
@@ -225,6 +243,7 @@ pub(crate) struct JobRow {
 
 impl JobRow {
     pub(crate) fn read(row: &Row) -> Result<Self> {
+        let row = row.part("job", &JOB)?;
         Ok(Self {
             seq: row.number("seq")?,
             id: JobId::from_uuid(row.uuid("id")?),
@@ -281,6 +300,7 @@ pub(crate) struct ChainRow {
 
 impl ChainRow {
     pub(crate) fn read(row: &Row) -> Result<Self> {
+        let row = row.part("chain", &CHAIN)?;
         let closed = match row.maybe_word::<ClosedAs>("chain_closed_as")? {
             None => None,
             Some(closed_as) => Some(Closed {
@@ -299,14 +319,14 @@ impl ChainRow {
             }),
         };
         Ok(Self {
-            seq: row.number("chain_seq")?,
-            id: ChainId::from_uuid(row.uuid("chain_id")?),
-            chain_type: row.type_name("chain_type")?,
+            seq: row.number("seq")?,
+            id: ChainId::from_uuid(row.uuid("id")?),
+            chain_type: row.type_name("type")?,
             latest: JobId::from_uuid(row.uuid("latest")?),
             latest_index: row.number("latest_position")?,
             key,
             retention: row.retention()?,
-            created_at: row.time("chain_created_at")?,
+            created_at: row.time("created_at")?,
             closed,
             trace: row.maybe_trace("chain_trace")?,
             trim_at: row.maybe_time("trim_at")?,

@@ -43,6 +43,7 @@ statements! {
     update_jobs,
     update_chains,
     update_both,
+    update_completed,
     resolve_blockers,
     wait_again,
     end_waits,

@@ -1,12 +1,12 @@
 //! Writes what a command has changed, with one statement for each kind of change.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use serde::Serialize;
 use windlass_core::limit::HISTORY_MAX;
-use windlass_core::{JobId, OnBlockerFailure, Payload, Result, Status};
+use windlass_core::{AttemptEnd, JobId, OnBlockerFailure, Payload, Result, Status};
 
-use crate::provider::Value;
+use crate::provider::{Statement, Value};
 use crate::row::{ChainRow, JobRow, Word, hex};
 use crate::session::Session;
 use crate::statement::set;
@@ -24,35 +24,35 @@ impl Working {
     /// A chain stands in its first job's row: where both have changed, they are written at once. A key is given up before
     /// another chain takes it.
     async fn write_changed(&self, session: &mut Session<'_>) -> Result<()> {
-        let (mut jobs, mut both, mut outputs) = (Vec::new(), Vec::new(), Payloads::new());
+        let mut outputs = Payloads::new();
+        let (mut completed, mut both, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
         let (mut free, mut holding) = (Vec::new(), Vec::new());
-        for chain in self.changed_chains.iter().filter_map(|id| self.chain(*id)).map(WrittenChain::new) {
-            let gives_up = chain.key_held == Some(false);
-            match self.job_at(chain.seq).filter(|row| self.changed_jobs.contains(&row.seq) && !gives_up) {
-                Some(job) => both.push(UpdatedBoth { job: UpdatedJob::new(job, &mut outputs), chain }),
+        let mut with_chain = HashSet::new();
+        for row in self.changed_chains.iter().filter_map(|id| self.chain(*id)) {
+            let (chain, gives_up) = (WrittenChain::new(row), row.key.as_ref().is_some_and(|key| !key.held));
+            match self.job_at(row.seq).filter(|job| self.changed_jobs.contains(&job.seq) && !gives_up) {
+                Some(job) => {
+                    with_chain.insert(job.seq);
+                    match plain_end(job, row, &mut outputs) {
+                        Some(plain) => completed.push(plain),
+                        None => both.push(UpdatedBoth { job: UpdatedJob::new(job, &mut outputs), chain }),
+                    }
+                }
                 None if gives_up => free.push(chain),
                 None => holding.push(chain),
             }
         }
-        let with_chain: BTreeSet<_> = both.iter().map(|both| both.chain.seq).collect();
-        for job in self.changed_jobs.difference(&with_chain).filter_map(|seq| self.job_at(*seq)) {
-            jobs.push(UpdatedJob::new(job, &mut outputs));
+        for job in self.changed_jobs.iter().filter(|seq| !with_chain.contains(seq)) {
+            jobs.extend(self.job_at(*job).map(|job| UpdatedJob::new(job, &mut outputs)));
         }
         let statements = session.statements;
         let outputs: Value = outputs.bytes.into();
-        if !jobs.is_empty() {
-            session.run(&statements.update_jobs, vec![set(&jobs)?, outputs.clone()]).await?;
-        }
-        if !free.is_empty() {
-            session.run(&statements.update_chains, vec![set(&free)?]).await?;
-        }
-        if !both.is_empty() {
-            session.run(&statements.update_both, vec![set(&both)?, outputs]).await?;
-        }
-        if !holding.is_empty() {
-            session.run(&statements.update_chains, vec![set(&holding)?]).await?;
-        }
-        Ok(())
+        write_set(session, &statements.update_jobs, &jobs, vec![outputs.clone()]).await?;
+        write_set(session, &statements.update_chains, &free, Vec::new()).await?;
+        let now = self.now.as_millis().into();
+        write_set(session, &statements.update_completed, &completed, vec![outputs.clone(), now]).await?;
+        write_set(session, &statements.update_both, &both, vec![outputs]).await?;
+        write_set(session, &statements.update_chains, &holding, Vec::new()).await
     }
 
     async fn write_created(&self, session: &mut Session<'_>) -> Result<()> {
@@ -72,24 +72,13 @@ impl Working {
     }
 
     async fn write_waits(&self, session: &mut Session<'_>) -> Result<()> {
-        if !self.resolved.is_empty() {
-            let resolved: Vec<_> =
-                self.resolved.iter().map(|(job, chain)| (job, hex(chain.as_uuid()))).collect();
-            session.run(&session.statements.resolve_blockers, vec![set(&resolved)?]).await?;
-        }
-        if !self.ended_waits.is_empty() {
-            session.run(&session.statements.end_waits, vec![set(&self.ended_waits)?]).await?;
-        }
-        if !self.released.is_empty() {
-            session.run(&session.statements.release_chains, vec![set(&self.released)?]).await?;
-        }
-        if !self.needing.is_empty() {
-            session.run(&session.statements.need_again, vec![set(&self.needing)?]).await?;
-        }
-        if !self.waiting_again.is_empty() {
-            session.run(&session.statements.wait_again, vec![set(&self.waiting_again)?]).await?;
-        }
-        Ok(())
+        let resolved: Vec<_> = self.resolved.iter().map(|(job, chain)| (job, hex(chain.as_uuid()))).collect();
+        let statements = session.statements;
+        write_set(session, &statements.resolve_blockers, &resolved, Vec::new()).await?;
+        write_set(session, &statements.end_waits, &self.ended_waits, Vec::new()).await?;
+        write_set(session, &statements.release_chains, &self.released, Vec::new()).await?;
+        write_set(session, &statements.need_again, &self.needing, Vec::new()).await?;
+        write_set(session, &statements.wait_again, &self.waiting_again, Vec::new()).await
     }
 
     async fn write_attempts(&self, session: &mut Session<'_>) -> Result<()> {
@@ -164,6 +153,44 @@ impl Working {
         })
     }
 }
+
+/// Runs a statement for a set of rows, if there are any.
+async fn write_set(
+    session: &mut Session<'_>,
+    statement: &Statement,
+    rows: &[impl Serialize],
+    others: Vec<Value>,
+) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut values = vec![set(rows)?];
+    values.extend(others);
+    session.run(statement, values).await
+}
+
+/// What is to be written of a job that a worker has just completed and that is all of its chain, if it is one.
+fn plain_end<'a>(job: &'a JobRow, chain: &ChainRow, outputs: &mut Payloads) -> Option<PlainEnd<'a>> {
+    let plain = job.status == Status::Completed
+        && job.ended == Some(AttemptEnd::Completed)
+        && job.outside.is_none()
+        && !chain.rippling
+        && chain.latest == job.id;
+    let (output, closed, leaves_at) =
+        (job.output.as_ref().filter(|_| plain)?, chain.closed?, chain.leaves_at()?);
+    let (start, length) = outputs.push(output);
+    Some((
+        job.seq,
+        closed.retain_until.as_millis(),
+        leaves_at.as_millis(),
+        output.codec().as_str(),
+        start,
+        length,
+    ))
+}
+
+/// See `sql/update_completed.sql`.
+type PlainEnd<'a> = (i64, i64, i64, &'a str, usize, usize);
 
 /// Payloads of many rows as one parameter; each row has its place in it. This keeps binary payloads out of the JSON.
 struct Payloads {
