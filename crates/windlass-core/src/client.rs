@@ -14,6 +14,7 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,10 +34,12 @@ use crate::chain::Chain;
 use crate::clock::answered;
 use crate::command::{Create, Created, ListWorkers, NewChain, WorkerInfo};
 use crate::error::Result;
+use crate::id::ChainId;
 use crate::job::{Blockers, Entry};
 use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{Log, Observer};
 use crate::queue::{Encoding, Json, QueueBuilder};
+use crate::record::ChainRecord;
 use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
 use place::send;
@@ -104,6 +107,15 @@ impl<S: Store + ?Sized> Client<S> {
     /// Waits for what a chain gives.
     pub fn wait<J: Entry>(&self, chain: Chain<J>) -> Wait<'_, J, S> {
         Wait::new(self, chain)
+    }
+
+    /// Waits for the end of a chain of whatever type, and gives it as it is stored then: for tools that do not
+    /// know job types. An error of kind `TimedOut` if it is still open after so long; the chain goes on.
+    #[must_use = "a wait does nothing until it is awaited"]
+    pub fn closed(&self, chain: ChainId, timeout: Duration) -> BoxFuture<'_, Result<ChainRecord>> {
+        let mut ending = Ending::new(self, chain, chain.into());
+        ending.timeout = timeout;
+        Box::pin(ending.run(None))
     }
 
     /// A queue of this name whose jobs take a `P` and give an `O`, written as JSON. See [`queue`].

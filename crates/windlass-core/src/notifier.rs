@@ -4,6 +4,7 @@ mod in_process;
 mod subscription;
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -108,4 +109,31 @@ pub enum Topic {
     OwnershipLost(WorkerId),
     /// All events.
     Events,
+}
+
+/// Those who share a notifier publish and subscribe through the same one.
+impl<N: Notifier + ?Sized> Notifier for Arc<N> {
+    fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
+        (**self).publish(hint)
+    }
+
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        (**self).subscribe(topics)
+    }
+
+    fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
+        (**self).claim_wake(job_type)
+    }
+
+    fn is_awaited(&self, chain: ChainId) -> bool {
+        (**self).is_awaited(chain)
+    }
+
+    fn is_watched(&self) -> bool {
+        (**self).is_watched()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<()>> {
+        (**self).close()
+    }
 }
