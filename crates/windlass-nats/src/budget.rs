@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::kv::{Config, Operation, Store, UpdateErrorKind};
-use async_nats::jetstream::stream::StorageType;
+use async_nats::jetstream::kv::{Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::stream::{self, DiscardPolicy, StorageType};
 use windlass_core::{Error, ErrorKind, Result, TypeName};
 
 use crate::hint::token;
@@ -24,22 +24,17 @@ pub(crate) struct Budgets {
 
 impl Budgets {
     /// Takes the bucket of this name, which is made if there is none.
-    pub(crate) async fn open(client: Client, bucket: String, namespace: String) -> Result<Self> {
-        let jetstream = async_nats::jetstream::new(client);
-        let bucket = match jetstream.get_key_value(&bucket).await {
-            Ok(bucket) => bucket,
-            Err(_) => {
-                let storage = StorageType::Memory;
-                let config = Config { bucket, history: 1, max_age: TTL, storage, ..Config::default() };
-                jetstream.create_key_value(config).await.map_err(|error| {
-                    let cure = "turn JetStream on, mend the bucket's name, or go without a bucket";
-                    Error::new(
-                        ErrorKind::Unavailable,
-                        format!("no bucket for wake budgets ({error}): {cure}"),
-                    )
-                })?
-            }
+    pub(crate) async fn open(client: Client, bucket: &str, namespace: String) -> Result<Self> {
+        let no_bucket = |error: &dyn std::error::Error| {
+            let cure = "turn JetStream on, mend the bucket's name, or go without a bucket";
+            Error::new(ErrorKind::Unavailable, format!("no bucket for wake budgets ({error}): {cure}"))
         };
+        let jetstream = async_nats::jetstream::new(client);
+        if let Ok(bucket) = jetstream.get_key_value(bucket).await {
+            return Ok(Self { bucket, namespace });
+        }
+        jetstream.get_or_create_stream(stream_of(bucket)).await.map_err(|error| no_bucket(&error))?;
+        let bucket = jetstream.get_key_value(bucket).await.map_err(|error| no_bucket(&error))?;
         Ok(Self { bucket, namespace })
     }
 
@@ -92,6 +87,23 @@ impl Budgets {
 
     fn key(&self, job_type: &TypeName) -> String {
         format!("{}.{}", self.namespace, token(job_type))
+    }
+}
+
+/// The stream that a bucket is. The client's own way to make a bucket asks for facts that servers before 2.10 do not tell.
+fn stream_of(bucket: &str) -> stream::Config {
+    stream::Config {
+        name: format!("KV_{bucket}"),
+        subjects: vec![format!("$KV.{bucket}.>")],
+        max_messages_per_subject: 1,
+        max_age: TTL,
+        storage: StorageType::Memory,
+        discard: DiscardPolicy::New,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        num_replicas: 1,
+        ..stream::Config::default()
     }
 }
 

@@ -75,7 +75,7 @@ impl NatsNotifier {
     /// Uses a client that the caller has.
     pub async fn with_client(client: Client, options: Options) -> Result<Self> {
         check_namespace(&options.namespace)?;
-        let budgets = match options.bucket {
+        let budgets = match &options.bucket {
             Some(bucket) => Some(Budgets::open(client.clone(), bucket, options.namespace.clone()).await?),
             None => None,
         };
