@@ -264,7 +264,7 @@ function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 
 function close_job_v1(now bigint, own job, how text, how_ended text, new_error text, codec text, result bytea, by_worker uuid)
 
-function complete_v1(now bigint, items settlement_v1[], busy_jobs uuid[], busy_chains uuid[])
+function complete_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
 function continue_v1(now bigint, own job, new new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text, OUT refusal reply_v1, OUT next job, OUT closed reply_v1)
 
@@ -274,7 +274,7 @@ function count_v1(given bigint, types text[]) set enable_seqscan=off set enable_
 
 function create_chain_v1(now bigint, new new_v1, named uuid[], meant uuid[])
 
-function create_plain_v1(now bigint, news new_v1[])
+function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
 function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
@@ -284,7 +284,9 @@ function due_v1(now bigint, due_at bigint, due_after bigint)
 
 function earliest_due_v1(of_type text)
 
-function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=100ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
 function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
@@ -306,6 +308,8 @@ function leaving_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs in
 
 function lock_chains_v1(wanted uuid[], shared boolean)
 
+function lock_due_v1(now bigint, types text[], maxima bigint[], max_jobs integer)
+
 function lock_jobs_v1(wanted uuid[])
 
 function lock_key_v1(now bigint, key_type text, key_text text)
@@ -316,7 +320,7 @@ function lock_waiting_v1(wanted uuid[], patient boolean) set lock_timeout=250ms
 
 function lost_v1(item settlement_v1, own job)
 
-function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], blocked bigint[], blockers uuid[], blocker_traces text[])
+function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
 function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
@@ -356,11 +360,15 @@ function set_trim_v1(of_chain uuid)
 
 function settle_items_v1(now bigint, items settlement_v1[], news new_v1[], INOUT left_over integer, OUT replies reply_v1[])
 
-function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=100ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function settle_plain_items_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
-function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[])
+function settle_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
-function take_v1(now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer)
+function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan
+
+function store_plain_v1(now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set enable_nestloop=off
 
 function time_v1(given bigint)
 

@@ -33,37 +33,31 @@ select
   ]::bigint[] as numbers
 from windlass.chain c;
 
--- Takes due jobs of these types, by priority, then due time, then order of creation. Gives their ids in that order.
-create function windlass.take_v1(
-  now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
-) returns uuid[] language plpgsql as $$
+-- Locks due jobs of these types, by priority, then due time, then order of creation.
+create function windlass.lock_due_v1(now bigint, types text[], maxima bigint[], max_jobs integer)
+returns uuid[] language plpgsql as $$
 declare
-  level smallint;
+  level smallint := 32767;
   taken uuid[] := '{}';
-  found_jobs uuid[];
 begin
-  for level in
-    -- The priorities of each type that have pending jobs: one step into the index for each.
-    with recursive step (type, priority) as (
-      select q.type, (
-        select j.priority from windlass.job j
-        where j.type = q.type and j.status = 'pending' order by j.priority desc limit 1
-      )
-      from unnest(types) q (type)
-      where not exists (select from windlass.paused p where p.type = q.type)
-      union all
-      select s.type, (
-        select j.priority from windlass.job j
-        where j.type = s.type and j.status = 'pending' and j.priority < s.priority order by j.priority desc limit 1
-      )
-      from step s
-      where s.priority is not null
-    )
-    select distinct priority from step where priority is not null order by 1 desc
+  if exists (select from windlass.paused) then
+    select array_agg(q.type), array_agg(q.max) into types, maxima
+    from unnest(types, maxima) q (type, max)
+    where not exists (select from windlass.paused p where p.type = q.type);
+  end if;
   loop
+    -- The next lower priority that has pending jobs: one step into the index for each type.
+    level := (
+      select max((
+        select j.priority from windlass.job j
+        where j.type = q.type and j.status = 'pending' and j.priority < level order by j.priority desc limit 1
+      ))
+      from unnest(types) q (type)
+    );
+    exit when level is null;
     -- Where several types compete, each lane may lock as many rows as are still wanted. Those that are not taken are free
     -- again at the end of this command.
-    found_jobs := array(
+    taken := taken || array(
       select l.id
       from unnest(types, maxima) q (type, max)
       cross join lateral (
@@ -76,28 +70,22 @@ begin
         ), max_jobs - cardinality(taken))
         for no key update skip locked
       ) l
-      where not exists (select from windlass.paused p where p.type = q.type)
       order by l.due_at, l.seq
       limit max_jobs - cardinality(taken)
     );
-    taken := taken || found_jobs;
     exit when cardinality(taken) >= max_jobs;
   end loop;
-  update windlass.job j
-  set status = 'running', attempt = attempt + 1, fence = fence + 1, version = version + 1, started_at = now,
-    worker = by_worker, request = by_request, lease_until = windlass.later_v1(now, q.lease), ended = null
-  from unnest(types, leases) q (type, lease)
-  where j.id = any (taken) and q.type = j.type;
   return taken;
 end
 $$;
 
--- Takes due jobs for a request, or gives those that it took before.
+-- Takes due jobs for a request, or gives those that it took before. Each comes with what its handler may ask of its chain.
 create function windlass.acquire_jobs_v1(
   now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql as $$
 declare
   taken uuid[];
+  most_blockers integer;
 begin
   -- The same request may come twice at once.
   perform pg_advisory_xact_lock(hashtextextended(by_request::text, 0));
@@ -105,21 +93,31 @@ begin
     select id from windlass.job where request = by_request and status = 'running' order by priority desc, due_at, seq
   );
   if cardinality(taken) = 0 and max_jobs > 0 then
-    taken := windlass.take_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+    taken := windlass.lock_due_v1(now, types, maxima, max_jobs);
+    with took as (
+      update windlass.job j
+      set status = 'running', attempt = attempt + 1, fence = fence + 1, version = version + 1, started_at = now,
+        worker = by_worker, request = by_request, lease_until = windlass.later_v1(now, q.lease), ended = null
+      from unnest(types, leases) q (type, lease)
+      where j.id = any (taken) and q.type = j.type
+      returning j.blockers
+    )
+    select max(t.blockers) into most_blockers from took t;
   end if;
   if cardinality(taken) = 0 then
     return;
   end if;
   return query
-  select 'job', t.n::integer, j.ids, j.words, j.numbers, j.bytes
+  select
+    'job', t.n::integer, j.ids, array[c.key, c.trace] || j.words,
+    array[c.created_at, c.keep_completed, c.keep_failed, c.keep_cancelled] || j.numbers, j.bytes
   from unnest(taken) with ordinality t (id, n)
   join windlass.job_reply_v1 j on j.id = t.id
+  join windlass.chain c on c.id = j.chain
   order by t.n;
-  return query
-  select 'chain', t.n::integer, c.ids, c.words, c.numbers, null::bytea[]
-  from unnest(taken) with ordinality t (id, n)
-  join windlass.job j on j.id = t.id
-  join windlass.chain_reply_v1 c on c.id = j.chain;
+  if most_blockers = 0 then
+    return;
+  end if;
   return query
   select
     'output', t.n::integer, array[c.id], array[c.type, l.type, l.status, l.output_codec, l.error], null::bigint[],
@@ -152,7 +150,7 @@ create function windlass.exchange_v1(
   given bigint, items windlass.settlement_v1[], news windlass.new_v1[],
   by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '100ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -163,6 +161,23 @@ begin
   -- What follows belongs to the acquire.
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
   return query select (r).* from windlass.ripple_v1(now, false, settled.left_over) s, unnest(s.replies) r;
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+end
+$$;
+
+-- Completes jobs that carry nothing, then acquires.
+create function windlass.exchange_plain_v1(
+  given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[],
+  by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+begin
+  return query select * from windlass.settle_plain_items_v1(now, jobs, fences, codecs, outputs, retentions);
+  -- What follows belongs to the acquire. It has nothing to unblock that the settlements have left.
+  return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
   return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
 end
 $$;

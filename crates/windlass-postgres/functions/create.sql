@@ -134,45 +134,71 @@ begin
 end
 $$;
 
--- Chains that need nobody's consent, without keys and blockers, in three statements however many they are.
-create function windlass.create_plain_v1(now bigint, news windlass.new_v1[])
-returns setof windlass.reply_v1 language plpgsql as $$
+-- Stores chains without keys and blockers, in one statement however many they are. Gives the ids and the due times of
+-- those that were not there. It joins a thousand new rows with themselves, for which no index is any use.
+create function windlass.store_plain_v1(
+  now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
+  priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
+  keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]
+) returns windlass.reply_v1 language plpgsql set enable_nestloop = off as $$
 declare
-  new windlass.new_v1;
-  stored uuid[];
+  stored windlass.reply_v1;
 begin
   with inserted as (
-    insert into windlass.job (
+    insert into windlass.job as j (
       id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
       trace, input_codec, input
     )
     select
       n.id, n.id, 0, n.type, n.type, 'pending', n.priority, windlass.due_v1(now, n.due_at, n.due_after), n.max_attempts,
-      now * 1024, n.on_blocker_failure, now, n.trace, n.codec, n.input
-    from unnest(news) n
-    order by n.item
+      now * 1024, n.policy, now, n.trace, n.codec, n.input
+    from unnest(
+      ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces
+    ) n (id, type, codec, input, due_at, due_after, priority, max_attempts, policy, trace)
     on conflict do nothing
-    returning id, seq
+    returning j.id, j.seq, j.type, j.due_at
   ), chained as (
     insert into windlass.chain (id, seq, type, latest, keep_completed, keep_failed, keep_cancelled, created_at, trace)
-    select i.id, i.seq, n.type, i.id, n.keep_completed, n.keep_failed, n.keep_cancelled, now, n.chain_trace
+    select i.id, i.seq, i.type, i.id, n.keep_completed, n.keep_failed, n.keep_cancelled, now, n.trace
     from inserted i
-    join unnest(news) n on n.id = i.id
-    on conflict do nothing
+    join unnest(ids, keep_completed, keep_failed, keep_cancelled, chain_traces) n (
+      id, keep_completed, keep_failed, keep_cancelled, trace
+    ) on n.id = i.id
   )
-  select array_agg(id) into stored from inserted;
-  return query
-  select
-    'created', n.item, array[n.id, n.id], array['new', 'pending'],
-    array[windlass.due_v1(now, n.due_at, n.due_after), 0], null::bytea[]
-  from unnest(news) n
-  join unnest(stored) s (id) on s.id = n.id;
-  if cardinality(stored) = cardinality(news) then
+  select 'stored', null, array_agg(i.id), null, array_agg(i.due_at), null into stored from inserted i;
+  return stored;
+end
+$$;
+
+-- Starts chains that need nobody's consent, without keys and blockers and each with an id of its own.
+create function windlass.create_plain_v1(
+  given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
+  priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
+  keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+  stored windlass.reply_v1;
+  new windlass.new_v1;
+  none text[];
+begin
+  stored := windlass.store_plain_v1(
+    now, ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces,
+    keep_completed, keep_failed, keep_cancelled, chain_traces
+  );
+  return next stored;
+  if cardinality(stored.ids) = cardinality(ids) then
     return;
   end if;
   -- The rest was stored before, or its id is another's.
-  foreach new in array news loop
-    if new.id <> all (coalesce(stored, '{}')) then
+  none := array_fill(null::text, array[cardinality(ids)]);
+  foreach new in array windlass.news_v1(
+    ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, none, none,
+    none::bigint[], none::uuid[], keep_completed, keep_failed, keep_cancelled, chain_traces, '{}', '{}', '{}'
+  ) loop
+    if new.id <> all (coalesce(stored.ids, '{}')) then
       return next windlass.create_chain_v1(now, new, '{}', '{}');
     end if;
   end loop;
@@ -193,12 +219,6 @@ declare
   named uuid[] := '{}';
   meant uuid[] := '{}';
 begin
-  if not exists (select from unnest(news) n where n.key is not null or cardinality(n.blockers) > 0)
-    and (select count(distinct n.id) = cardinality(news) from unnest(news) n)
-  then
-    return query select * from windlass.create_plain_v1(now, news);
-    return;
-  end if;
   busy_keys := windlass.lock_keys_v1(now, news);
   busy_chains := windlass.lock_chains_v1(array(select distinct b from unnest(news) n, unnest(n.blockers) b), true);
   foreach new in array news loop

@@ -1,3 +1,6 @@
+-- PostgreSQL plans a function in SQL anew for each statement that calls it, unless it can put its body in its place. One
+-- in PL/pgSQL is planned once for each connection.
+
 -- The jobs that a command brings, from one array for each of their values. Blockers stand in arrays of their own, with the
 -- number of the job that waits for them.
 create function windlass.news_v1(
@@ -5,8 +8,14 @@ create function windlass.news_v1(
   max_attempts bigint[], on_blocker_failure text[], traces text[], keys text[], key_holds text[], key_windows bigint[],
   replaces uuid[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[],
   blocked bigint[], blockers uuid[], blocker_traces text[]
-) returns windlass.new_v1[] language sql stable as $$
-  select array(
+) returns windlass.new_v1[] language plpgsql stable
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  if cardinality(ids) = 0 then
+    return '{}';
+  end if;
+  return array(
     select (
       n.item, n.id, n.type, n.codec, n.input, n.due_at, n.due_after, n.priority, n.max_attempts, n.policy, n.trace, n.key,
       n.key_hold, n.key_window, n.replaces, n.keep_completed, n.keep_failed, n.keep_cancelled, n.chain_trace,
@@ -25,15 +34,17 @@ create function windlass.news_v1(
       group by b.blocked
     ) b on b.blocked = n.item
     order by n.item
-  )
+  );
+end
 $$;
 
 -- The ends of attempts, likewise.
 create function windlass.settlements_v1(
   jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[],
   due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]
-) returns windlass.settlement_v1[] language sql stable as $$
-  select array(
+) returns windlass.settlement_v1[] language plpgsql stable set plan_cache_mode = force_generic_plan as $$
+begin
+  return array(
     select (
       s.item, s.job, s.fence, s.outcome, s.codec, s.output, s.error, s.due_at, s.due_after, s.retention, s.invalid = 1,
       s.created, s.carried
@@ -44,5 +55,6 @@ create function windlass.settlements_v1(
       job, fence, outcome, codec, output, error, due_at, due_after, retention, invalid, created, carried, item
     )
     order by s.item
-  )
+  );
+end
 $$;

@@ -68,7 +68,7 @@ end
 $$;
 
 -- Goes on with all marks, for as many jobs as the command may still resolve. `patient` waits a moment for jobs that
--- somebody else has.
+-- somebody else has, where the mark is this command's own: a row that stays locked does not delay every later one.
 create function windlass.ripple_v1(
   now bigint, patient boolean, inout left_over integer, out replies windlass.reply_v1[]
 ) language plpgsql as $$
@@ -80,7 +80,7 @@ declare
 begin
   replies := '{}';
   loop
-    select c.id, c.closed_as into ended
+    select c.id, c.closed_as, c.closed_at into ended
     from windlass.chain c
     where c.rippling and c.id <> all (passed)
     order by c.closed_at, c.seq
@@ -96,7 +96,7 @@ begin
       limit left_over
     );
     if cardinality(jobs) > 0 then
-      locked := windlass.lock_waiting_v1(jobs, patient);
+      locked := windlass.lock_waiting_v1(jobs, patient and ended.closed_at = now);
       left_over := left_over - cardinality(locked);
       replies := replies || windlass.resolve_v1(now, ended.id, ended.closed_as, locked);
     end if;

@@ -41,7 +41,12 @@ $$;
 
 -- Whether one of these chains waits, directly or through others, for the one that is sought; or would wait for it if it
 -- were retried.
-create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language sql stable as $$
+create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language plpgsql stable as $$
+begin
+  if cardinality(chains) = 0 then
+    return false;
+  end if;
+  return (
   with recursive reached (chain) as (
     select unnest(chains)
     union
@@ -52,6 +57,8 @@ create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean 
     join windlass.blocker b on b.job = l.id and (l.status <> 'blocked' or not b.resolved)
   )
   select coalesce(bool_or(chain = sought), false) from (select chain from reached limit 1000) r
+  );
+end
 $$;
 
 -- The end of one attempt, for which all is locked that it needs; without the chains that it carries. Refusals of the next
@@ -178,46 +185,94 @@ exception when sqlstate 'WL001' then
 end
 $$;
 
--- Completes jobs that carry nothing, in three statements however many they are. Those that no longer run under their
--- fence, and those that somebody has, are left.
+-- Completes jobs that carry nothing, each given once, in two statements however many they are. What is completed is one
+-- row: ids of jobs and of their chains; types of chains and of jobs, traces; due times and times of creation.
+--
+-- A row that somebody has is waited for a moment. Then nothing is completed here: who goes on item by item passes over it.
 create function windlass.complete_v1(
-  now bigint, items windlass.settlement_v1[], busy_jobs uuid[], busy_chains uuid[]
-) returns windlass.reply_v1[] language plpgsql as $$
+  now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
+) returns windlass.reply_v1 language plpgsql as $$
 declare
-  replies windlass.reply_v1[];
+  completed windlass.reply_v1;
+  chains uuid[];
   waited uuid[];
 begin
   with ended as (
     update windlass.job j
     set status = 'completed', output_codec = i.codec, output = i.output, error = null, closed_at = now,
       closed_by = j.worker, version = version + 1, lease_until = null, request = null, ended = 'completed'
-    from unnest(items) i
+    from unnest(jobs, fences, codecs, outputs, retentions) i (job, fence, codec, output, retention)
     where j.id = i.job and j.fence = i.fence and j.status = 'running'
-      and j.id <> all (busy_jobs) and j.chain <> all (busy_chains)
-    returning i.item, i.retention, j.id, j.chain, j.type, j.due_at, j.blockers
+    returning i.retention, j.id, j.chain, j.type, j.due_at, j.blockers
   ), closed as (
     update windlass.chain c
     set closed_at = now, closed_as = 'completed', trim_at = null,
       retain_until = windlass.later_v1(now, coalesce(e.retention, c.keep_completed)),
-      leaves_at = windlass.later_v1(now, greatest(coalesce(e.retention, c.keep_completed), 600000)),
-      rippling = exists (select from windlass.blocker b where b.chain = c.id and b.waiting)
+      leaves_at = windlass.later_v1(now, greatest(coalesce(e.retention, c.keep_completed), 600000))
     from ended e
     where c.id = e.chain
-    returning e.item, e.id, e.type as job_type, e.due_at, e.blockers, c.id as chain, c.type, c.created_at, c.trace
+    returning e.id, e.type as job_type, e.due_at, e.blockers, c.id as chain, c.type, c.created_at, c.trace
   )
   select
-    array_agg((
-      'settled', c.item, array[c.id, c.chain], array['applied', 'completed'], array[c.due_at], null
-    )::windlass.reply_v1) || array_agg((
-      'closed', null, array[c.chain, c.id], array[c.type, c.job_type, 'completed', null, c.trace], array[c.created_at], null
-    )::windlass.reply_v1),
-    array_agg(c.id) filter (where c.blockers > 0)
-  into replies, waited
+    array_agg(c.id), array_agg(c.chain), array_agg(c.type) || array_agg(c.job_type) || array_agg(c.trace),
+    array_agg(c.due_at) || array_agg(c.created_at), array_agg(c.id) filter (where c.blockers > 0)
+  into completed.ids, chains, completed.words, completed.numbers, waited
   from closed c;
+  if chains is null then
+    return null;
+  end if;
+  -- By now nobody attaches to these chains any more, and who has done so before is seen.
+  update windlass.chain c set rippling = true
+  from (select distinct b.chain from windlass.blocker b where b.chain = any (chains) and b.waiting) b
+  where c.id = b.chain;
   if waited is not null then
     update windlass.blocker set waiting = false, needed = false where job = any (waited);
   end if;
-  return coalesce(replies, '{}');
+  completed.part := 'completed';
+  completed.ids := completed.ids || chains;
+  return completed;
+exception when lock_not_available or deadlock_detected then
+  return null;
+end
+$$;
+
+-- Completes jobs that carry nothing; those that are not completed at once are looked at one by one.
+create function windlass.settle_plain_items_v1(
+  now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
+) returns setof windlass.reply_v1 language plpgsql as $$
+declare
+  completed windlass.reply_v1 := windlass.complete_v1(now, jobs, fences, codecs, outputs, retentions);
+  count constant integer := cardinality(jobs);
+  none text[];
+begin
+  if completed.part is not null then
+    return next completed;
+  end if;
+  if completed.part is null or cardinality(completed.ids) < 2 * count then
+    none := array_fill(null::text, array[count]);
+    return query
+    select (r).*
+    from windlass.settle_items_v1(now, array(
+      select i
+      from unnest(windlass.settlements_v1(
+        jobs, fences, array_fill('complete'::text, array[count]), codecs, outputs, none, none::bigint[], none::bigint[],
+        retentions, array_fill(0::bigint, array[count]), array_fill(0::bigint, array[count]), array_fill(0::bigint, array[count])
+      )) i
+      where i.job <> all (coalesce(completed.ids, '{}'))
+    ), '{}', 1000) s, unnest(s.replies) r;
+  elsif exists (select from windlass.chain where rippling) then
+    return query select (r).* from windlass.ripple_v1(now, true, 1000) s, unnest(s.replies) r;
+  end if;
+end
+$$;
+
+create function windlass.settle_plain_v1(
+  given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return query select * from windlass.settle_plain_items_v1(windlass.time_v1(given), jobs, fences, codecs, outputs, retentions);
 end
 $$;
 
@@ -234,6 +289,8 @@ declare
   busy_chains uuid[];
   busy_news integer[];
   jobs uuid[] := array(select i.job from unnest(items) i);
+  reply windlass.reply_v1;
+  applied windlass.reply_v1[];
   rippled windlass.reply_v1[];
 begin
   replies := '{}';
@@ -250,18 +307,6 @@ begin
       select n.item
       from unnest(news) n
       where n.blockers && windlass.lock_chains_v1(array(select distinct b from unnest(news) o, unnest(o.blockers) b), true)
-    );
-  end if;
-  if (
-    select bool_and(i.outcome = 'complete' and i.carried = 0 and not i.invalid) and count(distinct i.job) = count(*)
-    from unnest(items) i
-  ) then
-    replies := windlass.complete_v1(now, items, busy_jobs, busy_chains);
-    items := array(
-      select i
-      from unnest(items) i
-      where i.item not in (select r.item from unnest(replies) r where r.item is not null)
-      order by i.item
     );
   end if;
   foreach item in array items loop
@@ -285,6 +330,14 @@ begin
       next := case when item.outcome = 'continue' then news[item.created + item.carried + 1] end;
       if next.item = any (busy_news) then
         replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
+      elsif item.carried = 0 then
+        -- A next job is refused before anything is written, which needs no subtransaction.
+        applied := windlass.apply_v1(now, own, item, next, '{}', '{}');
+        reply := applied[1];
+        if reply.part is null then
+          applied := array[('settled', item.item, reply.ids, reply.words, null, null)::windlass.reply_v1];
+        end if;
+        replies := replies || applied;
       else
         replies := replies || windlass.apply_carrying_v1(
           now, own, item, carried, next, case when own.cancel_requested then own.chain end, busy_news
@@ -302,7 +355,7 @@ $$;
 
 create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], news windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '100ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query select (r).*

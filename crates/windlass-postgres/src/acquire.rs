@@ -1,12 +1,10 @@
 //! Taking jobs and keeping them.
 
-use windlass_core::command::{
-    Acquire, AcquireReply, Acquired, BlockerOutput, Renew, RenewReply, Renewed, Ripple,
-};
-use windlass_core::{JobRecord, Result, Timestamp};
+use windlass_core::command::{Acquire, AcquireReply, Acquired, Renew, RenewReply, Renewed, Ripple};
+use windlass_core::{Result, Timestamp};
 
 use crate::provider::{Parameter, Provider};
-use crate::reply::{ChainFacts, Values, corrupt, in_order, put, ripple};
+use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::{count, id, span};
 use crate::store::{Call, CarryOut};
 
@@ -34,13 +32,11 @@ pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 6] {
     ]
 }
 
-/// The rows of the reply to an acquire. Jobs come in order, then their chains, then what their blockers gave.
+/// The rows of the reply to an acquire. Jobs come in order, then what their blockers gave.
 #[derive(Default)]
 pub(crate) struct AcquireRows {
     now: Option<Timestamp>,
-    jobs: Vec<JobRecord>,
-    chains: Vec<Option<ChainFacts>>,
-    outputs: Vec<Vec<BlockerOutput>>,
+    jobs: Vec<Acquired>,
     ripple: Ripple,
 }
 
@@ -49,14 +45,13 @@ impl AcquireRows {
         match values.part.as_str() {
             "now" => self.now = Some(values.time()?),
             "job" => {
-                self.jobs.push(values.job()?);
-                self.chains.push(None);
-                self.outputs.push(Vec::new());
+                let (key, chain_trace, chain_created_at, retention) = values.acquired()?;
+                let (job, blockers) = (values.job()?, Vec::new());
+                self.jobs.push(Acquired { job, key, chain_trace, chain_created_at, retention, blockers });
             }
-            "chain" => put(&mut self.chains, values.place()?, values.chain()?)?,
             "output" => {
-                let outputs = self.outputs.get_mut(values.place()?);
-                outputs.ok_or_else(|| corrupt("an output for no job"))?.push(values.output()?);
+                let acquired = self.jobs.get_mut(values.place()?);
+                acquired.ok_or_else(|| corrupt("an output for no job"))?.blockers.push(values.output()?);
             }
             _ => ripple(&mut self.ripple, &mut values)?,
         }
@@ -64,18 +59,8 @@ impl AcquireRows {
     }
 
     pub(crate) fn reply(self) -> Result<AcquireReply> {
-        let chains = in_order(self.chains)?;
-        let jobs =
-            self.jobs.into_iter().zip(chains).zip(self.outputs).map(|((job, chain), blockers)| Acquired {
-                job,
-                key: chain.key.map(|key| key.key),
-                chain_trace: chain.trace,
-                chain_created_at: chain.created_at,
-                retention: chain.retention,
-                blockers,
-            });
         let now = self.now.ok_or_else(|| corrupt("an acquire without its time"))?;
-        Ok(AcquireReply { jobs: jobs.collect(), ripple: self.ripple, now })
+        Ok(AcquireReply { jobs: self.jobs, ripple: self.ripple, now })
     }
 }
 

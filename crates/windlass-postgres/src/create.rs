@@ -25,11 +25,25 @@ impl CarryOut for Create {
             chains.push(refusal.map(Created::Refused));
         }
         if !places.is_empty() {
-            let parameters = [call.time()].into_iter().chain(news.parameters()).collect();
-            for row in call.run(&call.statements().create, parameters).await? {
+            let sent = news.places();
+            let is_plain = news.is_plain() && sent.len() == news.len();
+            let time = [call.time()].into_iter();
+            let (statement, parameters) = if is_plain {
+                (&call.statements().create_plain, time.chain(news.plain_parameters()).collect())
+            } else {
+                (&call.statements().create, time.chain(news.parameters()).collect())
+            };
+            let place = |sent: usize| places.get(sent).copied().unwrap_or(usize::MAX);
+            for row in call.run(statement, parameters).await? {
                 let mut values = Values::from(row);
-                let place = places.get(values.place()?).copied().unwrap_or(usize::MAX);
-                put(&mut chains, place, values.created()?)?;
+                if values.part == "stored" {
+                    for job in values.stored()? {
+                        let sent = sent.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);
+                        put(&mut chains, place(sent), Created::New { job, repeated: false })?;
+                    }
+                } else {
+                    put(&mut chains, place(values.place()?), values.created()?)?;
+                }
             }
         }
         Ok(CreateReply { chains: in_order(chains)?, durability })

@@ -198,6 +198,36 @@ impl Values {
         })
     }
 
+    /// The first jobs of chains that were stored together: their ids, and when each is due.
+    pub(crate) fn stored(&mut self) -> Result<Vec<Placed>> {
+        let placed = |values: &mut Self| {
+            let chain = values.chain_id()?;
+            let due_at = values.time()?;
+            Ok(Placed { job: chain.first_job(), chain, status: Status::Pending, due_at })
+        };
+        (0..self.ids.len()).map(|_| placed(self)).collect()
+    }
+
+    /// Jobs that were completed together, and their chains with them; value by value, not job by job.
+    pub(crate) fn completed(&mut self) -> Result<Vec<(Placed, ClosedChain)>> {
+        let count = self.ids.len() / 2;
+        let mut all = Vec::with_capacity(count);
+        let jobs = (0..count).map(|_| self.job_id()).collect::<Result<Vec<_>>>()?;
+        let chain_types = (0..count).map(|_| self.type_name()).collect::<Result<Vec<_>>>()?;
+        let job_types = (0..count).map(|_| self.type_name()).collect::<Result<Vec<_>>>()?;
+        let due = (0..count).map(|_| self.time()).collect::<Result<Vec<_>>>()?;
+        for (((job, chain_type), job_type), due_at) in
+            jobs.into_iter().zip(chain_types).zip(job_types).zip(due)
+        {
+            let (chain, trace, created_at) = (self.chain_id()?, self.trace()?, self.time()?);
+            let closed_as = ClosedAs::Completed;
+            let closed =
+                ClosedChain { chain, chain_type, job, job_type, closed_as, error: None, created_at, trace };
+            all.push((Placed { job, chain, status: Status::Completed, due_at }, closed));
+        }
+        Ok(all)
+    }
+
     fn existing(&mut self) -> Result<Existing> {
         let (chain, status, job_type, codec) =
             (self.chain_id()?, self.word()?, self.type_name()?, self.maybe_text());
@@ -287,6 +317,14 @@ impl Values {
             });
         }
         Ok(blockers.into())
+    }
+
+    /// What an acquire tells of a job's chain, in front of the job: key, trace, time of creation and retention.
+    pub(crate) fn acquired(&mut self) -> Result<(Option<Key>, Option<TraceContext>, Timestamp, Retention)> {
+        let key = self.maybe_text().map(Key::new).transpose().map_err(unreadable)?;
+        let (trace, created_at) = (self.trace()?, self.time()?);
+        let retention = Retention { completed: self.span()?, failed: self.span()?, cancelled: self.span()? };
+        Ok((key, trace, created_at, retention))
     }
 
     /// A chain without its jobs, in the order of `chain_reply_v1`.

@@ -1,5 +1,7 @@
 //! What commands bring, as the arrays that the functions take.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::Payload;
@@ -88,6 +90,36 @@ impl News {
             self.blockers.push(Some(*blocker.chain.as_uuid()));
             self.blocker_traces.push(blocker.trace.as_ref().map(ToString::to_string));
         }
+    }
+
+    /// The place of each job that is to be created by its id.
+    pub(crate) fn places(&self) -> HashMap<Uuid, usize> {
+        self.ids.iter().enumerate().filter_map(|(place, id)| Some(((*id)?, place))).collect()
+    }
+
+    /// Whether these chains need nobody's consent: none has a key or waits for another.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.blocked.is_empty() && self.keys.iter().all(Option::is_none)
+    }
+
+    /// Those of plain chains, in the order of `create_plain_v1`.
+    pub(crate) fn plain_parameters(self) -> [Parameter; 14] {
+        [
+            Parameter::Ids(self.ids),
+            Parameter::Texts(Some(self.types)),
+            Parameter::Texts(Some(self.codecs)),
+            Parameter::Bytes(self.inputs),
+            Parameter::Numbers(self.due_at),
+            Parameter::Numbers(self.due_after),
+            Parameter::Numbers(self.priorities),
+            Parameter::Numbers(self.max_attempts),
+            Parameter::Texts(Some(self.on_blocker_failure)),
+            Parameter::Texts(Some(self.traces)),
+            Parameter::Numbers(self.keep_completed),
+            Parameter::Numbers(self.keep_failed),
+            Parameter::Numbers(self.keep_cancelled),
+            Parameter::Texts(Some(self.chain_traces)),
+        ]
     }
 
     pub(crate) fn parameters(self) -> [Parameter; 21] {
@@ -216,6 +248,29 @@ impl Settlements {
         if let Some(next) = said.next {
             self.news.push_next(next);
         }
+    }
+
+    /// The place of each settlement by its job.
+    pub(crate) fn places(&self) -> HashMap<Uuid, usize> {
+        self.jobs.iter().enumerate().filter_map(|(place, job)| Some(((*job)?, place))).collect()
+    }
+
+    /// Whether all of them only complete jobs.
+    pub(crate) fn is_plain(&self) -> bool {
+        let completes = self.outcomes.iter().all(|outcome| outcome.as_deref() == Some("complete"));
+        completes && self.news.len() == 0 && self.invalid.iter().all(|invalid| *invalid == Some(0))
+    }
+
+    /// Those of plain completions, in the order of `settle_plain_v1`.
+    pub(crate) fn plain_parameters(self) -> impl Iterator<Item = Parameter> {
+        let own = [
+            Parameter::Ids(self.jobs),
+            Parameter::Numbers(self.fences),
+            Parameter::Texts(Some(self.codecs)),
+            Parameter::Bytes(self.outputs),
+            Parameter::Numbers(self.retentions),
+        ];
+        own.into_iter()
     }
 
     pub(crate) fn parameters(self) -> impl Iterator<Item = Parameter> {

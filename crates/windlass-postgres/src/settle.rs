@@ -1,12 +1,15 @@
 //! Ending attempts.
 
+use std::collections::HashMap;
+
+use uuid::Uuid;
 use windlass_core::Result;
 use windlass_core::command::{
-    Created, Exchange, ExchangeReply, Outcome, Ripple, Settle, SettleReply, Settled, Settlement,
+    Applied, Created, Exchange, ExchangeReply, Outcome, Ripple, Settle, SettleReply, Settled, Settlement,
 };
 
 use crate::acquire::{AcquireRows, acquire_parameters};
-use crate::provider::Provider;
+use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::Settlements;
 use crate::store::{Call, CarryOut};
@@ -18,8 +21,13 @@ impl CarryOut for Settle {
             return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
         }
         let (items, mut rows) = SettleRows::new(&self.settlements);
-        let parameters = [call.time()].into_iter().chain(items.parameters()).collect();
-        for row in call.run(&call.statements().settle, parameters).await? {
+        let time = [call.time()].into_iter();
+        let (statement, parameters) = if rows.is_plain(&items) {
+            (&call.statements().settle_plain, time.chain(items.plain_parameters()).collect())
+        } else {
+            (&call.statements().settle, time.chain(items.parameters()).collect())
+        };
+        for row in call.run(statement, parameters).await? {
             rows.take(row.into())?;
         }
         rows.reply()
@@ -31,12 +39,17 @@ impl CarryOut for Exchange {
         self.settle.check()?;
         self.acquire.check()?;
         let (items, mut settled) = SettleRows::new(&self.settle.settlements);
-        let parameters =
-            [call.time()].into_iter().chain(items.parameters()).chain(acquire_parameters(&self.acquire));
+        let (time, acquire) = ([call.time()].into_iter(), acquire_parameters(&self.acquire));
+        let (statement, parameters): (_, Vec<Parameter>) = if settled.is_plain(&items) {
+            let parameters = time.chain(items.plain_parameters()).chain(acquire);
+            (&call.statements().exchange_plain, parameters.collect())
+        } else {
+            (&call.statements().exchange, time.chain(items.parameters()).chain(acquire).collect())
+        };
         let mut acquired = AcquireRows::default();
         // The time stands between the two parts.
         let mut settling = true;
-        for row in call.run(&call.statements().exchange, parameters.collect()).await? {
+        for row in call.run(statement, parameters).await? {
             settling &= row.part != "now";
             if settling { settled.take(row.into())? } else { acquired.take(row.into())? }
         }
@@ -47,6 +60,8 @@ impl CarryOut for Exchange {
 /// The rows of the reply to settlements.
 struct SettleRows<'a> {
     settlements: &'a [Settlement],
+    /// The place of each settlement by its job.
+    places: HashMap<Uuid, usize>,
     /// For each chain that is brought: the settlement that carries it. A next job has none.
     carriers: Vec<Option<usize>>,
     settled: Vec<Option<Settled>>,
@@ -66,7 +81,13 @@ impl<'a> SettleRows<'a> {
         }
         let created = carriers.iter().map(|_| None).collect();
         let settled = settlements.iter().map(|_| None).collect();
-        (items, Self { settlements, carriers, settled, created, ripple: Ripple::default() })
+        let places = items.places();
+        (items, Self { settlements, places, carriers, settled, created, ripple: Ripple::default() })
+    }
+
+    /// Whether the settlements only complete jobs, each of them once.
+    fn is_plain(&self, items: &Settlements) -> bool {
+        items.is_plain() && self.places.len() == self.settlements.len()
     }
 
     fn take(&mut self, mut values: Values) -> Result<()> {
@@ -75,6 +96,15 @@ impl<'a> SettleRows<'a> {
                 let place = values.place()?;
                 let settled = self.settled(place, &mut values)?;
                 put(&mut self.settled, place, settled)
+            }
+            "completed" => {
+                for (job, closed) in values.completed()? {
+                    let place = self.places.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);
+                    let applied = Applied { job, next: None, created: Vec::new() };
+                    put(&mut self.settled, place, Settled::Applied(applied))?;
+                    self.ripple.closed.push(closed);
+                }
+                Ok(())
             }
             "created" => put(&mut self.created, values.place()?, values.created()?),
             _ => ripple(&mut self.ripple, &mut values),

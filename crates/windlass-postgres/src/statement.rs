@@ -4,7 +4,7 @@ use crate::provider::Statement;
 
 macro_rules! statements {
     ($($name:ident,)*) => {
-        /// Every statement that a command runs: one for each.
+        /// Every statement that a command runs: one for each, and one more where most items are of a plain kind.
         #[derive(Debug)]
         pub(crate) struct Statements {
             $(pub(crate) $name: Statement,)*
@@ -29,8 +29,10 @@ statements! {
     cancel,
     count,
     create,
+    create_plain,
     delete,
     exchange,
+    exchange_plain,
     expire,
     get_chains,
     get_jobs,
@@ -49,6 +51,7 @@ statements! {
     retry,
     set_retention,
     settle,
+    settle_plain,
     trigger,
 }
 

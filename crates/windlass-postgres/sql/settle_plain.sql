@@ -1,0 +1,1 @@
+select * from windlass.settle_plain_v1($1, $2, $3, $4, $5, $6)
