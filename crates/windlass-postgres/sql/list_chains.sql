@@ -20,10 +20,11 @@ with walked as materialized (
     w.id, w.latest, w.place, row_number() over (order by case when $1::boolean then -w.place else w.place end) as n,
     (cardinality($4::text[]) = 0 or w.type = any ($4::text[]))
       and (
+        -- As `exists` this would be answered from a list of all jobs with the status.
         cardinality($5::text[]) = 0
-        or exists (select from windlass.job l where l.id = w.latest and l.status = any ($5::text[]))
+        or (select l.status from windlass.job l where l.id = w.latest) = any ($5::text[])
       )
-      and (not $6::boolean or not exists (select from windlass.blocker b where b.chain = w.id))
+      and (not $6::boolean or (select b.chain from windlass.blocker b where b.chain = w.id limit 1) is null)
       and w.created_at >= coalesce($7::bigint, 0)
       and w.created_at <= coalesce($8::bigint, 9223372036854775807) as passes
   from walked w
