@@ -50,6 +50,7 @@ mod acquire;
 mod create;
 mod expire;
 mod get;
+mod health;
 mod manage;
 mod outside;
 mod reap;

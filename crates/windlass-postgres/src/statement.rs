@@ -36,6 +36,7 @@ statements! {
     expire,
     get_chains,
     get_jobs,
+    health,
     leader_lock,
     list_attempts,
     list_chains,

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Result, Store, Transactional,
+    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Finding, Result, Store, Transactional,
     for_each_command,
 };
 
+use crate::health;
 use crate::migrate::{MIGRATIONS, migrate, sql};
 use crate::provider::{Parameter, Provider, Row, Statement};
 use crate::statement::{Names, Statements};
@@ -154,7 +155,7 @@ impl<P: Provider> PostgresStore<P> {
         self.statements.all().into_iter().map(text).collect()
     }
 
-    fn call<'a>(&'a self, tx: Option<&'a mut P::Tx>) -> Result<Call<'a, P>> {
+    pub(crate) fn call<'a>(&'a self, tx: Option<&'a mut P::Tx>) -> Result<Call<'a, P>> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"));
         }
@@ -262,6 +263,10 @@ macro_rules! store {
                         windlass.paused, windlass.worker, windlass.leader";
                     self.provider.script(&self.names.render(text)).await
                 })
+            }
+
+            fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+                Box::pin(async { health::findings(self.call(None)?, None).await })
             }
 
             fn counters(&self) -> Counters {

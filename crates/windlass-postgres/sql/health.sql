@@ -1,0 +1,30 @@
+with hot (id) as (
+  values ('windlass.job'::regclass), ('windlass.chain'::regclass), ('windlass.key'::regclass), ('windlass.blocker'::regclass)
+)
+select
+  'held', null::integer, null::uuid[], array[a.application_name, a.state],
+  array[a.pid, extract(epoch from clock_timestamp() - a.xact_start)]::bigint[], null::bytea[]
+from pg_stat_activity a
+where a.datname = current_database() and a.backend_type = 'client backend' and a.pid <> pg_backend_pid()
+  and extract(epoch from clock_timestamp() - a.xact_start) >= $1::bigint
+union all
+select 'dead', null, null, array[h.id::text], array[s.n_dead_tup, s.n_live_tup], null
+from hot h
+join pg_stat_user_tables s on s.relid = h.id
+where s.n_dead_tup > greatest(s.n_live_tup, 100000)
+union all
+select 'vacuum', null, null, array[h.id::text], null, null
+from hot h
+join pg_class c on c.oid = h.id
+where not coalesce(array_to_string(c.reloptions, ' '), '') like '%autovacuum_vacuum_scale_factor=%'
+  or array_to_string(c.reloptions, ' ') like '%autovacuum_enabled=false%'
+union all
+select 'no_vacuum', null, null, null, null, null
+where current_setting('autovacuum') = 'off'
+union all
+select 'invalid', null, null, array[i.indexrelid::regclass::text], null, null
+from hot h
+join pg_index i on i.indrelid = h.id
+where not i.indisvalid
+union all
+select 'now', null, null, null, array[floor(extract(epoch from clock_timestamp()) * 1000)]::bigint[], null

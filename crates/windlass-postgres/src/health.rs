@@ -1,0 +1,146 @@
+//! What someone should look at.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use windlass_core::{Finding, Result};
+
+use crate::provider::{Parameter, Provider};
+use crate::reply::{Values, corrupt};
+use crate::store::Call;
+
+/// From this age on an open transaction is told of: what is dead since it began cannot be cleaned away.
+const HELD: Duration = Duration::from_secs(5 * 60);
+
+/// By so much the clocks of this machine and of the database may differ.
+const SKEW: Duration = Duration::from_secs(5);
+
+pub(crate) async fn findings<P: Provider>(
+    mut call: Call<'_, P>,
+    held: Option<Duration>,
+) -> Result<Vec<Finding>> {
+    let seconds = i64::try_from(held.unwrap_or(HELD).as_secs()).unwrap_or(i64::MAX);
+    let asked = now_millis();
+    let rows = call.run(&call.statements().health, vec![Parameter::Number(Some(seconds))]).await?;
+    let answered = now_millis();
+    let found = rows.into_iter().map(|row| finding(row.into(), asked, answered));
+    found.filter_map(Result::transpose).collect()
+}
+
+fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Finding>> {
+    let (what, cure) = match values.part.as_str() {
+        "held" => {
+            let (application, state) = (values.maybe_text().unwrap_or_default(), values.maybe_text());
+            let (pid, seconds): (i64, u64) = (values.number()?, values.number()?);
+            let state = state.unwrap_or_default();
+            (
+                format!(
+                    "process {pid} ({application:?}, {state}) has had a transaction open for {seconds} seconds"
+                ),
+                format!(
+                    "end it, or the process with `select pg_terminate_backend({pid})`: rows that died since it \
+                     began cannot be cleaned away, and acquiring slows down; `idle_in_transaction_session_timeout` \
+                     ends such transactions by itself"
+                ),
+            )
+        }
+        "dead" => {
+            let (table, dead, live): (_, u64, u64) = (values.text()?, values.number()?, values.number()?);
+            (
+                format!("the table {table} has {dead} dead rows beside {live} live ones"),
+                format!(
+                    "run `vacuum {table}`; if they stay, an old transaction, a prepared one or a replication slot \
+                     holds them back: look at pg_stat_activity, pg_prepared_xacts and pg_replication_slots"
+                ),
+            )
+        }
+        "vacuum" => {
+            let table = values.text()?;
+            (
+                format!("the table {table} lacks the autovacuum settings that its migration gave it"),
+                format!(
+                    "run `alter table {table} reset (autovacuum_enabled)` and `alter table {table} set \
+                     (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000)`"
+                ),
+            )
+        }
+        "no_vacuum" => (
+            "autovacuum is off on this server".to_owned(),
+            "set `autovacuum = on` in postgresql.conf and reload it: nothing else cleans dead rows away"
+                .to_owned(),
+        ),
+        "invalid" => {
+            let index = values.text()?;
+            (
+                format!("the index {index} is not valid, because its making was broken off"),
+                format!("run `reindex index concurrently {index}`"),
+            )
+        }
+        "now" => return Ok(skew(values.number()?, asked, answered)),
+        part => return Err(corrupt(&format!("the finding {part:?}"))),
+    };
+    Ok(Some(Finding { what, cure }))
+}
+
+/// How far the server's clock is from this machine's, which it was read by before and after.
+fn skew(server: i64, asked: i64, answered: i64) -> Option<Finding> {
+    let apart = (asked - server).max(server - answered);
+    let apart = Duration::from_millis(u64::try_from(apart).unwrap_or(0));
+    (apart > SKEW).then(|| Finding {
+        what: format!("the clocks of this machine and of the database are {apart:?} apart"),
+        cure: "let both follow a time server; jobs go by the clock of the database".to_owned(),
+    })
+}
+
+fn now_millis() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(all(test, feature = "sqlx"))]
+mod tests {
+    use windlass_core::{Store, Transactional};
+    use windlass_testkit::shared_postgres;
+
+    use super::*;
+    use crate::{Options, PostgresStore, Sqlx};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_wrong_is_found_with_its_cure() {
+        let shared = shared_postgres().await;
+        let provider = Sqlx::connect(&shared.url()).await.unwrap();
+        let options = Options::default().schema(shared.namespace());
+        let store = PostgresStore::open(provider, options).await.unwrap();
+        assert_eq!(store.health().await.unwrap(), []);
+
+        let schema = shared.namespace();
+        let server = shared.server();
+        server.query(&format!("alter table {schema}.key reset (autovacuum_vacuum_scale_factor)"));
+        server.query(&format!(
+            "update pg_index set indisvalid = false where indexrelid = '{schema}.job_seq'::regclass"
+        ));
+        let found: Vec<String> = store.health().await.unwrap().into_iter().map(|found| found.cure).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found.iter().any(|cure| cure.contains(&format!("alter table {schema}.key set"))),
+            "{found:?}"
+        );
+        assert!(
+            found.iter().any(|cure| cure.contains(&format!("reindex index concurrently {schema}.job_seq"))),
+            "{found:?}"
+        );
+
+        let mut tx = store.begin().await.unwrap();
+        let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
+        let found = findings(store.call(None).unwrap(), Some(Duration::ZERO)).await.unwrap();
+        let held = found.iter().find(|found| found.what.contains(&format!("process {pid} ")));
+        assert!(held.is_some_and(|found| found.cure.contains("pg_terminate_backend")), "{found:?}");
+    }
+
+    #[test]
+    fn clocks_may_differ_by_what_a_round_trip_takes() {
+        assert_eq!(skew(10_000, 0, 20_000), None);
+        assert_eq!(skew(24_000, 0, 20_000), None);
+        assert!(skew(26_000, 0, 20_000).is_some());
+        assert!(skew(0, 6_000, 20_000).is_some());
+    }
+}
