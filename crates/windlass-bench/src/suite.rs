@@ -273,6 +273,8 @@ impl<T: Subject> Suite<'_, T> {
     }
 
     fn add(&mut self, workload: String, unit: Unit, value: f64) {
+        // A run takes minutes: whoever waits sees that it goes on.
+        eprintln!("{workload}: {value:.0} {unit}");
         match self.figures.iter_mut().find(|figure| figure.workload == workload) {
             Some(figure) => figure.rounds.push(value),
             None => self.figures.push(Figure { workload, unit, rounds: vec![value] }),

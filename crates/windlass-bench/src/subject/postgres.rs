@@ -19,6 +19,7 @@ const CONNECTIONS: u32 = 50;
 #[derive(Debug)]
 pub struct Postgres {
     server: PostgresServer,
+    /// The application's connections, new ones for each store: none knows a statement of the one before.
     pool: PgPool,
     schemas: u32,
 }
@@ -32,7 +33,7 @@ impl Postgres {
             .setting("shared_buffers", "1GB")
             .setting("max_wal_size", "8GB");
         let server = server.start().await;
-        let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(&server.url()).await?;
+        let pool = connect(&server).await?;
         Ok(Self { server, pool, schemas: 0 })
     }
 
@@ -47,6 +48,8 @@ impl Subject for Postgres {
     async fn open(&mut self) -> Result<Client<Self::Store>, BoxError> {
         let old = format!("drop schema if exists {} cascade; checkpoint", self.schema());
         sqlx::raw_sql(AssertSqlSafe(old)).execute(&self.pool).await?;
+        self.pool.close().await;
+        self.pool = connect(&self.server).await?;
         self.schemas += 1;
         let options = Options::default().schema(self.schema());
         let store = PostgresStore::open(Sqlx::from(self.pool.clone()), options.clone()).await?;
@@ -99,6 +102,10 @@ impl Subject for Postgres {
     ) -> Option<Result<f64, BoxError>> {
         Some(explained_buffers(&self.pool, &self.schema(), jobs).await)
     }
+}
+
+async fn connect(server: &PostgresServer) -> Result<PgPool, BoxError> {
+    Ok(PgPoolOptions::new().max_connections(CONNECTIONS).connect(&server.url()).await?)
 }
 
 /// The buffers that one acquire touches when its connection has planned already; then it is rolled back.
