@@ -1,29 +1,33 @@
 -- A chain that was deleted may come again, and failed jobs may still need it.
--- ?1: the jobs; ?2: their payloads, one behind the other
+-- ?1: the jobs: each has what is the job's own, what it carries, and if it is the first what is its chain's, each in the
+-- order of the columns: SQLite finds a field by going over those before it; ?2: their payloads, one behind the other
 with
   {items}
 insert into {prefix}job (
   id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, version, waits, blockers,
-  on_blocker_failure, created_at, closed_at, trace, latest, latest_position, key, key_hold, key_window, key_held,
-  retain_completed, retain_failed, retain_cancelled, chain_trace, chain_closed_at, chain_closed_as, retain_until,
-  leaves_at, rippling, needed_by, error, outside, input_codec, input, output_codec, output
+  on_blocker_failure, created_at, closed_at,
+  trace, error, outside, input_codec, input, output_codec, output,
+  needed_by,
+  latest, latest_position, key, key_hold, key_window, key_held, retain_completed, retain_failed, retain_cancelled,
+  chain_trace, chain_closed_at, chain_closed_as, retain_until, leaves_at, rippling
 )
 select
-  unhex(value ->> 'id'), unhex(value ->> 'chain'), value ->> 'position', value ->> 'type', value ->> 'chain_type',
-  value ->> 'status', value ->> 'priority', value ->> 'due_at', value ->> 'max_attempts', value ->> 'fence',
-  value ->> 'version', value ->> 'waits', value ->> 'blockers', value ->> 'on_blocker_failure', value ->> 'created_at',
-  value ->> 'closed_at', value ->> 'trace', unhex(value ->> 'latest'), value ->> 'latest_position', value ->> 'key',
-  value ->> 'key_hold', value ->> 'key_window', value ->> 'key_held', value ->> 'retain_completed',
-  value ->> 'retain_failed', value ->> 'retain_cancelled', value ->> 'chain_trace', value ->> 'chain_closed_at',
-  value ->> 'chain_closed_as', value ->> 'retain_until', value ->> 'leaves_at', coalesce(value ->> 'rippling', 0),
+  unhex(value ->> '$[0][0]'), unhex(value ->> '$[0][1]'), value ->> '$[0][2]', value ->> '$[0][3]', value ->> '$[0][4]',
+  value ->> '$[0][5]', value ->> '$[0][6]', value ->> '$[0][7]', value ->> '$[0][8]', value ->> '$[0][9]',
+  value ->> '$[0][10]', value ->> '$[0][11]', value ->> '$[0][12]', value ->> '$[0][13]', value ->> '$[0][14]',
+  value ->> '$[0][15]',
+  value ->> '$[1][0]', value ->> '$[1][1]', unhex(value ->> '$[1][2]'), value ->> '$[1][3]',
+  substr(?2, value ->> '$[1][4]', value ->> '$[1][5]'), value ->> '$[1][6]',
+  iif(value ->> '$[1][6]' is null, null, substr(?2, value ->> '$[1][7]', value ->> '$[1][8]')),
   (
     select count(*)
     from {prefix}blocker as blocker
     join {prefix}job as job on job.seq = blocker.job
-    where blocker.chain = unhex(value ->> 'id') and job.status in ('blocked', 'pending', 'running', 'failed')
+    where blocker.chain = unhex(value ->> '$[0][0]') and job.status in ('blocked', 'pending', 'running', 'failed')
   ),
-  value ->> 'error', unhex(value ->> 'outside'), value ->> 'input_codec',
-  substr(?2, value ->> 'input_start', value ->> 'input_length'), value ->> 'output_codec',
-  iif(value ->> 'output_codec' is null, null, substr(?2, value ->> 'output_start', value ->> 'output_length'))
+  unhex(value ->> '$[2][0]'), value ->> '$[2][1]', value ->> '$[2][2]', value ->> '$[2][3]', value ->> '$[2][4]',
+  value ->> '$[2][5]', value ->> '$[2][6]', value ->> '$[2][7]', value ->> '$[2][8]', value ->> '$[2][9]',
+  value ->> '$[2][10]', value ->> '$[2][11]', value ->> '$[2][12]', value ->> '$[2][13]',
+  coalesce(value ->> '$[2][14]', 0)
 from item
 order by item.key

@@ -103,37 +103,39 @@ impl Working {
     fn inserted<'a>(&'a self, created: &'a CreatedJob, payloads: &mut Payloads) -> Option<InsertedJob<'a>> {
         let row = self.job(created.id)?;
         let chain = self.chain(row.chain).filter(|chain| chain.id.first_job() == row.id);
+        let own = (
+            hex(row.id.as_uuid()),
+            hex(row.chain.as_uuid()),
+            row.index,
+            row.job_type.as_str(),
+            row.chain_type.as_str(),
+            row.status.word(),
+            created.priority,
+            row.due_at.as_millis(),
+            row.max_attempts,
+            row.fence.0,
+            row.version.0,
+            row.waits,
+            row.blockers,
+            row.on_blocker_failure.word(),
+            self.now.as_millis(),
+            row.closed_at.map(|at| at.as_millis()),
+        );
         let (input_start, input_length) = payloads.push(&created.input);
         let (output_start, output_length) =
             row.output.as_ref().map_or((0, 0), |output| payloads.push(output));
-        Some(InsertedJob {
-            id: hex(row.id.as_uuid()),
-            chain: hex(row.chain.as_uuid()),
-            position: row.index,
-            r#type: row.job_type.as_str(),
-            chain_type: row.chain_type.as_str(),
-            status: row.status.word(),
-            priority: created.priority,
-            due_at: row.due_at.as_millis(),
-            max_attempts: row.max_attempts,
-            fence: row.fence.0,
-            version: row.version.0,
-            waits: row.waits,
-            blockers: row.blockers,
-            on_blocker_failure: row.on_blocker_failure.word(),
-            created_at: self.now.as_millis(),
-            closed_at: row.closed_at.map(|at| at.as_millis()),
-            trace: created.trace.as_ref().map(AsRef::as_ref),
-            first: chain.map(InsertedChain::new),
-            error: row.error.as_ref().map(|error| error.as_str()),
-            input_codec: created.input.codec().as_str(),
+        let carried = (
+            created.trace.as_ref().map(AsRef::as_ref),
+            row.error.as_ref().map(|error| error.as_str()),
+            row.outside.map(|request| hex(request.as_uuid())),
+            created.input.codec().as_str(),
             input_start,
             input_length,
-            outside: row.outside.map(|request| hex(request.as_uuid())),
-            output_codec: row.output.as_ref().map(|output| output.codec().as_str()),
+            row.output.as_ref().map(|output| output.codec().as_str()),
             output_start,
             output_length,
-        })
+        );
+        Some((own, carried, chain.map(inserted_chain)))
     }
 
     fn inserted_blockers<'a>(&'a self, created: &'a CreatedJob) -> impl Iterator<Item = InsertedBlocker<'a>> {
@@ -211,65 +213,69 @@ impl Payloads {
     }
 }
 
-#[derive(Serialize)]
-struct InsertedJob<'a> {
-    id: String,
-    chain: String,
-    position: u32,
-    r#type: &'a str,
-    chain_type: &'a str,
-    status: &'static str,
-    priority: i8,
-    due_at: i64,
-    max_attempts: Option<u32>,
-    fence: u64,
-    version: u64,
-    waits: u32,
-    blockers: u32,
-    on_blocker_failure: &'static str,
-    created_at: i64,
-    closed_at: Option<i64>,
-    trace: Option<&'a str>,
-    #[serde(flatten)]
-    first: Option<InsertedChain<'a>>,
-    error: Option<&'a str>,
-    input_codec: &'a str,
-    input_start: usize,
-    input_length: usize,
-    outside: Option<String>,
-    output_codec: Option<&'a str>,
-    output_start: usize,
-    output_length: usize,
-}
+/// See `sql/insert_jobs.sql`.
+type InsertedJob<'a> = (InsertedOwn<'a>, InsertedCarried<'a>, Option<InsertedChain<'a>>);
+
+type InsertedOwn<'a> = (
+    String,
+    String,
+    u32,
+    &'a str,
+    &'a str,
+    &'static str,
+    i8,
+    i64,
+    Option<u32>,
+    u64,
+    u64,
+    u32,
+    u32,
+    &'static str,
+    i64,
+    Option<i64>,
+);
+
+type InsertedCarried<'a> =
+    (Option<&'a str>, Option<&'a str>, Option<String>, &'a str, usize, usize, Option<&'a str>, usize, usize);
+
+type InsertedChain<'a> = (
+    String,
+    u32,
+    Option<&'a str>,
+    Option<&'static str>,
+    Option<u64>,
+    Option<bool>,
+    u64,
+    u64,
+    u64,
+    Option<&'a str>,
+    Option<i64>,
+    Option<&'static str>,
+    Option<i64>,
+    Option<i64>,
+    bool,
+);
 
 /// What a chain's first job carries for the chain.
-#[derive(Serialize)]
-struct InsertedChain<'a> {
-    #[serde(flatten)]
-    chain: WrittenChain,
-    key: Option<&'a str>,
-    key_hold: Option<&'static str>,
-    key_window: Option<u64>,
-    retain_completed: u64,
-    retain_failed: u64,
-    retain_cancelled: u64,
-    chain_trace: Option<&'a str>,
-}
-
-impl<'a> InsertedChain<'a> {
-    fn new(chain: &'a ChainRow) -> Self {
-        let key = chain.key.as_ref();
-        Self {
-            chain: WrittenChain::new(chain),
-            key: key.map(|key| key.key.as_str()),
-            key_hold: key.map(|key| key.hold.word()),
-            key_window: key.and_then(|key| key.window).map(windlass_core::Millis::get),
-            retain_completed: chain.retention.completed.get(),
-            retain_failed: chain.retention.failed.get(),
-            retain_cancelled: chain.retention.cancelled.get(),
-            chain_trace: chain.trace.as_ref().map(AsRef::as_ref),
-        }
-    }
+fn inserted_chain(chain: &ChainRow) -> InsertedChain<'_> {
+    let (key, written) = (chain.key.as_ref(), WrittenChain::new(chain));
+    (
+        written.latest,
+        written.latest_position,
+        key.map(|key| key.key.as_str()),
+        key.map(|key| key.hold.word()),
+        key.and_then(|key| key.window).map(windlass_core::Millis::get),
+        written.key_held,
+        chain.retention.completed.get(),
+        chain.retention.failed.get(),
+        chain.retention.cancelled.get(),
+        chain.trace.as_ref().map(AsRef::as_ref),
+        written.chain_closed_at,
+        written.chain_closed_as,
+        written.retain_until,
+        written.leaves_at,
+        written.rippling,
+    )
 }
 
 /// What changes in the life of a chain.
