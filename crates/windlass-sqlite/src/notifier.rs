@@ -21,6 +21,9 @@ use crate::store::SqliteStore;
 /// How often the file is looked at while somebody waits.
 const TICK: Duration = Duration::from_millis(10);
 
+/// For how many ticks a change of the file is looked after.
+const LOOKED_AFTER_TICKS: u32 = 256;
+
 /// The most chains that are looked up at once.
 const CHAINS_AT_ONCE: usize = 1_000;
 
@@ -65,6 +68,17 @@ struct Awaited {
     told: HashSet<TypeName>,
     /// Whether a task looks at the file.
     watching: bool,
+}
+
+/// What a look says of a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum News {
+    /// It was told of.
+    Known,
+    /// It was not there at the look before.
+    Found,
+    /// It was there, and nobody has told of it.
+    Confirmed,
 }
 
 /// The first due job of a type.
@@ -151,15 +165,18 @@ impl Awaited {
         }
     }
 
-    /// Whether this job, the first due one of its type, is news: it was there at the look before, and this process has not
-    /// told of it since its commit. What comes behind it is told when it is taken.
-    fn is_news(&mut self, job_type: &TypeName, job: i64) -> bool {
+    /// Whether this job, the first due one of its type, is news. It is told of if it was there at the look before, and this
+    /// process has not told of it since its commit. What comes behind it is told when it is taken.
+    fn news(&mut self, job_type: &TypeName, job: i64) -> News {
         let told = self.told.remove(job_type);
         match self.heads.get_mut(job_type) {
-            Some(head) if head.job == job => !(std::mem::replace(&mut head.told, true) || told),
+            Some(head) if head.job == job => {
+                let told = std::mem::replace(&mut head.told, true) || told;
+                if told { News::Known } else { News::Confirmed }
+            }
             _ => {
                 self.heads.insert(job_type.clone(), Head { job, told });
-                false
+                if told { News::Known } else { News::Found }
             }
         }
     }
@@ -170,7 +187,7 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
     let Some(path) = wal_path(&watch).await else { return };
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut seen, mut dirty) = (None, true);
+    let (mut seen, mut quiet_ticks, mut again) = (None, 0_u32, false);
     loop {
         ticks.tick().await;
         let Some(watch) = watch.upgrade() else { return };
@@ -178,16 +195,19 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
             return;
         }
         let found = state(&path);
-        let changed = found != seen;
+        quiet_ticks = if found == seen { quiet_ticks.saturating_add(1) } else { 0 };
         seen = found;
-        // Times of files are coarse: a write right after a look may leave the same one, so that a change is looked after
-        // twice.
-        if changed || dirty {
+        if again || is_looked_after(quiet_ticks) {
             // A hint that is lost costs latency: polling does the work.
-            let _ = watch.look().await;
+            again = watch.look().await.unwrap_or_default();
         }
-        dirty = changed;
     }
+}
+
+/// Whether a change of the log is looked after, so many ticks since. A writer changes the log first and then waits for the
+/// disk, and nobody sees what it wrote before that; and times of files are coarse. So one looks again, ever less often.
+const fn is_looked_after(quiet_ticks: u32) -> bool {
+    quiet_ticks <= 1 || quiet_ticks.is_power_of_two() && quiet_ticks <= LOOKED_AFTER_TICKS
 }
 
 /// The write-ahead log of the store's file.
@@ -221,8 +241,9 @@ impl<P: Provider> Watch<P> {
         awaited.watching
     }
 
-    /// Tells of due jobs and closed chains that somebody waits for.
-    async fn look(&self) -> Result<()> {
+    /// Tells of due jobs and closed chains that somebody waits for. Says whether it found a job for the first time, which
+    /// the next look tells of.
+    async fn look(&self) -> Result<bool> {
         let (types, chains) = {
             let awaited = self.awaited();
             let chains: Vec<_> = awaited.chains.iter().map(|chain| hex(chain.as_uuid())).collect();
@@ -230,9 +251,12 @@ impl<P: Provider> Watch<P> {
         };
         let mut connection = Reading(self.store.provider());
         let mut session = Session::new(&mut connection, self.store.base());
+        let mut found = false;
         for row in session.rows(&session.statements.due_types, vec![set(&types)?]).await? {
             let (job_type, due_at) = (row.type_name("type")?, row.time("due_at")?);
-            if self.awaited().is_news(&job_type, row.number("seq")?) {
+            let news = self.awaited().news(&job_type, row.number("seq")?);
+            found |= news == News::Found;
+            if news == News::Confirmed {
                 self.inside.publish(Hint::Scheduled { job_type, count: 1, due_at }).await?;
             }
         }
@@ -241,7 +265,7 @@ impl<P: Provider> Watch<P> {
                 self.inside.publish(Hint::ChainClosed(ChainId::from_uuid(row.uuid("id")?))).await?;
             }
         }
-        Ok(())
+        Ok(found)
     }
 }
 

@@ -74,19 +74,27 @@ async fn steps(others: u32) -> Vec<(&'static str, u64)> {
 /// A store whose connections count their steps.
 async fn counting(file: &File, steps: &Arc<AtomicU64>) -> Arc<SqliteStore> {
     let steps = Arc::clone(steps);
-    let pool = SqlitePoolOptions::new().after_connect(move |connection: &mut SqliteConnection, _| {
-        let steps = Arc::clone(&steps);
-        Box::pin(async move {
-            connection.lock_handle().await?.set_progress_handler(1, move || {
-                steps.fetch_add(1, Ordering::Relaxed);
-                true
-            });
-            Ok(())
-        })
-    });
+    let pool = SqlitePoolOptions::new().max_connections(2).after_connect(
+        move |connection: &mut SqliteConnection, _| {
+            let steps = Arc::clone(&steps);
+            Box::pin(async move {
+                connection.lock_handle().await?.set_progress_handler(1, move || {
+                    steps.fetch_add(1, Ordering::Relaxed);
+                    true
+                });
+                Ok(())
+            })
+        },
+    );
     let options = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
     let pool = pool.connect_with(options).await.unwrap();
-    Arc::new(SqliteStore::over(Sqlx::from(pool), file.options()).await.unwrap())
+    let store = Arc::new(SqliteStore::over(Sqlx::from(pool.clone()), file.options()).await.unwrap());
+    // A connection reads the schema with its first statement, which no command is to be charged for.
+    let mut connections = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
+    for connection in &mut connections {
+        sqlx::query("select 1 from windlass_job").fetch_all(&mut **connection).await.unwrap();
+    }
+    store
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
