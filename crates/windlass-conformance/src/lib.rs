@@ -52,7 +52,7 @@
 //! Notifiers have cases of their own: see [`NotifierFixture`] and [`notifier_main`].
 //!
 //! What clients and workers do is tried on pairs of a store and a notifier: see [`BehaviourFixture`] and
-//! [`BehaviourSuite`].
+//! [`BehaviourSuite`]. The behaviours of queues are among them.
 //!
 //! A case that needs a [`Capability`](windlass_core::Capability) that the store lacks is skipped, and says
 //! so. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its

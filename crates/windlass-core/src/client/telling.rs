@@ -66,17 +66,17 @@ impl Teller {
     /// Tells the observers and those who watch.
     pub(crate) fn observe(&self, event: &Event) {
         each(&self.observers, |observer| observer.observe(event));
-        if self.is_watched()
-            && let Some(news) = News::of(event)
-        {
-            self.tell(&news);
-        }
+        self.tell(|| News::of(event));
     }
 
-    /// Tells those who watch. Where too much waits to be told, it is counted instead.
-    pub(crate) fn tell(&self, news: &News) {
+    /// Tells those who watch, if anybody does. Where too much waits to be told, it is counted instead.
+    pub(crate) fn tell(&self, news: impl FnOnce() -> Option<News>) {
+        if !self.is_watched() {
+            return;
+        }
+        let Some(news) = news() else { return };
         let hint = Hint::Event(news.encode());
-        if self.is_watched() && self.sender(&self.news, Some(&self.unsent)).try_send(hint).is_err() {
+        if self.sender(&self.news, Some(&self.unsent)).try_send(hint).is_err() {
             self.unsent.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -181,13 +181,16 @@ async fn publish(
 ) {
     while let Some(hint) = hints.recv().await {
         let missed = unsent.as_ref().map_or(0, |unsent| unsent.swap(0, Ordering::AcqRel));
-        let missed = (missed > 0).then(|| Hint::Event(News::missed(missed).encode()));
-        for hint in missed.into_iter().chain([hint]) {
+        let told = (missed > 0).then(|| (Hint::Event(News::missed(missed).encode()), missed));
+        for (hint, weight) in told.into_iter().chain([(hint, 1)]) {
             let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "the notifier did not answer in time".to_owned(),
             };
+            if let Some(unsent) = &unsent {
+                unsent.fetch_add(weight, Ordering::AcqRel);
+            }
             let event = Event::NotifierFailed("publish", ErrorText::new(why));
             each(&observers, |observer| observer.observe(&event));
         }

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use super::encoding::{read, write};
 use super::hook::Changed;
 use super::{Fatal, Item, Queue, Shared};
-use crate::client::{News, What};
+use crate::client::{News, Teller, What};
 use crate::command::Outcome;
 use crate::error::Result;
 use crate::id::WorkerId;
-use crate::name::ErrorText;
+use crate::name::{ErrorText, TypeName};
 use crate::store::{AnyStore, BoxFuture, Store};
 use crate::worker::{AbortReason, AnyAttempt, BoxError, Handlers, Running, Worker, catch_panic, error_text};
 
@@ -159,12 +159,10 @@ where
 
     async fn start(self) -> Result<Consumer> {
         let running = self.worker.start().await?;
-        let (id, shared) = (running.id(), self.queue.shared);
-        shared.client.shared.teller.tell(&News::consumer(What::ConsumerStarted, &shared.name, id));
-        let stopped = News::consumer(What::ConsumerStopped, &shared.name, id);
-        let client = shared.client.clone();
-        let tell_stopped = Box::new(move || client.shared.teller.tell(&stopped));
-        Ok(Consumer { running, tell_stopped })
+        let (worker, Shared { client, name, .. }) = (running.id(), &*self.queue.shared);
+        let teller = Arc::clone(&client.shared.teller);
+        teller.tell(|| Some(News::consumer(What::ConsumerStarted, name, worker)));
+        Ok(Consumer { running, teller, name: name.clone() })
     }
 }
 
@@ -191,7 +189,8 @@ impl<P, O> fmt::Debug for Consume<P, O> {
 /// their visibility is over. Better to [`stop`](Self::stop) it.
 pub struct Consumer {
     running: Running<AnyStore>,
-    tell_stopped: Box<dyn FnOnce() + Send + Sync>,
+    teller: Arc<Teller>,
+    name: TypeName,
 }
 
 impl Consumer {
@@ -204,8 +203,10 @@ impl Consumer {
     /// Takes no more jobs, tells handlers to stop, waits for them until the deadline, and gives what is left
     /// back, uncounted.
     pub async fn stop(self, deadline: Duration) {
-        self.running.stop(deadline).await;
-        (self.tell_stopped)();
+        let Self { running, teller, name } = self;
+        let worker = running.id();
+        running.stop(deadline).await;
+        teller.tell(|| Some(News::consumer(What::ConsumerStopped, &name, worker)));
     }
 }
 

@@ -104,9 +104,52 @@ async fn events_are_published_where_somebody_watches_or_a_client_says_so() {
     }
 }
 
-/// A notifier that remembers what was published.
+#[tokio::test]
+async fn events_that_the_notifier_cannot_take_are_counted() {
+    const JOBS: usize = 6_000;
+    let notifier = Listening::default();
+    let held = notifier.1.write().await;
+    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).publish_events().build();
+    let queue = numbers(&client);
+    // Nothing is published meanwhile, and nobody waits for that.
+    queue.enqueue_many((0..JOBS).map(|number| queue.enqueue(number.to_string(), 1))).await.unwrap();
+    drop(held);
+    let counted = || {
+        let (mut told, mut missed) = (0, 0);
+        for hint in &*notifier.0.lock().unwrap() {
+            let Hint::Event(message) = hint else { continue };
+            let message: serde_json::Value = serde_json::from_slice(message).unwrap();
+            match message["missed"].as_u64() {
+                Some(count) => missed += usize::try_from(count).unwrap(),
+                None => told += 1,
+            }
+        }
+        (told, missed)
+    };
+    // What was lost is told with the next that is not.
+    let (mut enqueued, mut before) = (JOBS, (0, 0));
+    let (told, missed) = tokio::time::timeout(SOON, async {
+        loop {
+            let now = counted();
+            if now.0 + now.1 >= enqueued {
+                return now;
+            }
+            if now == before {
+                queue.enqueue(enqueued.to_string(), 1).await.unwrap();
+                enqueued += 1;
+            }
+            before = now;
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    assert!(missed > 0 && told + missed == enqueued, "{told} told and {missed} missed of {enqueued}");
+}
+
+/// A notifier that remembers what was published. While the lock is held, it waits.
 #[derive(Clone, Debug, Default)]
-struct Listening(Arc<Mutex<Vec<Hint>>>);
+struct Listening(Arc<Mutex<Vec<Hint>>>, Arc<tokio::sync::RwLock<()>>);
 
 impl Listening {
     /// Waits until exactly so many hints are like this.
@@ -125,8 +168,11 @@ impl Listening {
 
 impl Notifier for Listening {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
-        self.0.lock().unwrap().push(hint);
-        Box::pin(async { Ok(()) })
+        Box::pin(async move {
+            let _free = self.1.read().await;
+            self.0.lock().unwrap().push(hint);
+            Ok(())
+        })
     }
 
     fn subscribe(&self, _: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
