@@ -140,7 +140,8 @@ end
 local function need(row, by)
   for _, blocker in ipairs(blockers(row)) do
     local blocking = chain(blocker.chain)
-    if blocking then
+    -- A chain that was deleted and created again does not know of failed jobs that needed it in its former life.
+    if blocking and blocking.needed + by >= 0 then
       local former = blocking.needed
       change_chain(blocking)
       blocking.needed = former + by

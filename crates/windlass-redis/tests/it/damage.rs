@@ -1,12 +1,13 @@
 //! Something else has written under the namespace.
 
 use redis::AsyncCommands;
-use windlass_conformance::{LEASE, Subject, complete, continue_with, retry, type_name};
+use windlass_conformance::{LEASE, Subject, complete, continue_with, fail, json, retry, type_name};
 use windlass_core::command::{
-    Acquire, Acquired, Command, Create, Expire, Outcome, Quota, Reap, Renew, RenewLease, Settle, Settlement,
-    Types,
+    Acquire, Acquired, Beat, Cancel, CancelMode, Command, CompleteFromOutside, Create, Delete, Expire,
+    LeaderLock, LockAction, Outcome, Pause, Quota, Reap, Renew, RenewLease, Retry, RetryTarget, Settle,
+    Settlement, Step, Trigger, Types,
 };
-use windlass_core::{Error, ErrorKind, Millis, RequestId, WorkerId};
+use windlass_core::{Error, ErrorKind, LockName, Millis, RequestId, WorkerId};
 
 use crate::database::{Database, subject};
 
@@ -143,4 +144,74 @@ async fn an_expire_names_the_key_and_writes_nothing() {
         check(key, &expire.into(), &subject, &mut database).await;
     }
     assert_eq!(subject.run(expire).await.chains.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_from_outside_name_the_key_and_write_nothing() {
+    let (subject, mut database) = subject().await;
+    let chain = subject.start("a").await;
+    let row = format!("job:{chain}");
+    let job = subject.job(chain.first_job()).await;
+    let output = Step::Complete { output: json("1"), retention: None, create: Vec::new() };
+    let outside = CompleteFromOutside {
+        request: RequestId::new(),
+        job: job.id,
+        version: job.version,
+        steps: vec![output],
+    };
+    let ends = ["pending:0:a", "lanes", "counts", "leaving", "rippling", &row];
+    let open: [(Command, &[&str]); 4] = [
+        (Cancel { chains: vec![chain.into()], mode: CancelMode::UnlessRunning }.into(), &ends),
+        (outside.into(), &ends),
+        (Trigger { jobs: vec![chain.into()] }.into(), &["pending:0:a", "lanes", &row]),
+        (
+            Delete { chains: vec![chain.into()], cascade: true }.into(),
+            &["pending:0:a", "lanes", "counts", "chains", "chains_unfinished", &row],
+        ),
+    ];
+    for (command, keys) in &open {
+        for key in *keys {
+            check(key, command, &subject, &mut database).await;
+        }
+    }
+
+    subject.work("a", fail("no")).await;
+    let version = subject.job(job.id).await.version;
+    let retry = Command::from(Retry { chains: vec![RetryTarget { job: job.id, version }] });
+    let history = format!("history:{}", job.id);
+    for key in ["pending:0:a", "lanes", "counts", "leaving", "rippling", &history, &row] {
+        check(key, &retry, &subject, &mut database).await;
+    }
+    subject.store.execute(retry).await.unwrap();
+    assert_eq!(subject.acquire("a", 1).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registries_name_the_key_and_write_nothing() {
+    let (subject, mut database) = subject().await;
+    let beat = Beat {
+        worker: WorkerId::new(),
+        name: None,
+        types: Vec::new(),
+        concurrency: 1,
+        running: 0,
+        ttl: LEASE,
+    };
+    let lock = LeaderLock {
+        name: LockName::new("l").unwrap(),
+        token: RequestId::new(),
+        action: LockAction::Hold(LEASE),
+    };
+    let pause = Pause { types: vec![type_name("a")], paused: true };
+    let commands: [(Command, &[&str]); 3] = [
+        (beat.into(), &["workers", "workers_ends"]),
+        (lock.into(), &["locks", "locks_ends"]),
+        (pause.into(), &["paused"]),
+    ];
+    for (command, keys) in &commands {
+        for key in *keys {
+            check(key, command, &subject, &mut database).await;
+        }
+        subject.store.execute(command.clone()).await.unwrap();
+    }
 }

@@ -13,6 +13,7 @@ mod growth;
 mod herd;
 #[cfg(feature = "known-bad")]
 mod known_bad;
+mod notifier;
 mod outage;
 mod random;
 mod refused;
