@@ -37,7 +37,10 @@ fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
         (DriverKind::Server(ServerErrorKind::ReadOnly), _) => {
             (ErrorKind::Unavailable, "it is a replica; connect to the primary")
         }
-        (DriverKind::Server(ServerErrorKind::NoPerm), _) | (DriverKind::AuthenticationFailed, _) => forbidden,
+        (DriverKind::AuthenticationFailed, _) => {
+            (ErrorKind::Unavailable, "mend the user or the password in the URL")
+        }
+        (DriverKind::Server(ServerErrorKind::NoPerm), _) => forbidden,
         (DriverKind::Server(ServerErrorKind::ResponseError), _) if is_forbidden_in_script(error) => forbidden,
         (_, Some("OOM")) => (ErrorKind::Unavailable, "it is out of memory; raise `maxmemory` or expire more"),
         (_, Some("BUSY")) => (ErrorKind::Busy, "a script of somebody's runs for too long; try again"),
