@@ -1,7 +1,7 @@
 //! Nothing grows without bound: when all has left, all has left.
 
 use windlass_conformance::{complete, continue_with, fail, retry};
-use windlass_core::command::Expire;
+use windlass_core::command::{Create, Delete, DeleteReply, Expire};
 use windlass_core::{KeyHold, OnBlockerFailure};
 
 use crate::database::subject;
@@ -64,5 +64,30 @@ async fn a_long_chain_leaves_as_fast_as_it_may() {
         }
     }
     assert_eq!(removed, [2; 5]);
+    assert_eq!(database.names().await, [database.key("seq")]);
+}
+
+/// A failed job needs its blocker. One that was deleted and created again knows nothing of that need, nor of its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocker_that_was_deleted_and_created_again_leaves() {
+    let (subject, mut database) = subject().await;
+    let blocker = subject.start("a").build();
+    let create = Create { chains: vec![blocker.clone()] };
+    subject.run(create.clone()).await;
+    subject.work("a", complete("1")).await;
+    let dependent = subject.start("b").blocked_by([blocker.id]).await;
+    subject.work("b", fail("no")).await;
+
+    let delete = async |chain| {
+        let reply = subject.run(Delete { chains: vec![chain], cascade: false }).await;
+        assert!(matches!(reply, DeleteReply::Deleted(deleted) if deleted.chains.len() == 1));
+    };
+    delete(blocker.id.into()).await;
+    subject.run(create).await;
+    subject.work("a", complete("2")).await;
+    delete(dependent.into()).await;
+
+    subject.advance(HUNDRED_DAYS);
+    while subject.run(Expire { max: 2 }).await.more {}
     assert_eq!(database.names().await, [database.key("seq")]);
 }
