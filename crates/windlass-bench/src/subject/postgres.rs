@@ -2,7 +2,6 @@ mod bare;
 
 use std::time::Duration;
 
-use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgPool};
 use windlass::postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
 use windlass::{BoxError, Client};
@@ -105,7 +104,7 @@ impl Subject for Postgres {
 }
 
 async fn connect(server: &PostgresServer) -> Result<PgPool, BoxError> {
-    Ok(PgPoolOptions::new().max_connections(CONNECTIONS).connect(&server.url()).await?)
+    Ok(Sqlx::pool_options().max_connections(CONNECTIONS).connect(&server.url()).await?)
 }
 
 /// The buffers that one acquire touches when its connection has planned already; then it is rolled back.

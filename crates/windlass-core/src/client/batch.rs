@@ -88,7 +88,7 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
     /// Flushes until nothing waits.
     async fn run(self: Arc<Self>) {
         let guard = Guard(&self);
-        while let Some(Batch { items, senders }) = self.take() {
+        while let Some(Batch { items, senders }) = self.collected().await {
             match (self.flush)(items).await {
                 Ok(answers) => {
                     senders
@@ -100,6 +100,13 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
             }
         }
         std::mem::forget(guard);
+    }
+
+    /// What waits, after a turn for those who are about to add something: whoever was just answered, and
+    /// whatever ran beside the first item. Without it they would be a batch behind.
+    async fn collected(&self) -> Option<Batch<I, R>> {
+        tokio::task::yield_now().await;
+        self.take()
     }
 
     /// The first items that fit into one command; one that fits into none goes alone, to be refused.
