@@ -1,0 +1,148 @@
+//! Many jobs from the lines of standard input, each an object: a thousand go by one command.
+
+use std::fmt::Display;
+use std::io::{BufRead, stdin};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use windlass::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS};
+
+use crate::exit::{Code, Failure, Result};
+use crate::output::{Output, is_watched, note};
+use crate::signal;
+
+/// How many lines are read ahead.
+const READ_AHEAD: usize = 2 * BATCH_MAX_ITEMS;
+
+/// What lines become.
+pub(crate) trait Batch {
+    /// What one line says.
+    type Line: DeserializeOwned;
+    /// What became of one.
+    type Done: Serialize + Display;
+
+    /// A line as it should be, for those who wrote another.
+    const EXAMPLE: &'static str;
+
+    /// Adds what a line says to those that are sent next. Gives its size in bytes.
+    fn add(&mut self, line: Self::Line) -> Result<usize>;
+
+    /// Sends those that were added by one command, and tells for each what became of it.
+    async fn send(&mut self) -> Result<Vec<Result<Self::Done>>>;
+}
+
+/// Reads all lines and sends them. A wrong line stops it before the command that it would have been part of.
+pub(crate) async fn run<B: Batch>(batch: B, output: Output) -> Result {
+    let mut sender =
+        Sender { batch, output, numbers: Vec::new(), bytes: 0, sent: 0, last_line: 0, refused: 0 };
+    let progress = progress();
+    let outcome = sender.run(&progress).await;
+    progress.finish_and_clear();
+    let Sender { sent, last_line, refused, .. } = sender;
+    match outcome {
+        Ok(()) if refused > 0 => Err(Failure::usage(format!(
+            "{refused} of {sent} lines were refused, as told above: correct those and send them again"
+        ))),
+        Ok(()) => {
+            note(&format!("{sent} lines"));
+            Ok(())
+        }
+        Err(failure) => {
+            if failure.line().is_some() {
+                note(&format!("nothing that follows line {last_line} was sent"));
+            }
+            Err(failure)
+        }
+    }
+}
+
+struct Sender<B> {
+    batch: B,
+    output: Output,
+    /// Where those stood that are sent next.
+    numbers: Vec<u64>,
+    bytes: usize,
+    sent: u64,
+    /// The last line that was sent.
+    last_line: u64,
+    refused: u64,
+}
+
+impl<B: Batch> Sender<B> {
+    async fn run(&mut self, progress: &ProgressBar) -> Result {
+        let mut lines = lines();
+        let mut end_requested = std::pin::pin!(signal::end_requested());
+        loop {
+            let line = tokio::select! {
+                line = lines.recv() => line,
+                // A command that is under way happens whole or not at all, whatever becomes of this process.
+                () = &mut end_requested => return Err(Failure::new(Code::Interrupted, "interrupted")),
+            };
+            let Some((number, line)) = line else { return self.send().await };
+            let added = line.and_then(|line| self.add(number, &line));
+            added.map_err(|failure| {
+                Failure::usage(format!("line {number}: {}", failure.line().unwrap_or_default()))
+            })?;
+            // Half of what a command may hold, since the next line may be as large as a payload can be.
+            if self.numbers.len() >= BATCH_MAX_ITEMS || self.bytes >= BATCH_MAX_BYTES / 2 {
+                self.send().await?;
+                progress.set_position(self.sent);
+            }
+        }
+    }
+
+    fn add(&mut self, number: u64, line: &str) -> Result {
+        let line = serde_json::from_str(line)
+            .map_err(|error| Failure::usage(format!("{error}; a line is an object like {}", B::EXAMPLE)))?;
+        self.bytes += self.batch.add(line)?;
+        self.numbers.push(number);
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result {
+        if self.numbers.is_empty() {
+            return Ok(());
+        }
+        let sent = self.batch.send().await?;
+        self.sent += sent.len() as u64;
+        self.bytes = 0;
+        for (number, done) in std::mem::take(&mut self.numbers).into_iter().zip(sent) {
+            self.last_line = number;
+            match done {
+                Ok(done) => self.output.one(&done, || done.to_string())?,
+                // One that is refused harms no other.
+                Err(failure) => {
+                    self.refused += 1;
+                    note(&format!("line {number} was refused: {}", failure.line().unwrap_or_default()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lines of standard input with their numbers, without the empty ones. A thread reads them: nothing can wake a
+/// read of standard input.
+fn lines() -> mpsc::Receiver<(u64, Result<String>)> {
+    let (sender, receiver) = mpsc::channel(READ_AHEAD);
+    std::thread::spawn(move || {
+        for (number, line) in (1..).zip(stdin().lock().lines()) {
+            let line = line.map_err(|error| Failure::usage(format!("it cannot be read: {error}")));
+            let is_empty = line.as_ref().is_ok_and(|line| line.trim().is_empty());
+            if !is_empty && sender.blocking_send((number, line)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn progress() -> ProgressBar {
+    if !is_watched() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {human_pos} lines, {per_sec}");
+    ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+}

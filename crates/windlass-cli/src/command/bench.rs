@@ -1,0 +1,238 @@
+//! `windlass bench`: the core workloads on a store. A clock stops when the last completion is stored.
+
+mod workload;
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use windlass::{BoxError, Client, NoObserver, Store, Transactional};
+
+use super::Context;
+use crate::arguments::Bench;
+use crate::exit::{Code, Failure, Result};
+use crate::output::{Output, is_watched};
+use crate::signal;
+use crate::store::{Access, AnyStore, Connection, StoreUrl};
+use workload::Jobs;
+
+/// How many jobs are started one at a time, for latencies.
+const SINGLE_MAX: u64 = 500;
+
+pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
+    // A folder of its own on the same disk, unless a store was named.
+    let folder = match context.store_url {
+        Some(_) => None,
+        None => Some(
+            tempfile::tempdir_in(".")
+                .map_err(|error| Failure::failed(format!("no folder to work in: {error}")))?,
+        ),
+    };
+    let mut place = context.place.clone().apart("bench");
+    if let Some(folder) = &folder {
+        place.store = StoreUrl::Sqlite(folder.path().join("bench.db"));
+    }
+    let connection = place.open_with(Access::Migrate, NoObserver).await?;
+    let progress = progress();
+    let measured = tokio::select! {
+        measured = measure_any(&connection, &place.store, bench, &progress) => measured,
+        () = signal::end_requested() => Err(Failure::new(Code::Interrupted, "interrupted: what it made is removed")),
+    };
+    progress.finish_and_clear();
+    // What it made goes in any case, and what went wrong before is the error that counts.
+    let removed = connection.remove(&place).await;
+    measured?.print(context.output)?;
+    removed
+}
+
+async fn measure_any(
+    connection: &Connection,
+    store: &StoreUrl,
+    bench: &Bench,
+    progress: &ProgressBar,
+) -> Result<Figures> {
+    let store = match store {
+        StoreUrl::Memory => "memory",
+        StoreUrl::Sqlite(_) => "sqlite",
+        StoreUrl::Postgres(_) => "postgres",
+        StoreUrl::Redis(_) => "redis",
+    };
+    let measured = match &connection.store {
+        AnyStore::Memory(client) => measure_all(client, store, bench, progress).await,
+        AnyStore::Sqlite(client) => measure_all(client, store, bench, progress).await,
+        AnyStore::Postgres(client) => measure_all(client, store, bench, progress).await,
+        AnyStore::Redis(client) => measure(client, store, bench, progress).await,
+    };
+    measured.map_err(|error| match error.downcast::<windlass::Error>() {
+        Ok(error) => (*error).into(),
+        Err(error) => Failure::failed(error),
+    })
+}
+
+/// What was measured; a rate is in jobs per second.
+#[derive(Debug, Serialize)]
+struct Figures {
+    store: &'static str,
+    jobs: u64,
+    concurrency: u32,
+    start_per_s: f64,
+    start_batch_per_s: f64,
+    drain_per_s: f64,
+    drain_tx_per_s: Option<f64>,
+    latency_p50_us: f64,
+    latency_p99_us: f64,
+    round_trip_p50_us: f64,
+    round_trip_p99_us: f64,
+    round_trips_per_job: f64,
+    commits_per_job: f64,
+    peak_rss_mib: Option<f64>,
+}
+
+/// All workloads, with the one that needs transactions.
+async fn measure_all<S: Transactional>(
+    client: &Client<S>,
+    store: &'static str,
+    bench: &Bench,
+    progress: &ProgressBar,
+) -> Result<Figures, BoxError> {
+    let mut figures = measure(client, store, bench, progress).await?;
+    let jobs = Jobs::new(client, bench);
+    progress.set_message("drain, each in a transaction");
+    jobs.start_batches().await?;
+    let began = Instant::now();
+    jobs.drain_in_transactions().await?;
+    figures.drain_tx_per_s = Some(rate(bench.jobs, began.elapsed()));
+    figures.peak_rss_mib = peak_memory_mib();
+    Ok(figures)
+}
+
+async fn measure<S: Store>(
+    client: &Client<S>,
+    store: &'static str,
+    bench: &Bench,
+    progress: &ProgressBar,
+) -> Result<Figures, BoxError> {
+    let jobs = Jobs::new(client, bench);
+    progress.set_message("start, one by one");
+    let began = Instant::now();
+    jobs.start_singly().await?;
+    let start_per_s = rate(bench.jobs, began.elapsed());
+    // Started is not measured together with what follows.
+    jobs.drain().await?;
+
+    progress.set_message("start in batches");
+    let (before, began) = (client.store().counters(), Instant::now());
+    jobs.start_batches().await?;
+    let start_batch_per_s = rate(bench.jobs, began.elapsed());
+
+    progress.set_message("drain");
+    let began = Instant::now();
+    jobs.drain().await?;
+    let drain_per_s = rate(bench.jobs, began.elapsed());
+    let after = client.store().counters();
+
+    let single = bench.jobs.min(SINGLE_MAX);
+    progress.set_message("latency, one job at a time");
+    let latencies = jobs.latencies(single).await?;
+    progress.set_message("round trip, one job at a time");
+    let round_trips = jobs.round_trips(single).await?;
+    Ok(Figures {
+        store,
+        jobs: bench.jobs,
+        concurrency: bench.concurrency,
+        start_per_s,
+        start_batch_per_s,
+        drain_per_s,
+        drain_tx_per_s: None,
+        latency_p50_us: percentile(&latencies, 50),
+        latency_p99_us: percentile(&latencies, 99),
+        round_trip_p50_us: percentile(&round_trips, 50),
+        round_trip_p99_us: percentile(&round_trips, 99),
+        round_trips_per_job: per_job(after.round_trips - before.round_trips, bench.jobs),
+        commits_per_job: per_job(after.commits - before.commits, bench.jobs),
+        peak_rss_mib: peak_memory_mib(),
+    })
+}
+
+impl Figures {
+    fn print(&self, output: Output) -> Result {
+        if output.is_json() {
+            return output.object(self);
+        }
+        let row = |what: &str, value: f64, unit: &str| {
+            [what.to_owned(), format!("{value:.*}", digits(value)), unit.to_owned()]
+        };
+        let mut rows = vec![
+            row("start, one by one", self.start_per_s, "jobs/s"),
+            row("start in batches", self.start_batch_per_s, "jobs/s"),
+            row("drain", self.drain_per_s, "jobs/s"),
+        ];
+        rows.extend(self.drain_tx_per_s.map(|rate| row("drain, each in a transaction", rate, "jobs/s")));
+        rows.extend([
+            row("latency to the handler, p50", self.latency_p50_us, "µs"),
+            row("latency to the handler, p99", self.latency_p99_us, "µs"),
+            row("round trip, p50", self.round_trip_p50_us, "µs"),
+            row("round trip, p99", self.round_trip_p99_us, "µs"),
+            row("round trips, started in batches and drained", self.round_trips_per_job, "per job"),
+            row("commits, started in batches and drained", self.commits_per_job, "per job"),
+        ]);
+        rows.extend(self.peak_rss_mib.map(|mebibytes| row("most memory", mebibytes, "MiB")));
+        output.table(["WHAT", "MEASURED", "UNIT"], &rows)
+    }
+}
+
+/// Small figures need more digits.
+const fn digits(value: f64) -> usize {
+    if value < 10.0 { 3 } else { 0 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn rate(jobs: u64, took: Duration) -> f64 {
+    jobs as f64 / took.as_secs_f64()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+fn per_job(count: u64, jobs: u64) -> f64 {
+    count as f64 / jobs as f64
+}
+
+/// The time that so many percent of these do not exceed, in microseconds.
+fn percentile(times: &[Duration], percent: usize) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let at = (times.len() * percent).div_ceil(100).saturating_sub(1);
+    times.get(at).copied().unwrap_or_default().as_secs_f64() * 1e6
+}
+
+/// The most memory that this process has had, where the system tells.
+fn peak_memory_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: f64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes / 1_024.0)
+}
+
+fn progress() -> ProgressBar {
+    if !is_watched() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
+    let bar =
+        ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let times: Vec<_> = (1..=200).rev().map(Duration::from_micros).collect();
+        let near = |percent, expected: f64| assert!((percentile(&times, percent) - expected).abs() < 1e-6);
+        near(50, 100.0);
+        near(99, 198.0);
+        assert!(percentile(&[], 50).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,180 @@
+//! The workloads, each for any client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use windlass::{Attempt, BoxError, Client, Ctx, Done, Job, Running, State, Store, Transactional, Worker};
+
+use crate::arguments::Bench;
+
+/// How long a worker may take to stop; it has nothing left to do by then.
+const STOP: Duration = Duration::from_secs(10);
+
+/// How long a worker is left alone before it counts as idle.
+const IDLE: Duration = Duration::from_millis(1);
+
+/// A job that does nothing.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(entry, output = u64)]
+struct NoOp {
+    number: u64,
+    /// As large as was asked for.
+    padding: String,
+}
+
+/// The jobs of a workload.
+pub(super) struct Jobs<'a, S> {
+    client: &'a Client<S>,
+    jobs: u64,
+    slots: u32,
+    producers: u64,
+    batch: u64,
+    padding: String,
+}
+
+impl<'a, S: Store> Jobs<'a, S> {
+    pub(super) fn new(client: &'a Client<S>, bench: &Bench) -> Self {
+        let padding = "x".repeat(usize::try_from(bench.payload).unwrap_or_default());
+        let Bench { jobs, concurrency: slots, producers, batch, .. } = *bench;
+        Self { client, jobs, slots, producers, batch, padding }
+    }
+
+    /// Starts jobs, one call each, from concurrent producers.
+    pub(super) async fn start_singly(&self) -> Result<(), BoxError> {
+        let mut tasks = JoinSet::new();
+        for producer in 0..self.producers {
+            let (client, padding) = (self.client.clone(), self.padding.clone());
+            let numbers = (producer..self.jobs).step_by(usize::try_from(self.producers)?);
+            tasks.spawn(async move {
+                for number in numbers {
+                    client.start(NoOp { number, padding: padding.clone() }).await?;
+                }
+                Ok::<_, BoxError>(())
+            });
+        }
+        while let Some(task) = tasks.join_next().await {
+            task??;
+        }
+        Ok(())
+    }
+
+    /// Starts jobs, so many by one call.
+    pub(super) async fn start_batches(&self) -> Result<(), BoxError> {
+        for first in (0..self.jobs).step_by(usize::try_from(self.batch)?) {
+            let numbers = first..self.jobs.min(first + self.batch);
+            self.client.start_many(numbers.map(|number| self.job(number))).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a worker until it has completed all jobs.
+    pub(super) async fn drain(&self) -> Result<(), BoxError> {
+        let left = Left::new(self.jobs);
+        let worker =
+            Worker::new(self.client).concurrency(self.slots).state(Arc::clone(&left)).handle(count_down);
+        left.wait(worker.start().await?).await
+    }
+
+    /// The times from the start of a job on an idle worker to its handler, one job after another.
+    pub(super) async fn latencies(&self, jobs: u64) -> Result<Vec<Duration>, BoxError> {
+        let (reached, mut reports) = mpsc::unbounded_channel();
+        let worker = Worker::new(self.client).state(reached).handle(report).start().await?;
+        let mut times = Vec::new();
+        for number in 0..jobs {
+            tokio::time::sleep(IDLE).await;
+            let began = Instant::now();
+            let chain = self.client.start(self.job(number)).await?;
+            let arrived = reports.recv().await.ok_or("the worker has stopped")?;
+            times.push(arrived.duration_since(began));
+            self.client.wait(chain).await?;
+        }
+        worker.stop(STOP).await;
+        Ok(times)
+    }
+
+    /// The times from the start of a job on an idle worker to its output, one job after another.
+    pub(super) async fn round_trips(&self, jobs: u64) -> Result<Vec<Duration>, BoxError> {
+        let worker = Worker::new(self.client).handle(echo).start().await?;
+        let mut times = Vec::new();
+        for number in 0..jobs {
+            tokio::time::sleep(IDLE).await;
+            let began = Instant::now();
+            let chain = self.client.start(self.job(number)).await?;
+            if self.client.wait(chain).await? != number {
+                return Err("a job gave the output of another".into());
+            }
+            times.push(began.elapsed());
+        }
+        worker.stop(STOP).await;
+        Ok(times)
+    }
+
+    fn job(&self, number: u64) -> NoOp {
+        NoOp { number, padding: self.padding.clone() }
+    }
+}
+
+impl<S: Transactional> Jobs<'_, S> {
+    /// The same as a drain, where each job is completed in a transaction that its handler could write in.
+    pub(super) async fn drain_in_transactions(&self) -> Result<(), BoxError> {
+        let left = Left::new(self.jobs);
+        let worker =
+            Worker::new(self.client).concurrency(self.slots).state(Arc::clone(&left)).handle(finish::<S>);
+        left.wait(worker.start().await?).await
+    }
+}
+
+/// The jobs whose handlers have not run yet.
+struct Left {
+    jobs: AtomicU64,
+    none: Notify,
+}
+
+impl Left {
+    fn new(jobs: u64) -> Arc<Self> {
+        Arc::new(Self { jobs: AtomicU64::new(jobs), none: Notify::new() })
+    }
+
+    fn count_down(&self) {
+        if self.jobs.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.none.notify_one();
+        }
+    }
+
+    /// Waits for the last handler. When the worker has stopped after it, all that they gave is stored.
+    async fn wait<S: Store>(&self, worker: Running<S>) -> Result<(), BoxError> {
+        self.none.notified().await;
+        worker.stop(STOP).await;
+        Ok(())
+    }
+}
+
+async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Left>>) -> Result<u64, BoxError> {
+    left.count_down();
+    Ok(job.input().number)
+}
+
+async fn finish<S: Transactional>(
+    attempt: Attempt<NoOp, S>,
+    State(left): State<Arc<Left>>,
+) -> Result<Done<NoOp, S>, BoxError> {
+    let step = attempt.finish().await?;
+    left.count_down();
+    Ok(step.done(attempt.input().number)?)
+}
+
+async fn report(
+    _: Ctx<NoOp>,
+    State(reached): State<mpsc::UnboundedSender<Instant>>,
+) -> Result<u64, BoxError> {
+    reached.send(Instant::now())?;
+    Ok(0)
+}
+
+async fn echo(job: Ctx<NoOp>) -> Result<u64, BoxError> {
+    Ok(job.input().number)
+}

@@ -1,0 +1,54 @@
+//! `windlass complete`: a chain's current job, ended from outside.
+
+use serde::Serialize;
+use windlass::command::{NewJob, NextJob, Step};
+use windlass::{ChainId, ErrorText, JobId, Status, Topic};
+
+use super::{Context, target};
+use crate::arguments::Complete;
+use crate::exit::{Failure, Result};
+use crate::input;
+use crate::store::Access;
+
+pub(crate) async fn run(context: &Context, complete: Complete) -> Result {
+    let Complete { name, value, key_type, then, fail } = complete;
+    let step = match (then, fail) {
+        (Some(job_type), _) => {
+            let job = NewJob::new(job_type, input::payload(value.as_deref(), "input")?);
+            Step::Continue { next: NextJob { id: JobId::new(), job }, create: Vec::new() }
+        }
+        (None, Some(error)) => Step::Fail { error: ErrorText::new(error), retention: None },
+        (None, None) => {
+            let output = input::payload(value.as_deref(), "output")?;
+            Step::Complete { output, retention: None, create: Vec::new() }
+        }
+    };
+    let connection = context.open(Access::Look).await?;
+    let client = connection.client();
+    let found = target::one(&client, &name, key_type.as_ref()).await?;
+    let chain = found.chain.id;
+    if !found.chain.status().is_open() {
+        let text = format!("chain {chain} has ended: it is {}, and was not touched", found.chain.status());
+        return Err(Failure::failed(text));
+    }
+    let topic = match &step {
+        Step::Continue { next, .. } => Topic::Scheduled(next.job.job_type.clone()),
+        Step::Complete { .. } | Step::Fail { .. } => Topic::ChainClosed(chain),
+    };
+    let completing = async {
+        let status = client.step(chain).await?.steps(vec![step]).await?;
+        Ok((status, true))
+    };
+    let status = connection.announced(vec![topic], completing).await?;
+    context.output.one(&Completed { chain, status: status.to_string() }, || line(chain, status))
+}
+
+#[derive(Serialize)]
+struct Completed {
+    chain: ChainId,
+    status: String,
+}
+
+fn line(chain: ChainId, status: Status) -> String {
+    format!("chain {chain} is {status}")
+}

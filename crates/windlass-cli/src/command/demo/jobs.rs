@@ -1,0 +1,153 @@
+//! The shop's job types, and the handlers that run on any store.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use windlass::{
+    Backoff, BoxError, Chain, ChainId, Continuation, Ctx, Job, JobOptions, Next, Ready, State, next,
+};
+
+use super::shop::Desk;
+
+/// An order: charged, approved if it is large, and shipped when it is packed and its label printed.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(entry, then(AwaitApproval, Ship), output = Parcel, options = impatient())]
+pub(super) struct TakeOrder {
+    pub(super) order: u32,
+    pub(super) euros: u32,
+    /// The chains that pack it and print its label.
+    pub(super) packing: ChainId,
+    pub(super) label: ChainId,
+}
+
+/// Waits for a person: nobody has a handler for it.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(then(Ship), output = Parcel)]
+pub(super) struct AwaitApproval {
+    pub(super) order: TakeOrder,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(blocked_by(Pack, PrintLabel), output = Parcel)]
+pub(super) struct Ship {
+    pub(super) order: u32,
+}
+
+/// Gives the number of boxes.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(entry, output = u32)]
+pub(super) struct Pack {
+    pub(super) order: u32,
+}
+
+/// Gives the number on the label.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(entry, output = String)]
+pub(super) struct PrintLabel {
+    pub(super) order: u32,
+}
+
+/// What an order comes to.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Parcel {
+    pub(super) label: String,
+    pub(super) boxes: u32,
+}
+
+/// From so many euros on an order needs an approval, and a rating of its customer before.
+pub(super) const LARGE: u32 = 800;
+
+/// The bank is busy at the first attempt of every so many orders.
+const BUSY_EACH: u32 = 6;
+
+/// Nobody watches a demo for the usual ten seconds.
+fn impatient() -> JobOptions {
+    let backoff = Backoff { initial: Duration::from_millis(400), ..Backoff::default() };
+    JobOptions { backoff, ..JobOptions::default() }
+}
+
+impl TakeOrder {
+    pub(super) const fn euros(order: u32) -> u32 {
+        order * 137 % 1_000
+    }
+
+    pub(super) const fn is_large(&self) -> bool {
+        self.euros >= LARGE
+    }
+
+    /// Whether the first attempt to charge it fails.
+    pub(super) const fn meets_busy_bank(&self) -> bool {
+        self.order.is_multiple_of(BUSY_EACH)
+    }
+
+    /// Asks the bank for the money, and another queue about the customer of a large order.
+    pub(super) async fn charge(&self, attempt: u32, desk: &Desk) -> Result<(), BoxError> {
+        work(40).await;
+        if self.meets_busy_bank() && attempt == 1 {
+            return Err("the bank is busy".into());
+        }
+        if self.is_large() {
+            let rating =
+                desk.ratings.enqueue_and_wait(format!("customer-of-{}", self.order), self.order).await?;
+            desk.progress.rated(rating);
+        }
+        Ok(())
+    }
+
+    /// The job that ships it, as soon as it is packed and has its label.
+    pub(super) fn shipping(&self) -> Continuation<Ship, Ready> {
+        let blockers = (Chain::<Pack>::from_id(self.packing), Chain::<PrintLabel>::from_id(self.label));
+        next(Ship { order: self.order }).blocked_by(blockers)
+    }
+
+    pub(super) fn parcel(&self) -> Parcel {
+        Parcel { label: label_of(self.order), boxes: boxes_of(self.order) }
+    }
+}
+
+/// Charges an order, without a transaction.
+pub(super) async fn take_order(
+    job: Ctx<TakeOrder>,
+    State(desk): State<Desk>,
+) -> Result<Next<TakeOrder>, BoxError> {
+    let order = job.input();
+    order.charge(job.attempt(), &desk).await?;
+    Ok(match order.is_large() {
+        true => Next::then(AwaitApproval { order: order.clone() }),
+        false => Next::then(order.shipping()),
+    })
+}
+
+pub(super) async fn pack(job: Ctx<Pack>) -> Result<u32, BoxError> {
+    work(60).await;
+    Ok(boxes_of(job.input().order))
+}
+
+pub(super) async fn print_label(job: Ctx<PrintLabel>) -> Result<String, BoxError> {
+    work(30).await;
+    Ok(label_of(job.input().order))
+}
+
+pub(super) async fn ship(job: Ctx<Ship>) -> Result<Parcel, BoxError> {
+    work(50).await;
+    let (boxes, label) = job.blockers();
+    Ok(Parcel { label: label.clone(), boxes: *boxes })
+}
+
+/// What the queue of ratings answers.
+pub(super) const fn rating_of(order: u32) -> u32 {
+    order % 5 + 1
+}
+
+const fn boxes_of(order: u32) -> u32 {
+    order % 3 + 1
+}
+
+fn label_of(order: u32) -> String {
+    format!("W-{order:06}")
+}
+
+/// Pretends to be busy.
+pub(super) async fn work(milliseconds: u64) {
+    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+}

@@ -1,0 +1,189 @@
+//! What the demo shows while it runs: bars on a terminal, a line each second elsewhere.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use windlass::{Event, Job, Observer};
+
+use super::jobs::{LARGE, Pack, PrintLabel, Ship, TakeOrder};
+use super::shop::is_rolled_back;
+use crate::output::{is_watched, note};
+use crate::store::{Place, StoreUrl};
+
+/// How often a line is printed where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Counts what happens, and shows it.
+pub(super) struct Progress {
+    began_at: Instant,
+    bars: [ProgressBar; Stage::ALL.len()],
+    counts: [AtomicU64; Stage::ALL.len()],
+    retries: AtomicU64,
+    answers: AtomicU64,
+}
+
+/// What is counted.
+#[derive(Clone, Copy)]
+enum Stage {
+    Placed,
+    Charged,
+    Approved,
+    Packed,
+    Labelled,
+    Shipped,
+}
+
+impl Stage {
+    const ALL: [Self; 6] =
+        [Self::Placed, Self::Charged, Self::Approved, Self::Packed, Self::Labelled, Self::Shipped];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Placed => "placed",
+            Self::Charged => "charged",
+            Self::Approved => "approved",
+            Self::Packed => "packed",
+            Self::Labelled => "labelled",
+            Self::Shipped => "shipped",
+        }
+    }
+
+    /// The stage that a job of this type completes.
+    fn of(job_type: &str) -> Option<Self> {
+        match job_type {
+            TakeOrder::NAME => Some(Self::Charged),
+            Pack::NAME => Some(Self::Packed),
+            PrintLabel::NAME => Some(Self::Labelled),
+            Ship::NAME => Some(Self::Shipped),
+            _ => None,
+        }
+    }
+}
+
+impl Progress {
+    pub(super) fn new(orders: u32, place: &Place) -> Self {
+        note(&format!("a shop takes {orders} orders on {}", store_word(&place.store)));
+        let target = if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let all = MultiProgress::with_draw_target(target);
+        let style = ProgressStyle::with_template("{prefix:>9} {bar:40.cyan/blue} {pos:>4} {wide_msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        let kept = |order: &u32| !(has_transactions(&place.store) && is_rolled_back(*order));
+        let (mut shipped, mut approved) = (0, 0);
+        for order in (1..=orders).filter(kept) {
+            shipped += 1;
+            approved += u64::from(TakeOrder::euros(order) >= LARGE);
+        }
+        let bars = Stage::ALL.map(|stage| {
+            let expected = if matches!(stage, Stage::Approved) { approved } else { shipped };
+            all.add(ProgressBar::new(expected).with_style(style.clone()).with_prefix(stage.word()))
+        });
+        Self {
+            began_at: Instant::now(),
+            bars,
+            counts: Default::default(),
+            retries: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+        }
+    }
+
+    /// Prints a line each second if nobody sees the bars.
+    pub(super) async fn print_lines(&self) -> Infallible {
+        if is_watched() {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(LINE_INTERVAL).await;
+            note(&self.line());
+        }
+    }
+
+    pub(super) fn placed(&self, rolled_back: bool) {
+        match rolled_back {
+            true => self.bar(Stage::Placed).set_message("one was rolled back: no row, no chain"),
+            false => self.add(Stage::Placed),
+        }
+    }
+
+    pub(super) fn approved(&self) {
+        self.add(Stage::Approved);
+    }
+
+    pub(super) fn rated(&self, rating: u32) {
+        let answers = self.answers.fetch_add(1, Ordering::Relaxed) + 1;
+        self.bar(Stage::Approved)
+            .set_message(format!("{answers} answers by the queue, the latest: {rating} stars"));
+    }
+
+    /// Leaves the bars as they stand.
+    pub(super) fn finish(&self) {
+        self.bars.iter().for_each(ProgressBar::abandon);
+        if is_watched() {
+            note("");
+        }
+    }
+
+    fn add(&self, stage: Stage) {
+        if let Some(count) = self.counts.get(stage as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.bar(stage).inc(1);
+    }
+
+    fn bar(&self, stage: Stage) -> ProgressBar {
+        self.bars.get(stage as usize).cloned().unwrap_or_else(ProgressBar::hidden)
+    }
+
+    fn line(&self) -> String {
+        let counts = Stage::ALL.iter().zip(&self.counts);
+        let counts: Vec<_> = counts
+            .map(|(stage, count)| format!("{} {}", count.load(Ordering::Relaxed), stage.word()))
+            .collect();
+        let (seconds, retries) = (self.began_at.elapsed().as_secs(), self.retries.load(Ordering::Relaxed));
+        format!("{seconds:>3} s: {}, {retries} tried again", counts.join(", "))
+    }
+}
+
+/// Those who tell the progress share it.
+#[derive(Clone, Debug)]
+pub(super) struct Watch(pub(super) Arc<Progress>);
+
+impl Observer for Watch {
+    fn observe(&self, event: &Event) {
+        let Self(progress) = self;
+        match event {
+            Event::JobCompleted(about, _) => {
+                if let Some(stage) = Stage::of(about.job_type.as_str()) {
+                    progress.add(stage);
+                }
+            }
+            Event::AttemptFailed(_, error, _) => {
+                let retries = progress.retries.fetch_add(1, Ordering::Relaxed) + 1;
+                progress.bar(Stage::Charged).set_message(format!("{retries} tried again: {error}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+const fn has_transactions(store: &StoreUrl) -> bool {
+    matches!(store, StoreUrl::Sqlite(_) | StoreUrl::Postgres(_))
+}
+
+const fn store_word(store: &StoreUrl) -> &'static str {
+    match store {
+        StoreUrl::Memory => "the memory store",
+        StoreUrl::Sqlite(_) => "SQLite",
+        StoreUrl::Postgres(_) => "PostgreSQL",
+        StoreUrl::Redis(_) => "Redis",
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("began_at", &self.began_at).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,251 @@
+//! The course of the demo: orders come in, workers run, a manager approves, and everything is waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::interval;
+use windlass::queue::Item;
+use windlass::{
+    Attempt, BoxError, BoxFuture, Chain, ChainId, Client, Done, ErrorKind, Queue, Running, State, Store,
+    Worker, plan,
+};
+
+use super::jobs::{
+    AwaitApproval, Pack, PrintLabel, TakeOrder, pack, print_label, rating_of, ship, take_order, work,
+};
+use super::progress::Progress;
+use super::rows::Rows;
+use super::summary::{Summary, summarize};
+
+/// How often an order comes in.
+const ORDER_INTERVAL: Duration = Duration::from_millis(110);
+
+/// Of so many orders the seventh is taken back before it is committed.
+const ROLLED_BACK_EACH: u32 = 15;
+
+/// How long the last orders may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether an order is taken back, where there are transactions.
+pub(super) const fn is_rolled_back(order: u32) -> bool {
+    order % ROLLED_BACK_EACH == 7
+}
+
+/// What handlers have.
+#[derive(Clone, Debug)]
+pub(super) struct Desk {
+    /// Answers what is thought of a customer.
+    pub(super) ratings: Queue<u32, u32>,
+    pub(super) progress: Arc<Progress>,
+    /// The shop's own table, if there is one.
+    table: String,
+}
+
+/// The shop on a store.
+pub(super) struct Shop<S, W> {
+    pub(super) client: Client<S>,
+    pub(super) way: W,
+    progress: Arc<Progress>,
+}
+
+/// An order that was placed.
+#[derive(Clone, Debug)]
+pub(super) struct Placed {
+    pub(super) order: TakeOrder,
+    pub(super) chain: Chain<TakeOrder>,
+    /// Whether it was taken back with its transaction.
+    pub(super) rolled_back: bool,
+}
+
+/// Orders in transactions, with a row for each.
+#[derive(Debug)]
+pub(super) struct Transactions {
+    pub(super) table: String,
+}
+
+/// Orders on a store without transactions.
+#[derive(Debug)]
+pub(super) struct Plain;
+
+/// How orders are placed and charged, and what can be said of them afterwards.
+pub(super) trait Way<S>: Send + Sync {
+    fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>>;
+    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>>;
+    fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk>;
+    fn table(&self) -> String;
+    /// How many rows there are, and how many of them are paid; none without a table.
+    fn rows(&self, client: &Client<S>) -> BoxFuture<'_, Result<Option<(i64, i64)>, BoxError>>;
+}
+
+impl<S: Store, W: Way<S>> Shop<S, W> {
+    pub(super) const fn new(client: Client<S>, way: W, progress: Arc<Progress>) -> Self {
+        Self { client, way, progress }
+    }
+
+    pub(super) async fn run(self, orders: u32) -> Result<Summary, BoxError> {
+        self.way.open(&self.client).await?;
+        let ratings = self.client.queue::<u32, u32>("rate-customer").build()?;
+        let answering = ratings.consume(|item: Item<u32>| async move {
+            work(20).await;
+            Ok::<_, BoxError>(rating_of(*item.payload()))
+        });
+        let answering = answering.concurrency(4).await?;
+        let (table, progress) = (self.way.table(), Arc::clone(&self.progress));
+        let worker = self.work(Desk { ratings: ratings.clone(), progress, table }).await?;
+        let placed = self.take_orders(orders).await?;
+        for order in placed.iter().filter(|placed| !placed.rolled_back) {
+            let parcel = self.client.wait(order.chain).timeout(PATIENCE).await?;
+            if parcel != order.order.parcel() {
+                return Err(format!("order {} came to {parcel:?}", order.order.order).into());
+            }
+        }
+        worker.stop(Duration::from_secs(5)).await;
+        answering.stop(Duration::from_secs(5)).await;
+        summarize(&self, &ratings, &placed).await
+    }
+
+    async fn work(&self, desk: Desk) -> Result<Running<S>, BoxError> {
+        let worker = Worker::new(&self.client).state(desk).concurrency(12).name("shop");
+        let worker = self.way.handle(worker).handle(pack).handle(print_label).handle(ship);
+        Ok(worker.start().await?)
+    }
+
+    /// Places the orders, one after the other, while the manager approves large ones.
+    async fn take_orders(&self, orders: u32) -> Result<Vec<Placed>, BoxError> {
+        let mut placed = Vec::new();
+        let (mut coming, mut waiting) = (interval(ORDER_INTERVAL), Vec::new());
+        let mut next = 1..=orders;
+        loop {
+            coming.tick().await;
+            match next.next() {
+                Some(order) => {
+                    let order = self.way.place(&self.client, order).await?;
+                    self.progress.placed(order.rolled_back);
+                    if order.order.is_large() && !order.rolled_back {
+                        waiting.push(order.chain.id());
+                    }
+                    placed.push(order);
+                }
+                None if waiting.is_empty() => return Ok(placed),
+                None => {}
+            }
+            waiting = self.approve(waiting).await?;
+        }
+    }
+
+    /// The manager: approves, from outside, what has come as far as its approval. Gives those that have not.
+    async fn approve(&self, chains: Vec<ChainId>) -> Result<Vec<ChainId>, BoxError> {
+        let mut waiting = Vec::new();
+        for id in chains {
+            let step = self.client.step(Chain::<TakeOrder>::from_id(id)).await?;
+            if !step.is::<AwaitApproval>() {
+                waiting.push(id);
+                continue;
+            }
+            let approval = step.of::<AwaitApproval>()?;
+            let shipping = approval.input().order.shipping();
+            match approval.then(shipping).await {
+                Ok(_) => self.progress.approved(),
+                Err(error) if error.kind() == ErrorKind::Busy => waiting.push(id),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(waiting)
+    }
+}
+
+impl<S: Rows> Way<S> for Transactions {
+    fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>> {
+        let (client, table) = (client.clone(), self.table.clone());
+        Box::pin(async move {
+            let create =
+                format!("create table {table} (id bigint primary key, paid boolean not null default false)");
+            Ok(client.store().make_table(create).await?)
+        })
+    }
+
+    /// The row and the chains, or neither.
+    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>> {
+        let (client, insert) = (client.clone(), format!("insert into {} (id) values ($1)", self.table));
+        let rolled_back = is_rolled_back(order);
+        Box::pin(async move {
+            let mut tx = client.begin().await?;
+            S::write_row(tx.as_mut(), insert, order).await?;
+            let packing = tx.start(Pack { order }).await?.id();
+            let label = tx.start(PrintLabel { order }).await?.id();
+            let order = TakeOrder { order, euros: TakeOrder::euros(order), packing, label };
+            let chain = tx.start(order.clone()).await?;
+            if rolled_back {
+                tx.rollback().await?
+            } else {
+                tx.commit().await?
+            }
+            Ok(Placed { order, chain, rolled_back })
+        })
+    }
+
+    fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk> {
+        worker.handle(take_order_and_mark_row::<S>)
+    }
+
+    fn table(&self) -> String {
+        self.table.clone()
+    }
+
+    fn rows(&self, client: &Client<S>) -> BoxFuture<'_, Result<Option<(i64, i64)>, BoxError>> {
+        let (client, table) = (client.clone(), self.table.clone());
+        Box::pin(async move {
+            let all = client.store().count_rows(format!("select count(*) from {table}")).await?;
+            let paid = client.store().count_rows(format!("select count(*) from {table} where paid")).await?;
+            Ok(Some((all, paid)))
+        })
+    }
+}
+
+impl<S: Store> Way<S> for Plain {
+    fn open(&self, _: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>> {
+        let client = client.clone();
+        Box::pin(async move {
+            let (packing, label) = (plan(Pack { order }), plan(PrintLabel { order }));
+            let (packed, labelled) = (packing.handle().id(), label.handle().id());
+            let order = TakeOrder { order, euros: TakeOrder::euros(order), packing: packed, label: labelled };
+            let taking = plan(order.clone());
+            let chain = taking.handle();
+            // One command: all three chains, or none.
+            client.create(vec![packing.build()?, label.build()?, taking.build()?]).await?;
+            Ok(Placed { order, chain, rolled_back: false })
+        })
+    }
+
+    fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk> {
+        worker.handle(take_order)
+    }
+
+    fn table(&self) -> String {
+        String::new()
+    }
+
+    fn rows(&self, _: &Client<S>) -> BoxFuture<'_, Result<Option<(i64, i64)>, BoxError>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+/// Charges an order, and marks its row in the transaction that hands it over to the next job.
+async fn take_order_and_mark_row<S: Rows>(
+    attempt: Attempt<TakeOrder, S>,
+    State(desk): State<Desk>,
+) -> Result<Done<TakeOrder, S>, BoxError> {
+    let order = attempt.input().clone();
+    order.charge(attempt.attempt(), &desk).await?;
+    let mut step = attempt.finish().await?;
+    S::write_row(step.tx(), format!("update {} set paid = true where id = $1", desk.table), order.order)
+        .await?;
+    Ok(match order.is_large() {
+        true => step.then(AwaitApproval { order })?,
+        false => step.then(order.shipping())?,
+    })
+}

@@ -1,0 +1,118 @@
+//! What the store holds at the end, beside what it should.
+
+use serde::Serialize;
+use windlass::{BoxError, Chain, ChainRecord, Client, Queue, Status, Store};
+
+use super::jobs::{Pack, PrintLabel, TakeOrder, rating_of};
+use super::shop::{Placed, Shop, Way};
+use crate::exit::Result as Ended;
+use crate::output::Output;
+
+/// What was looked up.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    holds: bool,
+    checks: Vec<Check>,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    what: &'static str,
+    expected: u64,
+    stored: u64,
+}
+
+impl Summary {
+    pub(super) const fn holds(&self) -> bool {
+        self.holds
+    }
+
+    pub(super) fn print(&self, output: Output) -> Ended {
+        if output.is_json() {
+            return output.object(self);
+        }
+        for Check { what, expected, stored } in &self.checks {
+            let mark = if expected == stored { "\x1b[32m✓\x1b[0m" } else { "\x1b[31m✗\x1b[0m" };
+            let but = if expected == stored { String::new() } else { format!(" (expected {expected})") };
+            output.line(&format!("{mark} {stored:>4} {what}{but}"))?;
+        }
+        let verdict = if self.holds { "all of it as it should be" } else { "not as it should be" };
+        output.line(&format!("looked up in the store: {verdict}"))
+    }
+}
+
+/// Looks everything up.
+pub(super) async fn summarize<S: Store, W: Way<S>>(
+    shop: &Shop<S, W>,
+    ratings: &Queue<u32, u32>,
+    placed: &[Placed],
+) -> Result<Summary, BoxError> {
+    let mut found = Found::default();
+    let (mut orders, mut large, mut busy) = (0, 0, 0);
+    for placed in placed {
+        found.look(&shop.client, ratings, placed).await?;
+        let kept = !placed.rolled_back;
+        orders += u64::from(kept);
+        large += u64::from(kept && placed.order.is_large());
+        busy += u64::from(kept && placed.order.meets_busy_bank());
+    }
+    let mut checks = Vec::new();
+    let mut check = |what, expected, stored| checks.push(Check { what, expected, stored });
+    if let Some((rows, paid)) = shop.way.rows(&shop.client).await? {
+        check("orders committed with their chains", orders, u64::try_from(rows)?);
+        check("chains left by the orders that were rolled back", 0, found.left_over);
+        check("orders marked as paid in the transaction that ended the job", orders, u64::try_from(paid)?);
+    }
+    check("orders shipped, each with its own label and boxes", orders, found.shipped);
+    check("chains that shipping waited for", 2 * orders, found.blockers);
+    check("orders charged at the second attempt", busy, found.retried);
+    check("orders that took the branch and were approved from outside", large, found.approved);
+    check("questions answered by a queue, with the answers kept", large, found.answered);
+    let holds = checks.iter().all(|check| check.expected == check.stored);
+    Ok(Summary { holds, checks })
+}
+
+/// What the chains of all orders come to.
+#[derive(Default)]
+struct Found {
+    left_over: u64,
+    shipped: u64,
+    blockers: u64,
+    retried: u64,
+    approved: u64,
+    answered: u64,
+}
+
+impl Found {
+    async fn look<S: Store>(
+        &mut self,
+        client: &Client<S>,
+        ratings: &Queue<u32, u32>,
+        placed: &Placed,
+    ) -> Result<(), BoxError> {
+        let TakeOrder { order, packing, label, .. } = placed.order;
+        let (packing, label) = (Chain::<Pack>::from_id(packing), Chain::<PrintLabel>::from_id(label));
+        let Some(record) = client.chain(placed.chain).await? else { return Ok(()) };
+        if placed.rolled_back {
+            self.left_over += 1;
+            return Ok(());
+        }
+        let parcel = client.output(placed.chain).await?;
+        self.shipped += u64::from(parcel.is_some_and(|parcel| parcel == placed.order.parcel()));
+        self.retried += u64::from(record.first.attempt == 2);
+        self.approved += u64::from(record.latest.index == 2);
+        for blocker in [client.chain(packing).await?, client.chain(label).await?] {
+            self.blockers += u64::from(blocker.is_some_and(|chain| is_awaited_by(&chain, &record)));
+        }
+        let rating = ratings.result(format!("customer-of-{order}")).await?;
+        self.answered += u64::from(rating == Some(rating_of(order)));
+        Ok(())
+    }
+}
+
+/// Whether the order's last job waited for this chain, and it completed.
+fn is_awaited_by(chain: &ChainRecord, order: &ChainRecord) -> bool {
+    let is_blocker =
+        order.latest.blockers.iter().any(|blocker| blocker.chain == chain.id && blocker.resolved);
+    is_blocker && chain.status() == Status::Completed
+}

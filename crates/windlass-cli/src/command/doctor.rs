@@ -1,0 +1,147 @@
+//! `windlass doctor`: what is wrong, each with its cure.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::time::timeout;
+use windlass::command::{NextDue, TypeCount, Types};
+use windlass::{Capability, ChainId, Client, Finding, Hint, Store, Timestamp, Topic};
+
+use super::Context;
+use crate::exit::{Code, Failure, Result};
+use crate::store::{Access, Connection};
+
+/// How far this machine's clock may be from the store's.
+const SKEW_MAX: Duration = Duration::from_secs(2);
+
+/// How long a ready job may wait before somebody should look.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// How long a hint may take.
+const HINT_MAX: Duration = Duration::from_secs(3);
+
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_millis(500);
+
+pub(crate) async fn run(context: &Context) -> Result {
+    // Connection and schema: what is wrong with them is the error of opening, and has a code of its own.
+    let connection = context.open(Access::Look).await?;
+    let client = connection.client();
+    let checks = [
+        ("store", client.store().health().await?),
+        ("clock", clock(&client).await?),
+        ("notifier", notifier(&connection).await),
+        ("work", work(&client).await?),
+    ];
+    let mut found = false;
+    for (check, findings) in checks {
+        found |= !findings.is_empty();
+        for Finding { what, cure } in &findings {
+            let line = || format!("{check}: {what}\n  cure: {cure}");
+            context.output.one(&Line { check, ok: false, what: Some(what), cure: Some(cure) }, line)?;
+        }
+        if findings.is_empty() {
+            context
+                .output
+                .one(&Line { check, ok: true, what: None, cure: None }, || format!("{check}: ok"))?;
+        }
+    }
+    if found { Err(Failure::told(Code::Failed)) } else { Ok(()) }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    check: &'a str,
+    ok: bool,
+    what: Option<&'a str>,
+    cure: Option<&'a str>,
+}
+
+/// Whether this machine and the store agree about the time, and how long an answer takes.
+async fn clock(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
+    if !client.store().capabilities().has(Capability::NextDue) {
+        return Ok(Vec::new());
+    }
+    let (before, began) = (Timestamp::now(), Instant::now());
+    let there = client.store().next_due(NextDue { types: Types::Only(Vec::new()) }).await?.now;
+    let (after, took) = (Timestamp::now(), began.elapsed());
+    let mut findings = Vec::new();
+    let skew = there.since(after).max(before.since(there));
+    if skew > SKEW_MAX {
+        findings.push(finding(
+            format!("this machine's clock and the store's are {skew:?} apart"),
+            "set both by NTP: times that you give with --at mean the store's clock",
+        ));
+    }
+    if took > ANSWER_MAX {
+        findings.push(finding(
+            format!("an answer of the store took {took:?}"),
+            "look at the network and at what else the store does",
+        ));
+    }
+    Ok(findings)
+}
+
+/// Whether a hint that is sent is heard.
+async fn notifier(connection: &Connection) -> Vec<Finding> {
+    let chain = ChainId::new();
+    let heard = async {
+        let mut subscription = connection.notifier.subscribe(vec![Topic::ChainClosed(chain)]).await?;
+        connection.notifier.publish(Hint::ChainClosed(chain)).await?;
+        Ok::<_, windlass::Error>(subscription.next().await)
+    };
+    let cure = "workers poll meanwhile; a pooler in transaction mode does not carry LISTEN: connect directly";
+    match timeout(HINT_MAX, heard).await {
+        Ok(Ok(Some(_))) => Vec::new(),
+        Ok(Err(error)) => vec![finding(format!("the notifier fails: {error}"), cure)],
+        Ok(Ok(None)) | Err(_) => vec![finding(format!("a hint was not heard within {HINT_MAX:?}"), cure)],
+    }
+}
+
+/// Whether what is due is worked on.
+async fn work(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
+    let can = client.store().capabilities();
+    if !(can.has(Capability::Count) && can.has(Capability::Workers)) {
+        return Ok(Vec::new());
+    }
+    let (counts, workers) = (client.count(Types::All).await?.types, client.workers().await?);
+    let worked: BTreeSet<_> = workers.iter().flat_map(|worker| &worker.types).collect();
+    let of_type = |count: &TypeCount| {
+        let mut findings = Vec::new();
+        let job_type = &count.job_type;
+        let waits = count.oldest_ready.map(|since| Timestamp::now().since(since)).unwrap_or_default();
+        let waited = humantime::format_duration(Duration::from_secs(waits.as_secs()));
+        if waits > WAIT_MAX && count.paused {
+            findings.push(finding(
+                format!("`{job_type}` is paused, and its jobs have been due for {waited}"),
+                format!("`windlass resume {job_type}`, when what it was paused for is over"),
+            ));
+        } else if waits > WAIT_MAX && !worked.contains(job_type) {
+            findings.push(finding(
+                format!("jobs of `{job_type}` have been due for {waited}, and no worker takes them"),
+                "start a worker that handles the type",
+            ));
+        } else if waits > WAIT_MAX {
+            findings.push(finding(
+                format!("jobs of `{job_type}` have been due for {waited}: the workers do not keep up"),
+                "give them more slots, or start more of them",
+            ));
+        }
+        if count.expired_leases > 0 && !worked.contains(job_type) {
+            findings.push(finding(
+                format!(
+                    "{} leases of `{job_type}` have expired, and no worker puts the jobs back",
+                    count.expired_leases
+                ),
+                "start a worker that handles the type: it reaps too",
+            ));
+        }
+        findings
+    };
+    Ok(counts.iter().flat_map(of_type).collect())
+}
+
+fn finding(what: impl Into<String>, cure: impl Into<String>) -> Finding {
+    Finding { what: what.into(), cure: cure.into() }
+}

@@ -1,0 +1,163 @@
+//! `windlass enqueue` and `windlass result`: a queue's jobs by the caller's own ids.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use windlass::queue::{Enqueued, ItemState};
+use windlass::{Key, Queue, Target, Topic, TypeName};
+
+use super::batch::{self, Batch};
+use super::{Context, wait};
+use crate::arguments::{Enqueue, ResultOf};
+use crate::exit::{Code, Failure, Result};
+use crate::input;
+use crate::store::{Access, Connection};
+
+/// Payloads and results as JSON text that stays as it was written.
+type Json = Box<RawValue>;
+
+pub(crate) async fn enqueue(context: &Context, enqueue: &Enqueue) -> Result {
+    let name = &enqueue.queue;
+    let Some(id) = &enqueue.id else {
+        let connection = context.open(Access::Use).await?;
+        let queue = queue(&connection, enqueue)?;
+        let items = Items { connection: &connection, queue, jobs: Vec::new() };
+        return batch::run(items, context.output).await;
+    };
+    let payload: Json = input::payload(enqueue.payload.as_deref(), "payload")?.decode()?;
+    let connection = context.open(Access::Use).await?;
+    let queue = queue(&connection, enqueue)?;
+    let enqueuing = async {
+        let enqueued = queue.enqueue(id, payload).await?;
+        let is_hinted = matches!(enqueued, Enqueued::Queued);
+        Ok((enqueued, is_hinted))
+    };
+    let enqueued = connection.announced(vec![Topic::Scheduled(name.clone())], enqueuing).await?;
+    if enqueue.wait {
+        return print_end(context, &connection, name, id, enqueue.timeout).await;
+    }
+    let done = Done::of(id.to_string(), &enqueued);
+    context.output.one(&done, || done.state.to_owned())
+}
+
+pub(crate) async fn result(context: &Context, wanted: &ResultOf) -> Result {
+    let ResultOf { queue: name, id } = wanted;
+    let connection = context.open(Access::Look).await?;
+    let client = connection.client();
+    let target = Target::Key(name.clone(), id.clone());
+    let record = client.chain(target).await?.ok_or_else(|| {
+        Failure::not_found(format!("queue `{name}` has no job `{id}`, or its result is kept no longer"))
+    })?;
+    if record.closed.is_none() {
+        let text =
+            format!("job `{id}` of queue `{name}` is {}: `windlass wait` waits for it", record.status());
+        return Err(Failure::new(Code::TimedOut, text));
+    }
+    wait::ended_well(&record)?;
+    wait::print_output(&record, context.output)
+}
+
+/// Lines that are jobs of a queue.
+struct Items<'a> {
+    connection: &'a Connection,
+    queue: Queue<Json, Json>,
+    jobs: Vec<Item>,
+}
+
+/// What a line says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    id: String,
+    #[serde(default)]
+    payload: Option<Json>,
+}
+
+impl Batch for Items<'_> {
+    type Line = Item;
+    type Done = Done;
+
+    const EXAMPLE: &'static str = r#"{"id": "a.jpg", "payload": 7}"#;
+
+    fn add(&mut self, line: Item) -> Result<usize> {
+        let size = line.payload.as_ref().map_or(0, |payload| payload.get().len());
+        Key::new(&line.id)?;
+        self.jobs.push(line);
+        Ok(size)
+    }
+
+    async fn send(&mut self) -> Result<Vec<Result<Done>>> {
+        let jobs = std::mem::take(&mut self.jobs);
+        let enqueuing = async {
+            let plans = jobs.iter().map(|job| {
+                let payload = job.payload.clone().unwrap_or_else(|| RawValue::NULL.to_owned());
+                self.queue.enqueue(&job.id, payload)
+            });
+            let enqueued = self.queue.enqueue_many(plans.collect::<Vec<_>>()).await?;
+            let is_hinted = enqueued.iter().any(|enqueued| matches!(enqueued, Ok(Enqueued::Queued)));
+            Ok((enqueued, is_hinted))
+        };
+        let topics = vec![Topic::Scheduled(self.queue.name().clone())];
+        let enqueued = self.connection.announced(topics, enqueuing).await?;
+        let done =
+            |(job, enqueued): (Item, windlass::Result<Enqueued<Json>>)| Ok(Done::of(job.id, &enqueued?));
+        Ok(jobs.into_iter().zip(enqueued).map(done).collect())
+    }
+}
+
+/// What became of a job to enqueue.
+#[derive(Serialize)]
+struct Done {
+    id: String,
+    new: bool,
+    state: &'static str,
+}
+
+impl Done {
+    fn of(id: String, enqueued: &Enqueued<Json>) -> Self {
+        let (new, state) = match enqueued {
+            Enqueued::Queued => (true, "queued"),
+            Enqueued::Duplicate(state) => (false, state_word(*state)),
+            Enqueued::Completed(_) => (false, "completed"),
+        };
+        Self { id, new, state }
+    }
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}", self.id, self.state)
+    }
+}
+
+fn queue(connection: &Connection, enqueue: &Enqueue) -> Result<Queue<Json, Json>> {
+    let queue = connection.client().queue(enqueue.queue.as_str());
+    Ok(queue.attempts(enqueue.max_attempts).result_ttl(enqueue.keep).build()?)
+}
+
+async fn print_end(
+    context: &Context,
+    connection: &Connection,
+    queue: &TypeName,
+    id: &Key,
+    timeout: Duration,
+) -> Result {
+    let client = connection.client();
+    match client.chain(Target::Key(queue.clone(), id.clone())).await? {
+        Some(record) => wait::print_end(&client, record.id, timeout, context.output).await,
+        None => Err(Failure::not_found(format!("job `{id}` was deleted while it was waited for"))),
+    }
+}
+
+const fn state_word(state: ItemState) -> &'static str {
+    match state {
+        ItemState::Queued => "queued",
+        ItemState::Processing => "processing",
+        ItemState::Failing => "failing",
+        ItemState::Completed => "completed",
+        ItemState::Failed => "failed",
+        ItemState::Cancelled => "cancelled",
+    }
+}

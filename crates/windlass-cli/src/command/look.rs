@@ -1,0 +1,298 @@
+//! `windlass jobs`, `chains`, `queues`, `workers` and `stats`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use windlass::command::{ChainFilter, JobFilter, ListChains, ListJobs, Order, Page, TypeCount, Types};
+use windlass::limit::PAGE_MAX;
+use windlass::{ChainRecord, JobRecord, Status, Timestamp, TypeName, WorkerId};
+
+use super::{Context, show, target};
+use crate::arguments::{Chains, Jobs, Queues, When};
+use crate::exit::{Failure, Result};
+use crate::output::shortened;
+use crate::store::Access;
+use crate::view::{ChainView, CountView, JobView, WorkerView};
+
+/// How much of an error fits a table.
+const ERROR_WIDTH: usize = 60;
+
+pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
+    let connection = context.open(Access::Look).await?;
+    let client = connection.client();
+    if let Some(id) = jobs.id {
+        let job = client.job(id).await?;
+        let job = job.ok_or_else(|| Failure::not_found(format!("job {id} is not stored, or no longer")))?;
+        return show::job(context.output, &client, &job).await;
+    }
+    let Jobs { types, statuses, chain_types, chain, when, .. } = jobs;
+    let statuses = statuses.into_iter().map(Status::from).collect();
+    let (created_from, created_to) = (when.since, when.until);
+    let filter = JobFilter { types, statuses, chain_types, chain, created_from, created_to };
+    let mut list = ListJobs { filter, page: when.first_page() };
+    let (mut rows, mut left) = (Vec::new(), when.limit());
+    loop {
+        list.page.max = page_size(left);
+        let reply = client.list_jobs(list.clone()).await?;
+        left = left.saturating_sub(reply.jobs.len() as u64);
+        for job in &reply.jobs {
+            match context.output.is_json() {
+                true => context.output.object(&JobView::from(job))?,
+                false => rows.push(job_row(job)),
+            }
+        }
+        match reply.next {
+            Some(next) if left > 0 => list.page.after = Some(next),
+            _ => break,
+        }
+    }
+    if context.output.is_json() {
+        return Ok(());
+    }
+    context.output.table(["ID", "TYPE", "STATUS", "ATTEMPT", "CREATED", "DUE", "ERROR"], &rows)
+}
+
+pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
+    let connection = context.open(Access::Look).await?;
+    let client = connection.client();
+    if let Some(name) = chains.name {
+        let found = target::one(&client, &name, one_type(&chains.types)?).await?;
+        return show::chain(context.output, &client, &found.chain).await;
+    }
+    let Chains { types, statuses, top_level, when, .. } = chains;
+    let statuses = statuses.into_iter().map(Status::from).collect();
+    let (created_from, created_to) = (when.since, when.until);
+    let filter = ChainFilter { types, statuses, top_level, created_from, created_to };
+    let mut list = ListChains { filter, page: when.first_page() };
+    let (mut rows, mut left) = (Vec::new(), when.limit());
+    loop {
+        list.page.max = page_size(left);
+        let reply = client.list_chains(list.clone()).await?;
+        left = left.saturating_sub(reply.chains.len() as u64);
+        for chain in &reply.chains {
+            match context.output.is_json() {
+                true => context.output.object(&ChainView::from(chain))?,
+                false => rows.push(chain_row(chain)),
+            }
+        }
+        match reply.next {
+            Some(next) if left > 0 => list.page.after = Some(next),
+            _ => break,
+        }
+    }
+    if context.output.is_json() {
+        return Ok(());
+    }
+    context.output.table(["ID", "TYPE", "KEY", "STATUS", "JOBS", "CURRENT", "CREATED", "ERROR"], &rows)
+}
+
+pub(crate) async fn queues(context: &Context, Queues { types }: Queues) -> Result {
+    let connection = context.open(Access::Look).await?;
+    let wanted = if types.is_empty() { Types::All } else { Types::Only(types) };
+    let reply = connection.client().count(wanted).await?;
+    if context.output.is_json() {
+        let mut counts = reply.types.iter().map(|count| CountView::of(count, reply.closed_estimated));
+        return counts.try_for_each(|count| context.output.object(&count));
+    }
+    let about = if reply.closed_estimated { "~" } else { "" };
+    let rows: Vec<_> = reply.types.iter().map(|count| count_row(count, about)).collect();
+    let headings =
+        ["TYPE", "BLOCKED", "PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED", "OLDEST READY", "NOTE"];
+    context.output.table(headings, &rows)
+}
+
+pub(crate) async fn workers(context: &Context) -> Result {
+    let connection = context.open(Access::Look).await?;
+    let workers = connection.client().workers().await?;
+    if context.output.is_json() {
+        return workers.iter().try_for_each(|worker| context.output.object(&WorkerView::from(worker)));
+    }
+    let rows: Vec<_> = workers
+        .iter()
+        .map(|worker| {
+            let types: Vec<_> = worker.types.iter().map(TypeName::as_str).collect();
+            [
+                worker.worker.to_string(),
+                worker.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+                format!("{}/{}", worker.running, worker.concurrency),
+                ago(worker.started_at),
+                ago(worker.seen_at),
+                shortened(&types.join(" "), ERROR_WIDTH),
+            ]
+        })
+        .collect();
+    context.output.table(["ID", "NAME", "BUSY", "STARTED", "SEEN", "TYPES"], &rows)
+}
+
+pub(crate) async fn stats(context: &Context) -> Result {
+    let connection = context.open(Access::Look).await?;
+    let client = connection.client();
+    let (reply, workers) = (client.count(Types::All).await?, client.workers().await?);
+    let sum = |number: fn(&TypeCount) -> u64| reply.types.iter().map(number).sum::<u64>();
+    let stats = Stats {
+        types: reply.types.len(),
+        blocked: sum(|count| count.blocked),
+        pending: sum(|count| count.pending),
+        running: sum(|count| count.running),
+        completed: sum(|count| count.completed),
+        failed: sum(|count| count.failed),
+        cancelled: sum(|count| count.cancelled),
+        closed_estimated: reply.closed_estimated,
+        expired_leases: sum(|count| count.expired_leases),
+        paused: reply.types.iter().filter(|count| count.paused).count(),
+        oldest_ready: reply
+            .types
+            .iter()
+            .filter_map(|count| count.oldest_ready)
+            .min()
+            .map(|at| at.to_string()),
+        workers: workers.len(),
+        slots: workers.iter().map(|worker| u64::from(worker.concurrency)).sum(),
+    };
+    if context.output.is_json() {
+        return context.output.object(&stats);
+    }
+    context.output.table(["WHAT", "COUNT"], &stats.rows())
+}
+
+#[derive(Serialize)]
+struct Stats {
+    types: usize,
+    blocked: u64,
+    pending: u64,
+    running: u64,
+    completed: u64,
+    failed: u64,
+    cancelled: u64,
+    closed_estimated: bool,
+    expired_leases: u64,
+    paused: usize,
+    oldest_ready: Option<String>,
+    workers: usize,
+    slots: u64,
+}
+
+impl Stats {
+    fn rows(&self) -> [[String; 2]; 12] {
+        let row = |what: &str, count: &dyn ToString| [what.to_owned(), count.to_string()];
+        let about = if self.closed_estimated { "about " } else { "" };
+        let closed = |what: &str, count: u64| [what.to_owned(), format!("{about}{count}")];
+        [
+            row("types", &self.types),
+            row("blocked", &self.blocked),
+            row("pending", &self.pending),
+            row("running", &self.running),
+            closed("completed", self.completed),
+            closed("failed", self.failed),
+            closed("cancelled", self.cancelled),
+            row("expired leases", &self.expired_leases),
+            row("paused types", &self.paused),
+            row("oldest ready", &self.oldest_ready.as_deref().unwrap_or("-")),
+            row("workers", &self.workers),
+            row("slots", &self.slots),
+        ]
+    }
+}
+
+impl When {
+    fn first_page(&self) -> Page {
+        let order = if self.oldest { Order::Oldest } else { Order::Newest };
+        Page { order, after: None, max: 1 }
+    }
+
+    const fn limit(&self) -> u64 {
+        if self.limit == 0 { u64::MAX } else { self.limit }
+    }
+}
+
+/// How many rows the next page has.
+fn page_size(left: u64) -> u32 {
+    u32::try_from(left.min(PAGE_MAX as u64)).unwrap_or(1).max(1)
+}
+
+fn one_type(types: &[TypeName]) -> Result<Option<&TypeName>> {
+    match types {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        _ => Err(Failure::usage("a key is of one type: give --type once")),
+    }
+}
+
+pub(super) fn job_row(job: &JobRecord) -> [String; 7] {
+    [
+        job.id.to_string(),
+        job.job_type.to_string(),
+        standing(job),
+        attempts(job),
+        ago(job.created_at),
+        if job.status.is_open() { job.due_at.to_string() } else { String::new() },
+        job.error.as_ref().map(|error| shortened(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
+    ]
+}
+
+pub(super) fn chain_row(chain: &ChainRecord) -> [String; 8] {
+    [
+        chain.id.to_string(),
+        chain.chain_type.to_string(),
+        chain.key.as_ref().map(|key| shortened(key.key.as_str(), ERROR_WIDTH)).unwrap_or_default(),
+        standing(&chain.latest),
+        (chain.latest.index + 1).to_string(),
+        chain.latest.job_type.to_string(),
+        ago(chain.created_at),
+        chain.latest.error.as_ref().map(|error| shortened(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
+    ]
+}
+
+fn count_row(count: &TypeCount, about: &str) -> [String; 9] {
+    let note = match (count.paused, count.expired_leases) {
+        (true, _) => "paused".to_owned(),
+        (false, 0) => String::new(),
+        (false, expired) => format!("{expired} leases expired"),
+    };
+    let closed = |count: u64| if count == 0 { "0".to_owned() } else { format!("{about}{count}") };
+    [
+        count.job_type.to_string(),
+        count.blocked.to_string(),
+        count.pending.to_string(),
+        count.running.to_string(),
+        closed(count.completed),
+        closed(count.failed),
+        closed(count.cancelled),
+        count.oldest_ready.map(ago).unwrap_or_default(),
+        note,
+    ]
+}
+
+/// Where a job stands, in the words of people: what is pending may be due later, or have failed before.
+pub(super) fn standing(job: &JobRecord) -> String {
+    match job.status {
+        Status::Pending if job.error.is_some() => "failing".to_owned(),
+        Status::Pending if job.due_at > Timestamp::now() => "scheduled".to_owned(),
+        Status::Running if job.cancel_requested => "stopping".to_owned(),
+        status => status.to_string(),
+    }
+}
+
+pub(super) fn attempts(job: &JobRecord) -> String {
+    match job.max_attempts {
+        Some(max) => format!("{}/{max}", job.attempt),
+        None => job.attempt.to_string(),
+    }
+}
+
+/// How long ago a time was, roughly.
+pub(super) fn ago(at: Timestamp) -> String {
+    let seconds = Timestamp::now().since(at).as_secs();
+    let rough = match seconds {
+        0..60 => seconds,
+        60..3_600 => seconds - seconds % 60,
+        3_600..86_400 => seconds - seconds % 3_600,
+        _ => seconds - seconds % 86_400,
+    };
+    format!("{} ago", humantime::format_duration(Duration::from_secs(rough)))
+}
+
+/// A worker for people: its id, or nothing.
+pub(super) fn worker_text(worker: Option<WorkerId>) -> String {
+    worker.map(|worker| worker.to_string()).unwrap_or_default()
+}

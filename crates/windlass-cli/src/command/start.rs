@@ -1,0 +1,191 @@
+//! `windlass start`: one chain, or a batch of them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use windlass::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
+use windlass::{ChainId, Key, Millis, Payload, Topic, TypeName};
+
+use super::batch::{self, Batch};
+use super::{Context, wait};
+use crate::arguments::{Options, Start};
+use crate::exit::{Failure, Result};
+use crate::input;
+use crate::output::{Output, note};
+use crate::store::{Access, Connection};
+
+pub(crate) async fn run(context: &Context, start: Start) -> Result {
+    let Start { job_type, input, batch, options, wait, timeout } = start;
+    if batch {
+        let connection = context.open(Access::Use).await?;
+        let starts = Starts { connection: &connection, job_type, options, chains: Vec::new() };
+        return batch::run(starts, context.output).await;
+    }
+    // What is wrong with the input is known before anything is opened.
+    let job_type = job_type.ok_or_else(|| Failure::usage("which type? give TYPE"))?;
+    let new = chain(job_type, input::payload(input.as_deref(), "input")?, &options)?;
+    let connection = context.open(Access::Use).await?;
+    let client = connection.client();
+    let topics = vec![Topic::Scheduled(new.job.job_type.clone())];
+    let creating = async {
+        let created = client.create(vec![new]).await?.pop();
+        let created = created.ok_or_else(|| Failure::store("the store gave no answer"))?;
+        let is_hinted = is_scheduled(&created);
+        Ok((created, is_hinted))
+    };
+    let started = Started::of(&connection.announced(topics, creating).await?)?;
+    if wait {
+        return wait::print_end(&client, started.chain, timeout, context.output).await;
+    }
+    print(&started, context.output)
+}
+
+/// What a line of a batch may say, and a continuation that a command returns.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Described {
+    #[serde(rename = "type")]
+    pub(crate) job_type: Option<String>,
+    pub(crate) input: Option<Box<RawValue>>,
+    key: Option<String>,
+    delay: Option<String>,
+    at: Option<String>,
+    blocked_by: Option<Vec<ChainId>>,
+    priority: Option<i8>,
+    max_attempts: Option<u32>,
+}
+
+impl Described {
+    /// The chain that it comes to, where the rest is as these options say.
+    pub(crate) fn chain(self, default_type: Option<&TypeName>, options: &Options) -> Result<NewChain> {
+        let job_type = match (&self.job_type, default_type) {
+            (Some(name), _) => TypeName::new(name)?,
+            (None, Some(name)) => name.clone(),
+            (None, None) => return Err(Failure::usage("it has no `type`, and no TYPE was given")),
+        };
+        let input = self.input.as_ref().map_or("null", |input| input.get());
+        let input = input::json(input, "input")?;
+        chain(job_type, input, &self.over(options)?)
+    }
+
+    /// The options with what is said here in place of theirs.
+    fn over(self, options: &Options) -> Result<Options> {
+        let mut options = options.clone();
+        if let Some(text) = self.delay {
+            let delay = humantime::parse_duration(&text)
+                .map_err(|error| Failure::usage(format!("`delay`: {error}")))?;
+            (options.delay, options.at) = (Some(delay), None);
+        }
+        if let Some(text) = self.at {
+            let at = humantime::parse_rfc3339_weak(&text)
+                .map_err(|error| Failure::usage(format!("`at`: {error}")))?;
+            (options.delay, options.at) = (None, Some(at.into()));
+        }
+        options.key = self.key.map(Key::new).transpose()?.or(options.key);
+        options.blocked_by = self.blocked_by.unwrap_or(options.blocked_by);
+        options.priority = self.priority.or(options.priority);
+        options.max_attempts = self.max_attempts.or(options.max_attempts);
+        Ok(options)
+    }
+}
+
+/// Lines that start chains.
+struct Starts<'a> {
+    connection: &'a Connection,
+    /// The type of those that name none.
+    job_type: Option<TypeName>,
+    options: Options,
+    chains: Vec<NewChain>,
+}
+
+impl Batch for Starts<'_> {
+    type Line = Described;
+    type Done = Started;
+
+    const EXAMPLE: &'static str = r#"{"type": "resize", "input": 7}"#;
+
+    fn add(&mut self, line: Described) -> Result<usize> {
+        let new = line.chain(self.job_type.as_ref(), &self.options)?;
+        let size = new.job.input.bytes().len();
+        self.chains.push(new);
+        Ok(size)
+    }
+
+    async fn send(&mut self) -> Result<Vec<Result<Started>>> {
+        let chains = std::mem::take(&mut self.chains);
+        let types: BTreeSet<_> = chains.iter().map(|new| new.job.job_type.clone()).collect();
+        let client = self.connection.client();
+        let creating = async {
+            let created = client.create(chains).await?;
+            let is_hinted = created.iter().any(is_scheduled);
+            Ok((created, is_hinted))
+        };
+        let topics = types.into_iter().map(Topic::Scheduled).collect();
+        let created = self.connection.announced(topics, creating).await?;
+        Ok(created.iter().map(Started::of).collect())
+    }
+}
+
+/// The chain that a job of this type starts.
+fn chain(job_type: TypeName, input: Payload, options: &Options) -> Result<NewChain> {
+    let mut new = NewChain::new(ChainId::new(), NewJob::new(job_type, input));
+    new.job.schedule = match (options.delay, options.at) {
+        (Some(delay), _) => Schedule::After(Millis::try_from(delay)?),
+        (None, Some(at)) => Schedule::At(at),
+        (None, None) => Schedule::Now,
+    };
+    new.job.priority = options.priority.unwrap_or_default();
+    new.job.max_attempts = options.max_attempts;
+    new.job.blockers = options.blocked_by.iter().copied().map(NewBlocker::from).collect();
+    new.key = options.key.clone().map(NewKey::new);
+    if let (Some(key), Some(hold)) = (&mut new.key, options.hold) {
+        key.hold = hold.into();
+    }
+    new.check()?;
+    Ok(new)
+}
+
+/// What became of a start.
+#[derive(Debug, Serialize)]
+struct Started {
+    chain: ChainId,
+    new: bool,
+    status: String,
+}
+
+impl Started {
+    fn of(created: &Created) -> Result<Self> {
+        match created {
+            Created::New { job, .. } => {
+                Ok(Self { chain: job.chain, new: true, status: job.status.to_string() })
+            }
+            Created::Existing(existing) => {
+                Ok(Self { chain: existing.chain, new: false, status: existing.status.to_string() })
+            }
+            Created::Busy => Err(Failure::store(
+                "somebody's open transaction holds the key or a blocker: try again when it has ended",
+            )),
+            Created::Refused(refusal) => Err(refusal.clone().into()),
+        }
+    }
+}
+
+impl fmt::Display for Started {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.chain.fmt(f)
+    }
+}
+
+/// Whether it gives a hint: a job that waits for others does not.
+fn is_scheduled(created: &Created) -> bool {
+    matches!(created, Created::New { job, .. } if job.status == windlass::Status::Pending)
+}
+
+fn print(started: &Started, output: Output) -> Result {
+    if !started.new && !output.is_json() {
+        note(&format!("the key is held by this chain, which is {}: nothing was started", started.status));
+    }
+    output.one(started, || started.to_string())
+}

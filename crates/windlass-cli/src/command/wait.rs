@@ -1,0 +1,68 @@
+//! `windlass wait`, and what other commands wait for.
+
+use std::time::Duration;
+
+use windlass::{ChainId, ChainRecord, Client, Status, Store};
+
+use super::{Context, target};
+use crate::arguments::Wait;
+use crate::exit::{Failure, Result};
+use crate::output::Output;
+use crate::store::Access;
+use crate::view::{ChainView, Content};
+
+pub(crate) async fn run(context: &Context, wait: &Wait) -> Result {
+    let connection = context.open(Access::Look).await?;
+    let client = connection.client();
+    let found = target::all(&client, &wait.chosen).await?;
+    let waits = found.into_iter().map(|found| {
+        let (client, timeout) = (client.clone(), wait.timeout);
+        tokio::spawn(async move { client.closed(found.chain.id, timeout).await })
+    });
+    // All are waited for at once, and told in their order; the first that failed is the error.
+    let mut outcome = Ok(());
+    for wait in waits.collect::<Vec<_>>() {
+        let ended = wait.await.map_err(Failure::failed)?;
+        outcome = outcome.and(ended.map_err(Failure::from).and_then(|record| print(&record, context.output)));
+    }
+    outcome
+}
+
+/// Waits for the end of a chain, and prints what it gave.
+pub(crate) async fn print_end(
+    client: &Client<dyn Store>,
+    chain: ChainId,
+    timeout: Duration,
+    output: Output,
+) -> Result {
+    print(&client.closed(chain, timeout).await?, output)
+}
+
+fn print(record: &ChainRecord, output: Output) -> Result {
+    if output.is_json() {
+        output.object(&ChainView::from(record))?;
+        return ended_well(record);
+    }
+    ended_well(record)?;
+    print_output(record, output)
+}
+
+/// An error if the chain failed or was cancelled.
+pub(crate) fn ended_well(record: &ChainRecord) -> Result {
+    let why = record.latest.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    match record.status() {
+        Status::Failed => {
+            Err(Failure::failed(format!("chain {} failed{why} (`windlass retry` opens it again)", record.id)))
+        }
+        Status::Cancelled => Err(Failure::failed(format!("chain {} was cancelled{why}", record.id))),
+        _ => Ok(()),
+    }
+}
+
+/// What a chain gave, as it is stored.
+pub(crate) fn print_output(record: &ChainRecord, output: Output) -> Result {
+    match record.output() {
+        Some(payload) => output.object(&Content::of(payload)),
+        None => output.line("null"),
+    }
+}

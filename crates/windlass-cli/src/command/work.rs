@@ -1,0 +1,97 @@
+//! `windlass work`: a command for each job.
+
+mod child;
+mod outcome;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use windlass::command::{NextDue, Types};
+use windlass::{Backoff, Client, JobOptions, Running, Store, TypeName, Worker};
+
+use super::Context;
+use crate::arguments::Work;
+use crate::exit::{Failure, Result};
+use crate::signal;
+use crate::store::Access;
+use child::Runner;
+
+/// How often to look whether there is something left to do.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What is left for writing the last ends down.
+const LAST_WRITES: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(context: &Context, work: Work) -> Result {
+    let connection = context.open(Access::Use).await?;
+    let client = connection.client();
+    let folder = tempfile::tempdir();
+    let folder =
+        folder.map_err(|error| Failure::failed(format!("no folder for the commands' files: {error}")))?;
+    let hurry = CancellationToken::new();
+    let runner = Arc::new(Runner {
+        command: work.exec.clone(),
+        folder: folder.path().to_owned(),
+        grace: work.grace,
+        hurry: hurry.clone(),
+        store: context.store_url.clone(),
+        namespace: context.place.namespace.clone(),
+    });
+    let types: BTreeSet<TypeName> = work.types.iter().cloned().collect();
+    let mut worker = Worker::new(&client).concurrency(work.concurrency).poll(work.poll);
+    if let Some(name) = &work.name {
+        worker = worker.name(name);
+    }
+    for job_type in &types {
+        let runner = Arc::clone(&runner);
+        worker = worker.handle_any(job_type, options(&work), move |attempt| {
+            let runner = Arc::clone(&runner);
+            async move { runner.run(&attempt).await }
+        });
+    }
+    let running = worker.start().await?;
+    tokio::select! {
+        () = signal::end_requested() => {}
+        drained = drained(&client, types, work.drain) => drained?,
+    }
+    stop(running, &work, &hurry).await;
+    Ok(())
+}
+
+fn options(work: &Work) -> JobOptions {
+    let backoff =
+        Backoff { initial: work.backoff, max: work.max_backoff.max(work.backoff), ..Backoff::default() };
+    JobOptions { lease: work.lease, timeout: work.timeout, backoff, ..JobOptions::default() }
+}
+
+/// Takes nothing new, and lets commands end. Those that take too long, or all at a second signal, are asked to.
+async fn stop(running: Running<dyn Store>, work: &Work, hurry: &CancellationToken) {
+    let mut stopping = std::pin::pin!(running.stop(work.stop_timeout + work.grace + LAST_WRITES));
+    tokio::select! {
+        () = &mut stopping => return,
+        () = tokio::time::sleep(work.stop_timeout) => {}
+        () = signal::end_requested() => {}
+    }
+    hurry.cancel();
+    stopping.await;
+}
+
+/// Returns when no job of these types is due, and none runs; never if that is not wanted.
+async fn drained(client: &Client<dyn Store>, types: BTreeSet<TypeName>, wanted: bool) -> Result {
+    if !wanted {
+        return std::future::pending().await;
+    }
+    let types = Types::Only(types.into_iter().collect());
+    let mut looks = interval(DRAIN_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let next = client.store().next_due(NextDue { types: types.clone() }).await?;
+        if next.lease_until.is_none() && next.due_at.is_none_or(|at| at > next.now) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! How the program ends: its exit codes, and the one line that says why.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use windlass::{Error, ErrorKind, Refusal};
+
+/// The page about exit codes, shown under `--help`.
+pub(crate) const PAGE: &str = "\
+Exit codes:
+  0    done
+  1    what was asked for failed: a job failed or was cancelled, a check found something
+  2    the call is wrong: an argument, JSON that is none, a name or a limit
+  3    what was named is not stored
+  4    the store cannot be reached, has another layout, or lacks the command
+  5    the time for waiting was over
+  130  interrupted";
+
+/// An exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// Whoever read the output has gone: nothing is wrong.
+    Unread = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Store = 4,
+    TimedOut = 5,
+    Interrupted = 130,
+}
+
+/// Why the program ends without having done what was asked for.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: Code,
+    message: String,
+    /// Whether the store has an older layout than this program.
+    is_outdated: bool,
+}
+
+/// What a command comes to.
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+impl Failure {
+    /// The message says what and how to cure it, in one line.
+    pub(crate) fn new(code: Code, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string(), is_outdated: false }
+    }
+
+    pub(crate) fn failed(message: impl fmt::Display) -> Self {
+        Self::new(Code::Failed, message)
+    }
+
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Code::Usage, message)
+    }
+
+    pub(crate) fn not_found(message: impl fmt::Display) -> Self {
+        Self::new(Code::NotFound, message)
+    }
+
+    pub(crate) fn store(message: impl fmt::Display) -> Self {
+        Self::new(Code::Store, message)
+    }
+
+    /// It was told already, and only the code is left.
+    pub(crate) const fn told(code: Code) -> Self {
+        Self { code, message: String::new(), is_outdated: false }
+    }
+
+    /// Whether a migration cures it.
+    pub(crate) const fn is_outdated(&self) -> bool {
+        self.is_outdated
+    }
+
+    /// The code of the process.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code as u8)
+    }
+
+    /// The line for people, if there is something left to say.
+    pub(crate) fn line(&self) -> Option<String> {
+        let words: Vec<_> = self.message.split_whitespace().collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match error.kind() {
+            ErrorKind::Invalid => Code::Usage,
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::TimedOut => Code::TimedOut,
+            ErrorKind::Unsupported
+            | ErrorKind::Busy
+            | ErrorKind::Unavailable
+            | ErrorKind::Incompatible
+            | ErrorKind::Corrupt
+            | ErrorKind::Closed => Code::Store,
+            _ => Code::Failed,
+        };
+        let message = with_causes(&error);
+        match error.kind() {
+            ErrorKind::Incompatible => {
+                let message = format!("{message} (here: `windlass migrate`)");
+                Self { is_outdated: true, ..Self::new(code, message) }
+            }
+            ErrorKind::Unsupported => Self::new(code, format!("{message}: use another store")),
+            _ => Self::new(code, message),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::usage(refusal)
+    }
+}
+
+/// An error with those of its causes that it does not tell itself.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let because = error.to_string();
+        if !text.contains(&because) {
+            text = format!("{text}: {because}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line() {
+        assert_eq!(Failure::usage("a\n  b").line().as_deref(), Some("a b"));
+        assert_eq!(Failure::told(Code::Failed).line(), None);
+    }
+
+    #[test]
+    fn every_cause_is_told_once() {
+        let error = Error::new(ErrorKind::Unavailable, "no answer").with_source("refused");
+        assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
+        let error = Error::new(ErrorKind::Unavailable, "no answer: refused").with_source("refused");
+        assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
+    }
+}

@@ -1,0 +1,59 @@
+//! What the library tells while it works, as lines on standard error.
+
+use std::io::{self, Write};
+
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::arguments::{Arguments, Command};
+use crate::secret::Secrets;
+
+/// Tells of trouble, of the course of things in a worker, and of more where more is asked for.
+pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
+    let usual = match arguments.command {
+        // What fails in the demo fails on purpose.
+        Command::Demo(_) => 0,
+        Command::Work(_) => 2,
+        _ => 1,
+    };
+    let level = match usual + arguments.global.verbose {
+        0 => Level::ERROR,
+        1 => Level::WARN,
+        2 => Level::INFO,
+        _ => Level::DEBUG,
+    };
+    // The drivers' own lines are for those who want all.
+    let others = if level == Level::DEBUG { LevelFilter::WARN } else { LevelFilter::OFF };
+    let targets = ["windlass", "windlass_core", "windlass_postgres", "windlass_sqlite", "windlass_redis"];
+    let filter = Targets::new().with_default(others).with_targets(targets.map(|target| (target, level)));
+    let lines = tracing_subscriber::fmt::layer().with_target(false).with_writer(Lines(secrets));
+    tracing_subscriber::registry().with(filter).with(lines).init();
+}
+
+/// Writes each line without secrets, and without colours where they are not wanted.
+struct Lines(Secrets);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+impl Write for &Lines {
+    /// The layer hands over whole lines.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = self.0.hide(&String::from_utf8_lossy(line));
+        anstream::stderr().write_all(text.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        anstream::stderr().flush()
+    }
+}

@@ -1,0 +1,76 @@
+//! Keeps the passwords of URLs out of everything that is printed.
+
+/// What must not be printed: the passwords of the URLs that were given, as they stand there and decoded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Secrets(Vec<String>);
+
+/// What stands in place of a secret.
+const HIDDEN: &str = "***";
+
+impl Secrets {
+    /// The secrets in these URLs.
+    pub(crate) fn of<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut secrets: Vec<String> = urls.into_iter().flat_map(secrets_of).collect();
+        secrets.retain(|secret| !secret.is_empty());
+        // The longest first, so that one inside another does not leave the rest of that.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self(secrets)
+    }
+
+    /// The text without them.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
+    }
+}
+
+fn secrets_of(url: &str) -> Vec<String> {
+    let Some((_, rest)) = url.split_once("://") else { return Vec::new() };
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // A password may hold a slash or an @ that nobody encoded: the last @ ends it.
+    let password = place.rsplit_once('@').and_then(|(user, _)| user.split_once(':')).map(|(_, word)| word);
+    let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
+    let parameters = parameters.filter(|(name, _)| name.contains("password")).map(|(_, value)| value);
+    password.into_iter().chain(parameters).flat_map(|secret| [secret.to_owned(), decoded(secret)]).collect()
+}
+
+/// Percent signs and what stands behind them as the characters that they mean.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let hex = (first == b'%').then(|| tail.get(..2)).flatten();
+        let code = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, text: &str, hidden: &str) {
+        assert_eq!(Secrets::of([url]).hide(text), hidden, "{url}");
+    }
+
+    #[test]
+    fn passwords_are_hidden_wherever_they_stand() {
+        check(
+            "postgres://ada:s3cret@host/db",
+            "no login to postgres://ada:s3cret@host",
+            "no login to postgres://ada:***@host",
+        );
+        check("postgres://ada:p%40ss@host/db", "`p@ss` and `p%40ss`", "`***` and `***`");
+        check("redis://:word@host", "word!", "***!");
+        check("postgres://host/db?user=ada&password=abc", "ada abc", "ada ***");
+        check("postgres://ada:a/b@c@host/db", "a/b@c", "***");
+    }
+
+    #[test]
+    fn a_url_without_a_password_hides_nothing() {
+        check("sqlite:jobs.db", "jobs.db", "jobs.db");
+        check("postgres://ada@host:5432/db", "ada host 5432", "ada host 5432");
+        check("postgres://ada:@host/db", "ada: host", "ada: host");
+    }
+}

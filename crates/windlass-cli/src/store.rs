@@ -1,0 +1,322 @@
+//! Stores and notifiers by URL.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use windlass::postgres::{self, PostgresNotifier, PostgresStore};
+use windlass::redis::{self, RedisNotifier, RedisStore};
+use windlass::sqlite::{self, SqliteNotifier, SqliteStore};
+use windlass::{
+    ChainId, Client, InProcessNotifier, MemoryStore, NoObserver, Notifier, Observer, Store, Topic,
+};
+
+use crate::arguments::Global;
+use crate::exit::{Failure, Result};
+
+/// The store of those who name none.
+const DEFAULT: &str = "sqlite:windlass.db";
+
+/// How long a store may take to answer for the first time.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long it may take to make or migrate tables, behind others who do so.
+const MIGRATION_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How long a command waits for its hint to be carried.
+const HINT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Which store and notifier to use, and which part of the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) store: StoreUrl,
+    notifier: NotifierUrl,
+    pub(crate) namespace: Option<String>,
+}
+
+/// A store by its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    Memory,
+    Sqlite(PathBuf),
+    Postgres(String),
+    Redis(String),
+}
+
+/// A notifier by its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum NotifierUrl {
+    /// The store's own.
+    Own,
+    /// Nobody outside this process is told: others poll.
+    None,
+    Postgres(String),
+    Redis(String),
+}
+
+/// What opening may do to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing: what is missing is an error.
+    Look,
+    /// Make a SQLite file that is missing.
+    Use,
+    /// Make the tables, or bring them up to date.
+    Migrate,
+}
+
+/// An open store with its notifier.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) store: AnyStore,
+    pub(crate) notifier: Arc<dyn Notifier>,
+}
+
+/// A client of a store whose type matters: transactions are the driver's own.
+#[derive(Debug)]
+pub(crate) enum AnyStore {
+    Memory(Client<MemoryStore>),
+    Sqlite(Client<SqliteStore>),
+    Postgres(Client<PostgresStore<postgres::Sqlx>>),
+    Redis(Client<RedisStore>),
+}
+
+impl Place {
+    pub(crate) fn new(global: &Global) -> Result<Self> {
+        let store = StoreUrl::parse(global.store.as_deref().unwrap_or(DEFAULT))?;
+        let notifier = global.notifier.as_deref().map_or(Ok(NotifierUrl::Own), NotifierUrl::parse)?;
+        Ok(Self { store, notifier, namespace: global.namespace.clone() })
+    }
+
+    /// This place with a namespace that nobody else has.
+    pub(crate) fn apart(mut self, purpose: &str) -> Self {
+        // The end of an id is random.
+        let id = ChainId::new().to_string();
+        let random = id.rsplit('-').next().unwrap_or_default();
+        self.namespace = Some(format!("windlass_{purpose}_{random}"));
+        self
+    }
+
+    /// Opens the store for a command that ends soon.
+    pub(crate) async fn open(&self, access: Access) -> Result<Connection> {
+        if self.store == StoreUrl::Memory {
+            let text =
+                "what `memory:` holds is gone with this process: it is for demo and bench; use sqlite:PATH";
+            return Err(Failure::usage(text));
+        }
+        self.open_with(access, NoObserver).await
+    }
+
+    /// Opens the store, and tells this observer what happens.
+    pub(crate) async fn open_with(&self, access: Access, observer: impl Observer) -> Result<Connection> {
+        let patience = if access == Access::Migrate { MIGRATION_PATIENCE } else { PATIENCE };
+        let late = |_| {
+            let text = format!(
+                "the store has not answered for {patience:?}: is the URL right, and does the server run?"
+            );
+            Failure::store(text)
+        };
+        timeout(patience, self.connect(access, observer)).await.map_err(late)?
+    }
+
+    /// The statements that make the tables.
+    pub(crate) fn migrations_sql(&self) -> Result<String> {
+        match &self.store {
+            StoreUrl::Memory | StoreUrl::Redis(_) => {
+                Err(Failure::usage("the store has no tables: nothing is to be made"))
+            }
+            StoreUrl::Sqlite(path) => Ok(self.sqlite_options(path).migrations_sql()?),
+            StoreUrl::Postgres(_) => Ok(self.postgres_options().migrations_sql()?),
+        }
+    }
+
+    async fn connect(&self, access: Access, observer: impl Observer) -> Result<Connection> {
+        let (store, notifier) = match &self.store {
+            StoreUrl::Memory => {
+                let notifier = self.notifier(InProcessNotifier::new()).await?;
+                (AnyStore::Memory(client(MemoryStore::new(), &notifier, observer)), notifier)
+            }
+            StoreUrl::Sqlite(path) => {
+                let missing = !path.exists();
+                if missing && access == Access::Look {
+                    let path = path.display();
+                    let text =
+                        format!("there is no file `{path}`: start something first, or give another --store");
+                    return Err(Failure::store(text));
+                }
+                let migrate = missing || access == Access::Migrate;
+                let store = SqliteStore::open(self.sqlite_options(path).migrate(migrate)).await?;
+                let store = Arc::new(store);
+                let notifier = self.notifier(SqliteNotifier::new(Arc::clone(&store))).await?;
+                (AnyStore::Sqlite(client(store, &notifier, observer)), notifier)
+            }
+            StoreUrl::Postgres(url) => {
+                let provider = postgres::Sqlx::connect(url).await?;
+                let options = self.postgres_options().migrate(access == Access::Migrate);
+                let store = PostgresStore::open(provider.clone(), options.clone()).await?;
+                let notifier = self.notifier(PostgresNotifier::new(provider, &options)?).await?;
+                (AnyStore::Postgres(client(store, &notifier, observer)), notifier)
+            }
+            StoreUrl::Redis(url) => {
+                let store = RedisStore::open(url, self.redis_options()).await?;
+                let notifier = self.notifier(RedisNotifier::open(url, &self.redis_options()).await?).await?;
+                (AnyStore::Redis(client(store, &notifier, observer)), notifier)
+            }
+        };
+        Ok(Connection { store, notifier })
+    }
+
+    async fn notifier(&self, own: impl Notifier) -> Result<Arc<dyn Notifier>> {
+        Ok(match &self.notifier {
+            NotifierUrl::Own => Arc::new(own),
+            NotifierUrl::None => Arc::new(InProcessNotifier::new()),
+            NotifierUrl::Postgres(url) => {
+                let provider = postgres::Sqlx::connect(url).await?;
+                Arc::new(PostgresNotifier::new(provider, &self.postgres_options())?)
+            }
+            NotifierUrl::Redis(url) => Arc::new(RedisNotifier::open(url, &self.redis_options()).await?),
+        })
+    }
+
+    fn sqlite_options(&self, path: &Path) -> sqlite::Options {
+        let options = sqlite::Options::new(path);
+        match &self.namespace {
+            Some(namespace) => options.prefix(format!("{namespace}_")),
+            None => options,
+        }
+    }
+
+    fn postgres_options(&self) -> postgres::Options {
+        let options = postgres::Options::default();
+        self.namespace.iter().fold(options, |options, namespace| options.schema(namespace))
+    }
+
+    fn redis_options(&self) -> redis::Options {
+        let options = redis::Options::default();
+        self.namespace.iter().fold(options, |options, namespace| options.namespace(namespace))
+    }
+}
+
+impl StoreUrl {
+    fn parse(url: &str) -> Result<Self> {
+        // Only the scheme is ever told: the rest may hold a password.
+        let Some((scheme, rest)) = url.split_once(':') else {
+            let text = format!("`{url}` is not the URL of a store: did you mean `sqlite:{url}`?");
+            return Err(Failure::usage(text));
+        };
+        match scheme {
+            "memory" => Ok(Self::Memory),
+            "sqlite" => Ok(Self::Sqlite(rest.strip_prefix("//").unwrap_or(rest).into())),
+            "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
+            "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
+            _ => {
+                let text = format!(
+                    "`{scheme}:` is no store: give `sqlite:PATH`, `postgres://…`, `redis://…` or `memory:`"
+                );
+                Err(Failure::usage(text))
+            }
+        }
+    }
+}
+
+impl NotifierUrl {
+    fn parse(url: &str) -> Result<Self> {
+        match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+            "none" => Ok(Self::None),
+            "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
+            "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
+            scheme => {
+                let text = format!(
+                    "`{scheme}` is no notifier: give `postgres://…`, `redis://…` or `none`, or leave it to the store"
+                );
+                Err(Failure::usage(text))
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// A client that does not know its store.
+    pub(crate) fn client(&self) -> Client<dyn Store> {
+        match &self.store {
+            AnyStore::Memory(client) => client.clone().into_dyn(),
+            AnyStore::Sqlite(client) => client.clone().into_dyn(),
+            AnyStore::Postgres(client) => client.clone().into_dyn(),
+            AnyStore::Redis(client) => client.clone().into_dyn(),
+        }
+    }
+
+    /// Carries a command out that gives hints of these topics, and stays until one was carried: hints are sent in
+    /// the background, and a process that ended at once would take them along. The command says whether it gave any.
+    pub(crate) async fn announced<T>(
+        &self,
+        topics: Vec<Topic>,
+        command: impl Future<Output = Result<(T, bool)>>,
+    ) -> Result<T> {
+        let subscription = timeout(HINT_PATIENCE, self.notifier.subscribe(topics)).await;
+        let (done, hinted) = command.await?;
+        if let (true, Ok(Ok(mut subscription))) = (hinted, subscription) {
+            let _ = timeout(HINT_PATIENCE, subscription.next()).await;
+        }
+        Ok(done)
+    }
+
+    /// Removes the namespace with all that it holds. Nobody uses it any more.
+    pub(crate) async fn remove(&self, place: &Place) -> Result {
+        let client = self.client();
+        client.store().erase().await?;
+        let namespace = place.namespace.as_deref().unwrap_or_default();
+        let dropped = match &self.store {
+            AnyStore::Postgres(client) => drop_schema(client.store().provider().pool(), namespace).await,
+            AnyStore::Sqlite(client) => drop_tables(client.store().provider().pool(), namespace).await,
+            AnyStore::Memory(_) | AnyStore::Redis(_) => Ok(()),
+        };
+        dropped.map_err(|error| {
+            Failure::store(format!("the namespace {namespace} is empty but still there: {error}"))
+        })
+    }
+}
+
+/// A client that tells through this notifier, and tells this observer.
+fn client<S: Store>(
+    store: impl Into<Arc<S>>,
+    notifier: &Arc<dyn Notifier>,
+    observer: impl Observer,
+) -> Client<S> {
+    Client::builder(store).notifier(Arc::clone(notifier)).observer(observer).build()
+}
+
+async fn drop_schema(pool: &sqlx::PgPool, schema: &str) -> sqlx::Result<()> {
+    let text = format!("drop schema \"{schema}\" cascade");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(pool).await.map(drop)
+}
+
+async fn drop_tables(pool: &sqlx::SqlitePool, prefix: &str) -> sqlx::Result<()> {
+    let mut tx = pool.begin_with("begin immediate").await?;
+    let named = "select name from sqlite_schema where type = 'table' and substr(name, 1, length($1)) = $1";
+    let tables: Vec<String> =
+        sqlx::query_scalar(named).bind(format!("{prefix}_")).fetch_all(&mut *tx).await?;
+    // They refer to each other, and go together.
+    sqlx::raw_sql("pragma defer_foreign_keys = on").execute(&mut *tx).await?;
+    for table in tables {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("drop table \"{table}\""))).execute(&mut *tx).await?;
+    }
+    tx.commit().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_told_by_their_scheme() {
+        assert_eq!(StoreUrl::parse("sqlite:a/b.db").unwrap(), StoreUrl::Sqlite("a/b.db".into()));
+        assert_eq!(StoreUrl::parse("sqlite:///b.db").unwrap(), StoreUrl::Sqlite("/b.db".into()));
+        assert_eq!(StoreUrl::parse("memory:").unwrap(), StoreUrl::Memory);
+        assert!(matches!(StoreUrl::parse("postgresql://h/d").unwrap(), StoreUrl::Postgres(_)));
+        let line = |url| StoreUrl::parse(url).unwrap_err().line().unwrap();
+        assert!(line("jobs.db").contains("did you mean `sqlite:jobs.db`?"));
+        assert!(!line("mysql://ada:secret@h/d").contains("secret"));
+    }
+}

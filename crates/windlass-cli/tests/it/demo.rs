@@ -1,0 +1,60 @@
+use std::fs;
+
+use crate::program::{Program, run};
+
+#[tokio::test]
+async fn it_runs_with_nothing_installed_and_leaves_nothing() {
+    let program = Program::on_sqlite();
+    let mut command = program.bare(&["demo", "--orders", "14"]);
+    command.env("TMPDIR", program.folder());
+    let ran = run(command).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let checks: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with('✓')).collect();
+    assert_eq!(checks.len(), 8, "{ran:?}");
+    assert!(ran.stdout.contains("all of it as it should be"), "{ran:?}");
+    assert!(ran.stderr.contains(" s: "), "plain lines where there is no terminal: {ran:?}");
+    assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'), "no colours: {ran:?}");
+    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its folder is gone");
+}
+
+#[tokio::test]
+async fn it_runs_beside_other_jobs_and_removes_what_it_made() {
+    let program = Program::on_sqlite();
+    program.ok(&["start", "mine"]).await;
+    let summary = &program.json(&["demo", "--orders", "8"]).await[0];
+    assert_eq!(summary["holds"], true, "{summary}");
+    assert_eq!(summary["checks"].as_array().unwrap().len(), 8);
+    assert_eq!(program.json(&["jobs"]).await.len(), 1, "only what was there before");
+}
+
+#[tokio::test]
+async fn it_runs_on_postgres_with_transactions() {
+    let program = Program::on_postgres().await;
+    let summary = &program.json(&["demo", "--orders", "8"]).await[0];
+    assert_eq!(summary["holds"], true, "{summary}");
+    assert_eq!(summary["checks"].as_array().unwrap().len(), 8);
+    let left = windlass_testkit::shared_postgres()
+        .await
+        .server()
+        .query("select count(*) from pg_namespace where nspname like 'windlass_demo_%'");
+    assert_eq!(left.trim(), "0");
+}
+
+#[tokio::test]
+async fn it_runs_on_redis_without_transactions() {
+    let summary = &Program::on_redis().await.json(&["demo", "--orders", "8"]).await[0];
+    assert_eq!(
+        (&summary["holds"], summary["checks"].as_array().unwrap().len()),
+        (&true.into(), 5),
+        "{summary}"
+    );
+}
+
+#[tokio::test]
+async fn it_runs_without_transactions_on_the_memory_store() {
+    let program = Program::on_sqlite();
+    let ran = run(program.bare(&["demo", "--orders", "8", "--json", "--store", "memory:"])).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let summary: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&summary["holds"], summary["checks"].as_array().unwrap().len()), (&true.into(), 5));
+}

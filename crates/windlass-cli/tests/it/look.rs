@@ -1,0 +1,84 @@
+use std::process::Stdio;
+
+use crate::program::{Program, ended};
+
+#[tokio::test]
+async fn lists_are_tables_for_people_and_lines_for_programs() {
+    let program = Program::on_sqlite();
+    for (job_type, input) in [("mail", "1"), ("mail", "2"), ("print", "3")] {
+        program.ok(&["start", job_type, input]).await;
+    }
+    program.drain(&["print"], "echo trouble >&2; exit 65").await;
+    let table = program.ok(&["jobs"]).await;
+    assert!(table.starts_with("ID ") && table.lines().count() == 4, "{table}");
+    assert!(table.contains("trouble"), "{table}");
+    assert_eq!(program.json(&["jobs", "--type", "mail"]).await.len(), 2);
+    assert_eq!(program.json(&["jobs", "--status", "failed"]).await[0]["error"], "trouble");
+    assert_eq!(program.json(&["chains", "--status", "pending", "--limit", "1"]).await.len(), 1);
+    assert_eq!(program.json(&["chains", "--since", "2999-01-01"]).await.len(), 0);
+    assert!(program.ok(&["queues"]).await.contains("print"));
+    assert!(program.ok(&["stats"]).await.contains("pending"));
+    let stats = &program.json(&["stats"]).await[0];
+    assert_eq!((&stats["pending"], &stats["failed"], &stats["types"]), (&2.into(), &1.into(), &2.into()));
+}
+
+#[tokio::test]
+async fn one_job_is_shown_with_its_attempts_and_neighbours() {
+    let program = Program::on_sqlite();
+    let blocker = program.ok(&["start", "first"]).await;
+    let chain = program.ok(&["start", "second", "--blocked-by", &blocker, "--max-attempts", "2"]).await;
+    program.drain(&["first"], "echo done").await;
+    program.drain(&["second"], "echo \"attempt $WINDLASS_ATTEMPT\" >&2; exit 1").await;
+    program.drain(&["second"], "echo \"attempt $WINDLASS_ATTEMPT\" >&2; exit 1").await;
+    let job = &program.json(&["jobs", &chain]).await[0];
+    let attempts = job["attempts"].as_array().unwrap();
+    let ends: Vec<_> = attempts.iter().map(|attempt| attempt["end"].as_str().unwrap()).collect();
+    assert_eq!(ends, ["retried", "exhausted"]);
+    assert_eq!((&attempts[0]["error"], &job["error"]), (&"attempt 1".into(), &"attempt 2".into()));
+    assert_eq!(job["blockers"][0]["id"], blocker.as_str());
+    let page = program.ok(&["jobs", &chain]).await;
+    assert!(page.contains("attempts\n") && page.contains("waits or waited for"), "{page}");
+    let page = program.ok(&["chains", &blocker]).await;
+    assert!(page.contains("jobs that wait or waited for it") && page.contains(&chain), "{page}");
+}
+
+#[tokio::test]
+async fn workers_are_listed_while_they_live() {
+    let program = Program::on_sqlite();
+    program.ok(&["start", "mail"]).await;
+    let command = "touch begun; until [ -e never ]; do sleep 0.02; done";
+    let arguments = ["work", "mail", "--exec", command, "--name", "postman"];
+    let worker = program.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
+    windlass_testkit::wait_until("the job runs", std::time::Duration::from_secs(20), async || {
+        program.folder().join("begun").exists()
+    })
+    .await;
+    let workers = program.json(&["workers"]).await;
+    assert_eq!((&workers[0]["name"], &workers[0]["types"][0]), (&"postman".into(), &"mail".into()));
+    assert!(program.ok(&["workers"]).await.contains("postman"));
+    // The first asks it to stop, the second to stop at once: the command hangs.
+    crate::program::terminate(&worker).await;
+    windlass_testkit::wait_until("the worker stops", std::time::Duration::from_secs(20), async || {
+        crate::program::terminate(&worker).await;
+        program.json(&["workers"]).await.is_empty()
+    })
+    .await;
+    ended(worker).await;
+    let job = &program.json(&["jobs"]).await[0];
+    assert_eq!((&job["status"], &job["attempt"]), (&"pending".into(), &0.into()), "given back uncounted");
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_is_no_error() {
+    let program = Program::on_sqlite();
+    let lines: String = (0..3_000).map(|n| format!("{{\"input\": {n}}}\n")).collect();
+    program.run_with(&["start", "count", "--batch"], &lines).await;
+    let program_path = env!("CARGO_BIN_EXE_windlass");
+    let script = format!(
+        "'{program_path}' jobs --json --limit 0 --store sqlite:jobs.db | head -n 1 | wc -l; echo ${{PIPESTATUS[0]}}"
+    );
+    let mut shell = tokio::process::Command::new("bash");
+    shell.args(["-c", &script]).current_dir(program.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ran = crate::program::run(shell).await;
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1\n0\n", ""));
+}

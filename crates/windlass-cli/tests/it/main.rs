@@ -1,0 +1,18 @@
+//! The program as people run it: each command, those that must fail, and workers that are killed.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod program;
+
+mod batch;
+mod bench;
+mod crash;
+mod demo;
+mod generate;
+mod interrupt;
+mod look;
+mod manage;
+mod migrate;
+mod queue;
+mod start;
+mod work;
+mod wrong;

@@ -1,0 +1,73 @@
+use windlass_testkit::{PgBouncer, shared_postgres};
+
+use crate::program::Program;
+
+#[tokio::test]
+async fn postgres_is_migrated_when_it_is_told_to() {
+    let program = Program::on_postgres().await;
+    let early = program.run(&["start", "mail"]).await;
+    assert_eq!(early.code, 4, "{early:?}");
+    assert!(early.stderr.contains("windlass migrate") && early.stderr.lines().count() == 1, "{early:?}");
+    let status = program.run(&["migrate", "--status"]).await;
+    assert_eq!((status.code, status.stdout.contains("is at version 0")), (1, true), "{status:?}");
+    let sql = program.ok(&["migrate", "--sql"]).await;
+    assert!(sql.contains("create table"), "{sql}");
+    assert_eq!(program.ok(&["migrate"]).await, "the store is up to date");
+    assert_eq!(program.ok(&["migrate", "--status"]).await, "the store is up to date");
+    program.ok(&["start", "mail"]).await;
+    assert_eq!(program.json(&["jobs"]).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_store_without_tables_has_nothing_to_migrate() {
+    let program = Program::on_redis().await;
+    assert_eq!(program.ok(&["migrate"]).await, "the store is up to date");
+    let sql = program.run(&["migrate", "--sql"]).await;
+    assert_eq!((sql.code, sql.stdout.as_str()), (2, ""), "{sql:?}");
+}
+
+#[tokio::test]
+async fn the_doctor_finds_nothing_wrong_with_a_good_store() {
+    let sqlite = Program::on_sqlite();
+    sqlite.ok(&["start", "mail"]).await;
+    let postgres = Program::on_postgres().await;
+    postgres.ok(&["migrate"]).await;
+    for program in [sqlite, postgres] {
+        let checks = program.json(&["doctor"]).await;
+        assert_eq!(checks.len(), 4, "{checks:?}");
+        assert!(checks.iter().all(|check| check["ok"] == true), "{checks:?}");
+        assert!(program.ok(&["doctor"]).await.contains("notifier: ok"));
+    }
+}
+
+#[tokio::test]
+async fn the_doctor_needs_a_store() {
+    let program = Program::on_sqlite();
+    assert_eq!(program.run(&["doctor"]).await.code, 4);
+    std::fs::write(
+        program.folder().join("jobs.db"),
+        "this is no database, and long enough to be seen as none",
+    )
+    .unwrap();
+    let ran = program.run(&["doctor"]).await;
+    assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
+}
+
+/// A pooler that gives each transaction another connection carries commands, but no hints.
+#[tokio::test]
+async fn the_doctor_finds_a_notifier_that_carries_nothing() {
+    let program = Program::on_postgres().await;
+    program.ok(&["migrate"]).await;
+    let pooler = PgBouncer::start(shared_postgres().await.server()).await;
+    let url = format!("{}?statement-cache-capacity=0", pooler.url());
+    for _ in 0..3 {
+        program.ok(&["start", "mail", "--store", &url, "--notifier", "none"]).await;
+    }
+    let ran = program.run(&["doctor", "--notifier", &url]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(
+        ran.stdout.contains("store: ok") && ran.stdout.contains("notifier: a hint was not heard"),
+        "{ran:?}"
+    );
+    assert!(ran.stdout.contains("cure: workers poll meanwhile"), "{ran:?}");
+}

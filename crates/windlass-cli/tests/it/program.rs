@@ -1,0 +1,131 @@
+//! Runs the program in a folder and on a store of its own.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+use windlass_testkit::{shared_postgres, shared_redis};
+
+/// No call takes longer.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// The program on a store.
+pub(crate) struct Program {
+    folder: TempDir,
+    store: String,
+    namespace: Option<String>,
+}
+
+/// What a call came to.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Program {
+    /// On SQLite, in a file that does not exist yet.
+    pub(crate) fn on_sqlite() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), store: "sqlite:jobs.db".to_owned(), namespace: None }
+    }
+
+    /// On PostgreSQL, in a schema of its own that does not exist yet.
+    pub(crate) async fn on_postgres() -> Self {
+        let shared = shared_postgres().await;
+        let namespace = Some(shared.namespace().to_owned());
+        Self { folder: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
+    }
+
+    /// On Redis, in a namespace of its own.
+    pub(crate) async fn on_redis() -> Self {
+        let shared = shared_redis().await;
+        let namespace = Some(shared.namespace().to_owned());
+        Self { folder: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The program with these arguments, on the store.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.bare(arguments);
+        command.env("WINDLASS_STORE", &self.store);
+        command.envs(self.namespace.iter().map(|namespace| ("WINDLASS_NAMESPACE", namespace)));
+        command
+    }
+
+    /// The program with these arguments, and nothing else.
+    pub(crate) fn bare(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(arguments).current_dir(self.folder()).kill_on_drop(true);
+        for name in ["WINDLASS_STORE", "WINDLASS_NAMESPACE", "WINDLASS_NOTIFIER", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end, whatever that is.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
+        run(self.command(arguments)).await
+    }
+
+    /// The same with something on standard input.
+    pub(crate) async fn run_with(&self, arguments: &[&str], input: &str) -> Ran {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        // A program that ends early does not read all.
+        let writing = tokio::spawn(async move {
+            let _ = stdin.write_all(input.as_bytes()).await;
+        });
+        let ran = ended(child).await;
+        writing.await.unwrap();
+        ran
+    }
+
+    /// Runs it to its good end, and gives what it printed.
+    pub(crate) async fn ok(&self, arguments: &[&str]) -> String {
+        let ran = self.run(arguments).await;
+        assert_eq!(ran.code, 0, "windlass {arguments:?}: {ran:?}");
+        ran.stdout.trim_end().to_owned()
+    }
+
+    /// The same with `--json`: an object for each line.
+    pub(crate) async fn json(&self, arguments: &[&str]) -> Vec<Value> {
+        let printed = self.ok(&[arguments, &["--json"]].concat()).await;
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Runs what is due with this command.
+    pub(crate) async fn drain(&self, types: &[&str], command: &str) -> Ran {
+        let options = ["--exec", command, "--drain", "--backoff", "10ms", "--concurrency", "4"];
+        self.run(&[&["work"], types, &options[..]].concat()).await
+    }
+}
+
+pub(crate) async fn run(mut command: Command) -> Ran {
+    ended(command.spawn().unwrap()).await
+}
+
+pub(crate) async fn ended(child: Child) -> Ran {
+    let output = timeout(LIMIT, child.wait_with_output()).await.expect("the program ends in time").unwrap();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Sends SIGTERM.
+pub(crate) async fn terminate(child: &Child) {
+    let kill = format!("kill -TERM {}", child.id().unwrap());
+    assert!(Command::new("sh").args(["-c", &kill]).status().await.unwrap().success());
+}

@@ -1,0 +1,138 @@
+use std::fs;
+use std::time::Duration;
+
+use windlass_testkit::wait_until;
+
+use crate::program::{Program, ended, terminate};
+
+#[tokio::test]
+async fn a_command_has_the_job_and_its_facts() {
+    let program = Program::on_sqlite();
+    let blocker = program.ok(&["start", "first"]).await;
+    program.drain(&["first"], "echo '{\"a\": 1}'").await;
+    let chain = program
+        .ok(&["start", "second", "[7]", "--key", "k", "--blocked-by", &blocker, "--max-attempts", "9"])
+        .await;
+    let script = r#"printf '%s|' "$WINDLASS_JOB_ID" "$WINDLASS_JOB_TYPE" "$WINDLASS_CHAIN_ID" "$WINDLASS_ATTEMPT" \
+        "$WINDLASS_MAX_ATTEMPTS" "$WINDLASS_KEY" "$(cat "$WINDLASS_BLOCKERS")" "$(cat)""#;
+    program.drain(&["second"], script).await;
+    let expected = format!("\"{chain}|second|{chain}|1|9|k|[{{\\\"a\\\": 1}}]|[7]|\"");
+    assert_eq!(program.ok(&["wait", &chain]).await, expected);
+}
+
+#[tokio::test]
+async fn exit_codes_decide() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "once"]).await;
+    let ran = program.drain(&["once"], "echo hopeless >&2; exit 65").await;
+    assert!(ran.stderr.contains("hopeless"), "standard error is passed on: {ran:?}");
+    let waited = program.run(&["wait", &chain]).await;
+    assert_eq!((waited.code, waited.stderr.contains("hopeless")), (1, true), "{waited:?}");
+
+    let chain = program.ok(&["start", "later"]).await;
+    program
+        .drain(&["later"], r#"echo '{"again_at": "2999-01-01T00:00:00Z"}' > "$WINDLASS_OUTCOME"; exit 75"#)
+        .await;
+    let job = &program.json(&["jobs", &chain]).await[0];
+    assert_eq!(
+        (&job["due_at"], &job["attempt"]),
+        (&"2999-01-01T00:00:00.000Z".into(), &0.into()),
+        "uncounted"
+    );
+
+    let chain = program.ok(&["start", "again"]).await;
+    program.drain(&["again"], "[ \"$WINDLASS_ATTEMPT\" = 3 ] || exit 1").await;
+    wait_until("the third attempt", Duration::from_secs(20), async || {
+        program.drain(&["again"], "[ \"$WINDLASS_ATTEMPT\" = 3 ] || exit 1").await;
+        program.json(&["jobs", &chain]).await[0]["status"] == "completed"
+    })
+    .await;
+    assert_eq!(program.json(&["jobs", &chain]).await[0]["attempt"], 3);
+}
+
+#[tokio::test]
+async fn a_command_returns_a_continuation() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "pay", "{\"order\": 7}"]).await;
+    let script = r#"if [ "$WINDLASS_JOB_TYPE" = pay ]; then
+        echo '{"then": {"type": "ship", "input": {"order": 7}}, "start": [{"type": "mail", "key": "7"}]}' > "$WINDLASS_OUTCOME"
+    else cat; fi"#;
+    program.drain(&["pay", "ship"], script).await;
+    assert_eq!(program.ok(&["wait", &chain]).await, "{\"order\": 7}");
+    let found = &program.json(&["chains", &chain]).await[0];
+    assert_eq!((&found["jobs"], &found["job_type"]), (&2.into(), &"ship".into()));
+    assert_eq!(program.json(&["jobs", "--type", "mail"]).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_command_may_call_the_program_itself() {
+    let program = Program::on_sqlite();
+    program.ok(&["start", "parent"]).await;
+    let script = format!("'{}' start child 7 > /dev/null", env!("CARGO_BIN_EXE_windlass"));
+    program.drain(&["parent"], &script).await;
+    assert_eq!(program.json(&["jobs", "--type", "child"]).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_asked_to_stop_lets_commands_end() {
+    let program = Program::on_sqlite();
+    let first = program.ok(&["start", "slow"]).await;
+    let second = program.ok(&["start", "slow"]).await;
+    // It ends when the test says so, and the second job is not begun.
+    let command = "touch begun; until [ -e go ]; do sleep 0.02; done; echo ended";
+    let worker = program.command(&["work", "slow", "--exec", command]).spawn().unwrap();
+    wait_until("the command runs", Duration::from_secs(20), async || program.folder().join("begun").exists())
+        .await;
+    terminate(&worker).await;
+    fs::write(program.folder().join("go"), "").unwrap();
+    let ran = ended(worker).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(program.ok(&["wait", &first]).await, "\"ended\"");
+    assert_eq!(program.json(&["jobs", &second]).await[0]["status"], "pending");
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "slow"]).await;
+    // The shell ignores SIGTERM, so that it takes SIGKILL.
+    let command = "trap '' TERM; (until [ -e never ]; do sleep 0.05; done) & echo $! > child; wait; wait";
+    let arguments =
+        ["work", "slow", "--exec", command, "--timeout", "300ms", "--grace", "200ms", "--backoff", "1h"];
+    let worker = program.command(&arguments).spawn().unwrap();
+    wait_until("the attempt is ended", Duration::from_secs(20), async || {
+        !program.json(&["jobs", &chain]).await[0]["error"].is_null()
+    })
+    .await;
+    let job = &program.json(&["jobs", &chain]).await[0];
+    assert_eq!(job["error"], "the command was ended: it took longer than --timeout");
+    let child: u32 = fs::read_to_string(program.folder().join("child")).unwrap().trim().parse().unwrap();
+    wait_until("what it started is gone", Duration::from_secs(20), async || is_gone(child)).await;
+    terminate(&worker).await;
+    assert_eq!(ended(worker).await.code, 0);
+}
+
+/// Whether a process has ended; one that nobody has waited for has.
+fn is_gone(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, facts)| facts.starts_with('Z'))
+}
+
+#[tokio::test]
+async fn a_running_command_is_asked_to_stop_when_its_chain_is_cancelled() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "slow"]).await;
+    let command = "trap 'touch asked; exit 1' TERM; touch begun; while :; do sleep 0.02; done";
+    let worker = program.command(&["work", "slow", "--exec", command, "--lease", "500ms"]).spawn().unwrap();
+    wait_until("the command runs", Duration::from_secs(20), async || program.folder().join("begun").exists())
+        .await;
+    assert_eq!(program.run(&["cancel", &chain]).await.code, 1, "it is left alone");
+    assert!(program.ok(&["cancel", "--running", &chain]).await.ends_with("asked to stop"));
+    wait_until("it is cancelled", Duration::from_secs(20), async || {
+        program.json(&["jobs", &chain]).await[0]["status"] == "cancelled"
+    })
+    .await;
+    assert!(program.folder().join("asked").exists());
+    terminate(&worker).await;
+    assert_eq!(ended(worker).await.code, 0);
+}
