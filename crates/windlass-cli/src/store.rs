@@ -27,6 +27,9 @@ const MIGRATION_PATIENCE: Duration = Duration::from_secs(600);
 /// How long a command waits for its hint to be carried.
 const HINT_PATIENCE: Duration = Duration::from_millis(500);
 
+/// What a URL says whose driver is to keep no prepared statements.
+const UNCACHED: &str = "statement-cache-capacity=0";
+
 /// Which store and notifier to use, and which part of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -127,7 +130,7 @@ impl Place {
                 Err(Failure::usage("the store has no tables: nothing is to be made"))
             }
             StoreUrl::Sqlite(path) => Ok(self.sqlite_options(path).migrations_sql()?),
-            StoreUrl::Postgres(_) => Ok(self.postgres_options().migrations_sql()?),
+            StoreUrl::Postgres(url) => Ok(self.postgres_options(url).migrations_sql()?),
         }
     }
 
@@ -153,7 +156,7 @@ impl Place {
             }
             StoreUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
-                let options = self.postgres_options().migrate(access == Access::Migrate);
+                let options = self.postgres_options(url).migrate(access == Access::Migrate);
                 let store = PostgresStore::open(provider.clone(), options.clone()).await?;
                 let notifier = self.notifier(PostgresNotifier::new(provider, &options)?).await?;
                 (AnyStore::Postgres(client(store, &notifier, observer)), notifier)
@@ -173,7 +176,7 @@ impl Place {
             NotifierUrl::None => Arc::new(InProcessNotifier::new()),
             NotifierUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
-                Arc::new(PostgresNotifier::new(provider, &self.postgres_options())?)
+                Arc::new(PostgresNotifier::new(provider, &self.postgres_options(url))?)
             }
             NotifierUrl::Redis(url) => Arc::new(RedisNotifier::open(url, &self.redis_options()).await?),
         })
@@ -187,8 +190,9 @@ impl Place {
         }
     }
 
-    fn postgres_options(&self) -> postgres::Options {
-        let options = postgres::Options::default();
+    fn postgres_options(&self, url: &str) -> postgres::Options {
+        // Whoever keeps no statements has a pooler in between: named ones would meet those of others.
+        let options = postgres::Options::default().cached_statements(!url.contains(UNCACHED));
         self.namespace.iter().fold(options, |options, namespace| options.schema(namespace))
     }
 

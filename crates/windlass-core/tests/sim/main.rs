@@ -145,11 +145,13 @@ fn a_seed_gives_the_same_world_again() {
 #[test]
 fn known_bad_variants_are_found() {
     for bad in Bad::ALL {
-        let found =
-            (0..SEEDS_TO_FIND).find_map(|seed| Some((seed, run(seed, Some(bad), LINES_SHOWN).violation?)));
+        // A fault may show in other ways first; by its own invariant it must be found too.
+        let found = (0..SEEDS_TO_FIND).find_map(|seed| {
+            let violation = run(seed, Some(bad), LINES_SHOWN).violation?;
+            (violation.invariant == bad.found_by()).then_some((seed, violation))
+        });
         let Some((seed, violation)) = found else { panic!("{bad:?} is not found in {SEEDS_TO_FIND} seeds") };
         println!("{bad:?}: seed {seed}, {:?}: {}", violation.invariant, violation.what);
-        assert_eq!(violation.invariant, bad.found_by(), "{bad:?}, seed {seed}: {}", violation.what);
     }
 }
 
