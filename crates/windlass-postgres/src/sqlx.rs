@@ -38,7 +38,8 @@ impl Sqlx {
     }
 
     /// Options for a pool of your own. A pool of sqlx tries each connection out before it is used, which is a round trip
-    /// more for each command; with these it does so only for one that has rested for a second.
+    /// more for each command; with these it does so only for one that has rested for a second. The price is that after a
+    /// restart of the server each connection that was in use may fail one command.
     #[must_use]
     pub fn pool_options() -> PgPoolOptions {
         PgPoolOptions::new().test_before_acquire(false).before_acquire(|connection, about| {
