@@ -31,9 +31,9 @@ usage: cargo xtask <command>
         --only WORD     only the workloads whose names have this in them
         --json          the figures as JSON
         --instructions  only the instructions
-  bench sqlite|postgres [--quick] [--only WORD] [--json]
+  bench sqlite|postgres|redis [--quick] [--only WORD] [--json]
         The same workloads on a database with durable settings, in turns with bare statements on the same
-        database; what a job takes of it; and the ratios.
+        database (not on Redis); what a job takes of it; the ratios; and the round trips of a queue.
   sim [--seeds N] [--start X] [--seed X]
         The seeded simulation, on 500 seeds from 0 on unless said otherwise.
         --seed X      replay one seed, with its whole trace
@@ -60,7 +60,7 @@ fn run(words: &[&str]) -> Result {
     match words {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
-        ["bench", store @ ("sqlite" | "postgres"), flags @ ..] => bench::database(store, flags),
+        ["bench", store @ ("sqlite" | "postgres" | "redis"), flags @ ..] => bench::database(store, flags),
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
         ["tidy"] => tidy::run(&Workspace::locate()),
         [] | ["help" | "--help" | "-h"] => {

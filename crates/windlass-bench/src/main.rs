@@ -8,18 +8,19 @@ use tokio::runtime::Builder;
 use windlass::sqlite::Synchronous;
 use windlass::{BoxError, Client, MemoryStore};
 use windlass_bench::instructions::{BUDGET, Instructions};
-use windlass_bench::subject::{Memory, Postgres, Sqlite};
+use windlass_bench::subject::{Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
 use windlass_bench::{Report, channel, workload};
 
 const HELP: &str = "\
 usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
-       windlass-bench sqlite|postgres [--quick] [--only WORD] [--json]
+       windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--json]
        windlass-bench drain windlass|bare JOBS SLOTS
 
   memory    All workloads on the memory store; then the instructions per job, which valgrind counts.
   sqlite    All workloads on SQLite beside bare statements: synchronous = FULL, then NORMAL.
   postgres  All workloads on a PostgreSQL server of its own beside bare statements.
+  redis     All workloads on a Redis server of its own that syncs each write.
             --quick         fewer jobs
             --only WORD     only the workloads whose names have this in them
             --json          the figures as JSON
@@ -44,6 +45,7 @@ fn run(words: &[&str]) -> Result<(), BoxError> {
         ["memory", flags @ ..] => measure_memory(&Options::parse(flags)?),
         ["sqlite", flags @ ..] => measure_sqlite(&Options::parse(flags)?),
         ["postgres", flags @ ..] => measure_postgres(&Options::parse(flags)?),
+        ["redis", flags @ ..] => measure_redis(&Options::parse(flags)?),
         ["drain", what @ ("windlass" | "bare"), jobs, slots] => {
             let runtime = Builder::new_current_thread().enable_time().build()?;
             runtime.block_on(start_and_drain(what, jobs.parse()?, slots.parse()?))?;
@@ -98,6 +100,13 @@ fn measure_postgres(options: &Options) -> Result<(), BoxError> {
         suite::run(&mut postgres, &options.plan).await
     })?;
     options.print(&[("PostgreSQL, fsync and synchronous_commit on", report)]);
+    Ok(())
+}
+
+fn measure_redis(options: &Options) -> Result<(), BoxError> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let report = runtime.block_on(async { suite::run(&mut Redis::start().await, &options.plan).await })?;
+    options.print(&[("Redis, appendfsync always", report)]);
     Ok(())
 }
 

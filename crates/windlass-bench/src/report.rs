@@ -3,6 +3,7 @@ use std::fmt::{self, Write};
 use serde::Serialize;
 
 use crate::figure::{Figure, median, spread};
+use crate::round_trip::{self, RoundTrips};
 
 /// What a suite came to. It displays as tables for people.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -13,6 +14,8 @@ pub struct Report {
     pub costs: Vec<Cost>,
     /// Workloads beside the bare work that they are compared with.
     pub ratios: Vec<Ratio>,
+    /// From the enqueueing of a job to its answer.
+    pub round_trips: Vec<RoundTrips>,
 }
 
 /// What a job took in one workload: medians of the rounds.
@@ -74,6 +77,9 @@ impl fmt::Display for Report {
             writeln!(f, "\n{:<48}{:>12}  {:<22}at least", "ratio", "median", "spread")?;
             self.ratios.iter().try_for_each(|ratio| writeln!(f, "{}", ratio.line()))?;
         }
+        if !self.round_trips.is_empty() {
+            write!(f, "\n{}", round_trip::table(&self.round_trips))?;
+        }
         Ok(())
     }
 }
@@ -128,7 +134,8 @@ mod tests {
         let figure = Figure { workload: workload.clone(), unit: Unit::JobsPerSecond, rounds };
         let bare = "bare: claim".to_owned();
         let ratio = Ratio { workload, bare, rounds: vec![0.5, 0.75, 2.0], at_least: Some(0.6) };
-        let report = Report { figures: vec![figure], costs: Vec::new(), ratios: vec![ratio] };
+        let report =
+            Report { figures: vec![figure], costs: Vec::new(), ratios: vec![ratio], ..Report::default() };
         let text = report.to_string();
         let lines: Vec<&str> = text.lines().collect();
         let space = " ".repeat(33);

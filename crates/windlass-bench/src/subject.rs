@@ -2,6 +2,7 @@
 
 mod memory;
 mod postgres;
+mod redis;
 mod sqlite;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use windlass::{BoxError, Client, Store};
 
 pub use memory::Memory;
 pub use postgres::Postgres;
+pub use redis::Redis;
 pub use sqlite::Sqlite;
 
 /// A store that is measured, and beside it the least that the same database could do the work with.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use windlass::{BoxError, Capability, Client, Store, Target};
 
 use crate::figure::median;
+use crate::round_trip::{self, RoundTrips, SCENARIOS};
 use crate::subject::Bare;
 use crate::workload as work;
 use crate::{Cost, Figure, Ratio, Report, Subject, Unit, meter};
@@ -111,9 +112,10 @@ pub async fn run<T: Subject>(subject: &mut T, plan: &Plan) -> Result<Report, Box
         suite.run_sustained().await?;
     }
     suite.run_depths().await?;
+    let round_trips = suite.run_queue().await?;
     let (figures, costs) = (suite.figures, suite.costs);
     let ratios = ratios(subject, &figures);
-    Ok(Report { costs: medians(&costs), figures, ratios })
+    Ok(Report { costs: medians(&costs), figures, ratios, round_trips })
 }
 
 struct Suite<'a, T> {
@@ -124,6 +126,15 @@ struct Suite<'a, T> {
 }
 
 impl<T: Subject> Suite<'_, T> {
+    /// Each scenario on an empty store.
+    async fn run_queue(&mut self) -> Result<Vec<RoundTrips>, BoxError> {
+        let mut measured = Vec::new();
+        for scenario in SCENARIOS.into_iter().filter(|_| self.plan.has("queue")) {
+            measured.push(round_trip::run(&self.subject.open().await?, scenario).await?);
+        }
+        Ok(measured)
+    }
+
     async fn run_starts(&mut self) -> Result<(), BoxError> {
         let nothing = async |_: &Client<T::Store>| Ok(Vec::new());
         let (jobs, producers) = self.plan.starts;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use windlass::sqlite::Synchronous;
 use windlass::{Client, MemoryStore};
 use windlass_bench::instructions::{Instructions, is_countable};
-use windlass_bench::round_trip::{self, Scenario};
-use windlass_bench::subject::{Memory, Postgres, Sqlite};
+use windlass_bench::round_trip::{self, SCENARIOS, Scenario};
+use windlass_bench::subject::{Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
 use windlass_bench::{Report, Unit, channel};
 
@@ -65,6 +65,7 @@ fn check(report: &Report) {
         assert_eq!(figure.unit == Unit::Microseconds, is_time, "{}", figure.workload);
     }
     assert_eq!(report.costs.len(), 7, "each workload with a rate has its costs");
+    assert_eq!(report.round_trips.len(), SCENARIOS.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,6 +92,18 @@ async fn postgresql_is_measured_beside_bare_statements() {
     let drain = report.costs.iter().find(|cost| cost.workload == "drain, 100 slots").unwrap();
     assert!(drain.log_bytes.unwrap() > 100.0 && drain.round_trips < 1.0, "{drain:?}");
     assert!(report.figures.iter().any(|figure| figure.unit == Unit::Buffers));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_is_measured_without_transactions() {
+    let report = suite::run(&mut Redis::start().await, &tiny()).await.unwrap();
+    let names: Vec<&str> = report.figures.iter().map(|figure| figure.workload.as_str()).collect();
+    let (of_transactions, others) =
+        WORKLOADS.into_iter().partition::<Vec<_>, _>(|name| name.contains("transactions"));
+    assert!(others.iter().all(|name| names.contains(name)), "{names:?}");
+    assert!(!of_transactions.iter().any(|name| names.contains(name)), "{names:?}");
+    assert!(report.costs.iter().all(|cost| cost.server_cpu_us.is_some()));
+    assert_eq!(report.round_trips.len(), SCENARIOS.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,43 @@
+use windlass::redis::{Options, RedisNotifier, RedisStore};
+use windlass::{BoxError, Client, Store};
+use windlass_testkit::RedisServer;
+
+use super::{Subject, Taken};
+use crate::meter;
+
+/// A Redis server of its own that syncs each write to the disk before it answers.
+#[derive(Debug)]
+pub struct Redis {
+    server: RedisServer,
+    last: Option<RedisStore>,
+    namespaces: u32,
+}
+
+impl Redis {
+    /// Starts the server.
+    pub async fn start() -> Self {
+        let server = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always");
+        Self { server: server.start().await, last: None, namespaces: 0 }
+    }
+}
+
+impl Subject for Redis {
+    type Store = RedisStore;
+
+    async fn open(&mut self) -> Result<Client<RedisStore>, BoxError> {
+        if let Some(last) = self.last.take() {
+            last.erase().await?;
+        }
+        self.namespaces += 1;
+        let options = Options::default().namespace(format!("bench-{}", self.namespaces));
+        let notifier = RedisNotifier::open(&self.server.url(), &options).await?;
+        self.last = Some(RedisStore::open(&self.server.url(), options.clone()).await?);
+        let store = RedisStore::open(&self.server.url(), options).await?;
+        Ok(Client::builder(store).notifier(notifier).build())
+    }
+
+    async fn taken(&self) -> Result<Taken, BoxError> {
+        let server_cpu = self.server.pid().map(meter::cpu_time_of_family);
+        Ok(Taken { log_bytes: None, server_cpu })
+    }
+}
