@@ -32,6 +32,12 @@ pub(crate) fn peak_memory() -> u64 {
     kibibytes.unwrap_or_default() * 1_024
 }
 
+/// The bytes that this process has written, to whatever; none where they are not counted.
+pub(crate) fn written_bytes() -> Option<u64> {
+    let counts = fs::read_to_string("/proc/self/io").ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("wchar: "))?.parse().ok()
+}
+
 /// The sum of these fields of `/proc/PID/stat`, counted from 0. The second one is a name, which may have spaces.
 fn ticks(pid: &str, fields: std::ops::RangeInclusive<usize>) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

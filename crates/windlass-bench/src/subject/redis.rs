@@ -16,7 +16,7 @@ pub struct Redis {
 impl Redis {
     /// Starts the server.
     pub async fn start() -> Self {
-        let server = RedisServer::builder().arg("appendonly", "yes").arg("appendfsync", "always");
+        let server = RedisServer::builder().arg("--appendonly", "yes").arg("--appendfsync", "always");
         Self { server: server.start().await, last: None, namespaces: 0 }
     }
 }

@@ -78,6 +78,8 @@ async fn sqlite_is_measured_beside_bare_statements() {
     let mut sqlite = Sqlite::new(Synchronous::Normal).unwrap();
     let report = suite::run(&mut sqlite, &tiny()).await.unwrap();
     check(&report);
+    let drain = report.costs.iter().find(|cost| cost.workload == "drain, 100 slots").unwrap();
+    assert!(drain.log_bytes.unwrap() > 100.0, "{drain:?}");
     assert_eq!(report.ratios.len(), 4);
     assert!(report.ratios.iter().all(|ratio| ratio.rounds.len() == 2 && ratio.median() > 0.0));
 }
