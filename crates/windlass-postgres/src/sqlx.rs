@@ -1,6 +1,7 @@
 //! sqlx as the driver: the application's own pool, and its own transactions.
 
-use std::time::Duration;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions, PgRow};
@@ -18,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection that has rested for so long is tried out before it is used.
 const RESTED: Duration = Duration::from_secs(1);
+
+/// When a server was last lost in this process: connections that rest since then may be dead as well.
+static LOST: RwLock<Option<Instant>> = RwLock::new(None);
 
 /// A pool of sqlx connections.
 #[derive(Clone, Debug)]
@@ -38,13 +42,14 @@ impl Sqlx {
     }
 
     /// Options for a pool of your own. A pool of sqlx tries each connection out before it is used, which is a round trip
-    /// more for each command; with these it does so only for one that has rested for a second. The price is that after a
-    /// restart of the server each connection that was in use may fail one command.
+    /// more for each command; with these it does so only for one that has rested for a second, or since the server was
+    /// last lost.
     #[must_use]
     pub fn pool_options() -> PgPoolOptions {
         PgPoolOptions::new().test_before_acquire(false).before_acquire(|connection, about| {
             Box::pin(async move {
-                if about.idle_for >= RESTED {
+                let lost = *LOST.read().unwrap_or_else(PoisonError::into_inner);
+                if about.idle_for >= RESTED || lost.is_some_and(|lost| about.idle_for >= lost.elapsed()) {
                     connection.ping().await?;
                 }
                 Ok(true)
@@ -227,5 +232,8 @@ fn from_driver(error: sqlx::Error) -> Error {
         }
         _ => unreachable(&error),
     };
+    if told.kind() == ErrorKind::Unavailable {
+        *LOST.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
     told.with_source(error)
 }

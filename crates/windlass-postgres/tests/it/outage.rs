@@ -47,12 +47,10 @@ async fn a_read_only_database_says_so() {
         Arc::new(ManualClock::default()),
     );
     let create = Create { chains: vec![s.start("a").build()] };
-    // A call may find that its connection was closed: as often as there are such.
+    // The first call may find that its connection was closed.
     let mut error = s.store.create(create.clone()).await.unwrap_err();
-    for _ in 0..10 {
-        if error.to_string().contains("57P01") {
-            error = s.store.create(create.clone()).await.unwrap_err();
-        }
+    if !error.to_string().contains("read-only") {
+        error = s.store.create(create).await.unwrap_err();
     }
     assert!(error.to_string().contains("connect to the primary"), "{error}");
 }
