@@ -25,7 +25,7 @@
 //!
 //! # Errors
 //!
-//! What becomes of a job is a value. A call fails with an [`Error`](crate::Error) whose
+//! What becomes of a job is a value. A call fails with an [`Error`] whose
 //! [`kind`](crate::Error::kind) says what to do: `TimedOut` (the job goes on), `ChainFailed` (the handler gave
 //! it up; its error is [`job_error`](crate::Error::job_error)), `AttemptsExhausted` (it failed in the last of
 //! its attempts), `ChainCancelled`, `NotFound` (it was deleted while somebody waited), `Invalid` (a bad id, TTL
