@@ -113,7 +113,9 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
         }
         let text = error_text(&error);
         match self.after(item, Err(text.as_str().to_owned()), took).await {
-            Some(Changed { result: Err(error), ttl }) => {
+            Some(Changed { result: Err(error), ttl })
+                if is_fatal || ttl.is_some() || error != text.as_str() =>
+            {
                 Ok(Outcome::Fail { error: ErrorText::new(error), retention: ttl })
             }
             _ if is_fatal => Ok(Outcome::Fail { error: text, retention: None }),

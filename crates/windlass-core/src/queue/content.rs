@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -23,14 +25,25 @@ pub fn content_id<T: Serialize + ?Sized>(payload: &T) -> Result<String> {
         let text = format!("the payload cannot be written as JSON, so that it has no id: {error}");
         Error::new(ErrorKind::Invalid, text).with_source(error)
     };
-    // By way of a value: that puts the keys of maps in order.
-    let json = serde_json::to_value(payload).and_then(|value| serde_json::to_vec(&value));
+    let json = serde_json::to_value(payload).and_then(|value| serde_json::to_vec(&ordered(value)));
     let hash = Sha256::digest(json.map_err(unwritable)?);
     let mut id = String::with_capacity(2 * KEPT_BYTES);
     for byte in hash.iter().take(KEPT_BYTES) {
         write!(id, "{byte:02x}").expect("a string takes any text");
     }
     Ok(id)
+}
+
+/// With the keys of maps in order, whatever `serde_json` is told by another package to keep them in.
+fn ordered(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(ordered).collect(),
+        Value::Object(entries) => {
+            let entries = entries.into_iter().map(|(key, value)| (key, ordered(value)));
+            Value::Object(entries.collect::<BTreeMap<_, _>>().into_iter().collect())
+        }
+        value => value,
+    }
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl<T: Serialize + DeserializeOwned> Encoding<T> for Json {
 /// A value as it is stored.
 pub(super) fn write<T: 'static>(encoding: &dyn Encoding<T>, value: &T) -> Result<Payload> {
     let codec = encoding.codec();
-    let bytes = encoding.encode(value).map_err(|error| {
+    let bytes = unless_it_panics(|| encoding.encode(value)).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("the value cannot be written as `{codec}`: {error}"))
             .with_source(error)
     })?;
@@ -90,8 +90,14 @@ pub(super) fn read<T: 'static>(encoding: &dyn Encoding<T>, payload: &Payload) ->
         );
         return Err(Error::new(ErrorKind::Invalid, text));
     }
-    encoding.decode(payload.bytes()).map_err(|error| {
+    unless_it_panics(|| encoding.decode(payload.bytes())).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("the stored `{codec}` cannot be read: {error}"))
             .with_source(error)
     })
+}
+
+/// An encoding that panics fails for good, like one that gives an error: the next attempt would meet the same.
+fn unless_it_panics<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+    called.unwrap_or_else(|_| Err("the encoding panicked".into()))
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::{Item, Shared, positive};
 use crate::error::{Error, Result};
@@ -12,6 +12,9 @@ use crate::worker::{BoxError, catch_panic, error_text};
 
 /// How long a hook may take. One that hangs must not cost the work that is done.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// How long it may take once the attempt is to stop: soon nothing can be written for it any more.
+const AFTER_ABORT: Duration = Duration::from_millis(50);
 
 pub(super) type Hook<P, O> =
     Box<dyn Fn(Executed<P, O>) -> BoxFuture<'static, Result<Executed<P, O>, BoxError>> + Send + Sync>;
@@ -34,7 +37,7 @@ pub(super) type Hook<P, O> =
 /// # assert!(pages.build().is_ok());
 /// ```
 ///
-/// A hook that fails, panics, takes more than 10 s, gives a TTL of no time or turns a success into a failure
+/// A hook that fails, panics, takes more than 10 s or goes on when the attempt is to stop, gives a TTL of no time or turns a success into a failure
 /// (or the other way round) changes nothing: the job ends as if there were no hook, and the observers are told.
 /// A handler that succeeded is never run again because of it. A job whose last attempt ended with its worker
 /// is ended by whoever reaps it, without a hook.
@@ -70,12 +73,20 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
         let (is_ok, ttl) =
             (result.is_ok(), if result.is_ok() { item.result_ttl() } else { item.error_ttl() });
         let executed = Executed { item: item.clone(), result, ttl, took };
-        let hooked = timeout(LONGEST, catch_panic("hook", async { hook(executed).await })).await;
+        let aborted = async {
+            item.aborted().wait().await;
+            sleep(AFTER_ABORT).await;
+        };
+        let hooked = tokio::select! {
+            biased;
+            hooked = timeout(LONGEST, catch_panic("hook", async { hook(executed).await })) => hooked.ok(),
+            () = aborted => None,
+        };
         let changed = match hooked {
-            Ok(Ok(Ok(executed))) => changed(executed, is_ok, ttl),
-            Ok(Ok(Err(error))) => Err(error_text(&error)),
-            Ok(Err(panic)) => Err(panic),
-            Err(_) => Err(ErrorText::new(format!("the hook took longer than {LONGEST:?}"))),
+            Some(Ok(Ok(executed))) => changed(executed, is_ok, ttl),
+            Some(Ok(Err(error))) => Err(error_text(&error)),
+            Some(Err(panic)) => Err(panic),
+            None => Err(ErrorText::new("the hook took longer than it may")),
         };
         changed.map_err(|error| self.hook_failed(item, error)).ok()
     }

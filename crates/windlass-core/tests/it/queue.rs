@@ -42,6 +42,33 @@ async fn an_end_that_was_not_told_costs_a_poll() {
     consumer.stop(SOON).await;
 }
 
+/// A hook that hangs is cut short by whatever ends the attempt, and the work that was done counts.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_hangs_runs_no_handler_again() {
+    for stops in [true, false] {
+        let client = Client::new(MemoryStore::new());
+        let hanging = client.queue::<u64, u64>("numbers").fixed_visibility(Duration::from_secs(2));
+        let hanging = hanging.after_execution(|_| std::future::pending::<Result<_, BoxError>>());
+        let (queue, runs) = (hanging.build().unwrap(), Arc::new(Mutex::new(0)));
+        let counted = Arc::clone(&runs);
+        let handler = move |item: Item<u64>| {
+            *counted.lock().unwrap() += 1;
+            double(item)
+        };
+        let consumer = queue.consume(handler).await.unwrap();
+        queue.enqueue("a", 7).await.unwrap();
+        if stops {
+            let _ = tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
+            consumer.stop(SOON).await;
+            assert_eq!(queue.result("a").await.unwrap(), Some(14));
+        } else {
+            assert_eq!(queue.enqueue_and_wait("a", 7).await.unwrap(), 14);
+            consumer.stop(SOON).await;
+        }
+        assert_eq!(*runs.lock().unwrap(), 1, "stops: {stops}");
+    }
+}
+
 #[tokio::test]
 async fn everything_can_be_sent_to_another_thread() {
     let client = Client::new(MemoryStore::new());
