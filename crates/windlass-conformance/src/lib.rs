@@ -58,6 +58,7 @@
 //! so. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its
 //! reason.
 
+mod at_once;
 mod behaviour;
 mod case;
 mod cases;

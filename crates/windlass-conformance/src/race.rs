@@ -4,16 +4,14 @@
 //! Each takes the subject through both of its handles at once, and panics if the store loses.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 use windlass_core::Status;
-use windlass_core::command::{Acquired, Created, Delete, DeleteReply, Outcome, Settle, Settled, Settlement};
+use windlass_core::command::{Acquired, Created, Delete, DeleteReply, Settled};
 
+use crate::at_once::{at_once, settle, settle_all};
 use crate::outcome::{complete, continue_with};
-use crate::subject::Subject;
+use crate::subject::{Subject, settlement};
 
 /// Eight blockers of two hundred jobs end at once: no job stays blocked, and each is unblocked once.
 pub async fn blockers_end_at_once(s: Subject) {
@@ -24,7 +22,7 @@ pub async fn blockers_end_at_once(s: Subject) {
     let attempts = Arc::new(s.acquire("b", 8).await);
     at_once(&s, 8, |s, turn| {
         let attempts = Arc::clone(&attempts);
-        async move { assert_applied(&settle_all(&s, attempts.get(turn)).await) }
+        async move { assert_applied(&complete_all(&s, attempts.get(turn)).await) }
     })
     .await;
     assert_eq!(take_all(&s, "a").await, 200, "jobs of which all blockers have completed are still blocked");
@@ -40,7 +38,7 @@ pub async fn attached_while_closing(s: Subject) {
             let attempt = Arc::clone(&attempt);
             async move {
                 match turn {
-                    0 => assert_applied(&settle_all(&s, [&*attempt]).await),
+                    0 => assert_applied(&complete_all(&s, [&*attempt]).await),
                     _ => drop(s.start("a").blocked_by([blocker]).await),
                 }
             }
@@ -70,7 +68,7 @@ pub async fn continued_twice(s: Subject) {
         let outcome = continue_with(s.start("next").next_job());
         let settled = at_once(&s, 2, |s, _| {
             let (attempt, outcome) = (attempt.clone(), outcome.clone());
-            async move { settle(&s, &attempt, outcome).await }
+            async move { settle(&s, &attempt, outcome).await.settled.remove(0) }
         })
         .await;
         let applied = settled.iter().filter(|one| matches!(one, Settled::Applied(_))).count();
@@ -108,7 +106,7 @@ pub async fn deleted_while_running(s: Subject) {
             let (attempt, outcome) = (attempt.clone(), continue_with(next.clone()));
             async move {
                 if turn == 0 {
-                    return Some(settle(&s, &attempt, outcome).await);
+                    return Some(settle(&s, &attempt, outcome).await.settled.remove(0));
                 }
                 loop {
                     match s.run(Delete { chains: vec![chain.into()], cascade: false }).await {
@@ -142,8 +140,8 @@ pub async fn batches_in_opposite_order(s: Subject) {
             async move {
                 let (left, right) = attempts.split_at(10);
                 match turn {
-                    0 => assert_applied(&settle_all(&s, left).await),
-                    _ => assert_applied(&settle_all(&s, right.iter().rev()).await),
+                    0 => assert_applied(&complete_all(&s, left).await),
+                    _ => assert_applied(&complete_all(&s, right.iter().rev()).await),
                 }
             }
         })
@@ -156,54 +154,10 @@ pub async fn batches_in_opposite_order(s: Subject) {
     }
 }
 
-/// Runs `count` parts at once, each on its own task, through one handle or the other in turn.
-async fn at_once<T, F>(s: &Subject, count: usize, part: impl Fn(Subject, usize) -> F) -> Vec<T>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let barrier = Arc::new(Barrier::new(count));
-    let mut tasks = JoinSet::new();
-    for turn in 0..count {
-        let (part, barrier) = (part(s.turn(turn), turn), Arc::clone(&barrier));
-        tasks.spawn(async move {
-            barrier.wait().await;
-            part.await
-        });
-    }
-    tasks.join_all().await
-}
-
-/// Ends an attempt; a row that somebody else has at this moment is tried again.
-async fn settle(s: &Subject, attempt: &Acquired, outcome: Outcome) -> Settled {
-    loop {
-        match s.settle(attempt, outcome.clone()).await {
-            Settled::Busy => tokio::task::yield_now().await,
-            settled => return settled,
-        }
-    }
-}
-
-/// Completes attempts with one command; those whose rows somebody else has at this moment are tried again.
-async fn settle_all<'a>(s: &Subject, attempts: impl IntoIterator<Item = &'a Acquired>) -> Vec<Settled> {
-    let settlement = |attempt: &Acquired| {
-        let (job, fence) = (attempt.job.id, attempt.job.fence);
-        Settlement { job, fence, outcome: complete("1") }
-    };
-    let mut left: Vec<_> = attempts.into_iter().map(settlement).collect();
-    let mut all = Vec::new();
-    while !left.is_empty() {
-        let settled = s.run(Settle { settlements: left.clone() }).await.settled;
-        left = left
-            .into_iter()
-            .zip(&settled)
-            .filter(|(_, one)| **one == Settled::Busy)
-            .map(|(it, _)| it)
-            .collect();
-        all.extend(settled.into_iter().filter(|one| *one != Settled::Busy));
-        tokio::task::yield_now().await;
-    }
-    all
+/// Completes attempts, and tells what became of each.
+async fn complete_all<'a>(s: &Subject, attempts: impl IntoIterator<Item = &'a Acquired>) -> Vec<Settled> {
+    let settlements = attempts.into_iter().map(|attempt| settlement(attempt, complete("1"))).collect();
+    settle_all(s, settlements).await.settled
 }
 
 fn assert_applied(settled: &[Settled]) {

@@ -1,13 +1,10 @@
 //! Many at once, through both handles.
 
 use std::collections::HashSet;
-use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
-
 use super::prelude::*;
+use crate::at_once::{at_once, settle, settle_all};
 
 pub(super) const CASES: &[Case] = &[
     case!(
@@ -76,35 +73,6 @@ pub(super) const CASES: &[Case] = &[
         mixed
     ),
 ];
-
-/// Runs `count` parts at once, each on its own task, through one handle or the other in turn.
-async fn at_once<T, F>(s: &Subject, count: usize, part: impl Fn(Subject, usize) -> F) -> Vec<T>
-where
-    T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
-{
-    let barrier = Arc::new(Barrier::new(count));
-    let mut tasks = JoinSet::new();
-    for turn in 0..count {
-        let (part, barrier) = (part(s.turn(turn), turn), Arc::clone(&barrier));
-        tasks.spawn(async move {
-            barrier.wait().await;
-            part.await
-        });
-    }
-    tasks.join_all().await
-}
-
-/// Ends an attempt; a row that somebody else has at this moment is tried again.
-async fn settle(s: &Subject, attempt: &Acquired, outcome: Outcome) -> SettleReply {
-    loop {
-        let reply = s.settle_reply(attempt, outcome.clone()).await;
-        if reply.settled != [Settled::Busy] {
-            return reply;
-        }
-        tokio::task::yield_now().await;
-    }
-}
 
 /// The chain that all creations came to.
 fn agreed(created: &[Created]) -> ChainId {
@@ -374,7 +342,7 @@ async fn work_until_idle(s: &Subject) -> usize {
         let mut settlements: Vec<_> =
             first.iter().map(|attempt| settlement(attempt, continue_with(s.start("b").next_job()))).collect();
         settlements.extend(second.iter().map(|attempt| settlement(attempt, complete("1"))));
-        let reply = s.run(Settle { settlements }).await;
+        let reply = settle_all(s, settlements).await;
         assert!(reply.settled.iter().all(|one| matches!(one, Settled::Applied(_))), "{reply:?}");
         completed += reply.ripple.closed.len();
         tokio::task::yield_now().await;

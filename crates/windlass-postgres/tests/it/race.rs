@@ -1,128 +1,52 @@
 //! Races that a naive store on PostgreSQL loses.
 
-use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
-use windlass_conformance::{LEASE, complete};
-use windlass_core::Store;
-use windlass_core::command::{
-    Acquire, Acquired, Create, Created, Delete, DeleteReply, Quota, Renew, RenewLease, Renewed, Settle,
-    Settled, Settlement,
-};
-use windlass_core::{RequestId, Status, Transactional, WorkerId};
+use windlass_conformance::{LEASE, complete, race};
+use windlass_core::command::{Acquired, Create, Created, Renew, RenewLease, Renewed, Settled};
+use windlass_core::{Status, Store, Transactional};
 
 use crate::Database;
 
-fn settlement(attempt: &Acquired) -> Settlement {
-    Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome: complete("1") }
-}
-
-/// Eight blockers of two hundred jobs end at once. On a store that counts waits without a lock, some job stays blocked.
 #[tokio::test(flavor = "multi_thread")]
 async fn blockers_that_end_at_once_leave_nobody_blocked() {
-    let database = Database::new().await;
-    let s = database.subject();
-    let blockers: Vec<_> = (0..8).map(|_| s.start("b").build()).collect();
-    let ids: Vec<_> = blockers.iter().map(|chain| chain.id).collect();
-    s.create(blockers).await;
-    s.create((0..200).map(|_| s.start("a").blocked_by(ids.clone()).build()).collect()).await;
-    let mut settling = JoinSet::new();
-    for attempt in s.acquire("b", 8).await {
-        let store = database.store.clone();
-        settling.spawn(async move {
-            loop {
-                let reply = store.settle(Settle { settlements: vec![settlement(&attempt)] }).await.unwrap();
-                if reply.settled != [Settled::Busy] {
-                    return;
-                }
-            }
-        });
-    }
-    settling.join_all().await;
-    // What somebody else held was left with a mark, and an acquire goes on with it.
-    let mut taken = 0;
-    while taken < 200 {
-        let jobs = s.acquire("a", 1_000).await.len();
-        assert!(jobs > 0, "only {taken} of 200 were unblocked");
-        taken += jobs;
-    }
+    race::blockers_end_at_once(Database::new().await.subject()).await;
 }
 
-/// Two batches end blockers of the same jobs, each in its own order.
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_in_opposite_order_meet_no_deadlock() {
-    let database = Database::new().await;
-    let s = database.subject();
-    for _ in 0..10 {
-        let blockers: Vec<_> = (0..20).map(|_| s.start("b").build()).collect();
-        let ids: Vec<_> = blockers.iter().map(|chain| chain.id).collect();
-        s.create(blockers).await;
-        s.create((0..40).map(|_| s.start("a").blocked_by(ids.clone()).build()).collect()).await;
-        let attempts = s.acquire("b", 20).await;
-        let (left, right) = attempts.split_at(10);
-        let batch = |attempts: Vec<Acquired>| {
-            let store = database.store.clone();
-            tokio::spawn(async move {
-                let settlements = attempts.iter().map(settlement).collect();
-                store.settle(Settle { settlements }).await.unwrap().settled
-            })
-        };
-        let (left, right) = (batch(left.to_vec()), batch(right.iter().rev().cloned().collect()));
-        for settled in left.await.unwrap().into_iter().chain(right.await.unwrap()) {
-            assert!(matches!(settled, Settled::Applied(_)), "{settled:?}");
-        }
-        let mut taken = 0;
-        while taken < 40 {
-            let jobs = s.acquire("a", 100).await.len();
-            assert!(jobs > 0, "only {taken} of 40 were unblocked");
-            taken += jobs;
-        }
-    }
+async fn attaching_to_a_chain_that_closes_strands_nobody() {
+    race::attached_while_closing(Database::new().await.subject()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_by_many_producers_is_one_chain() {
-    let database = Database::new().await;
-    let s = database.subject();
-    let mut creating = JoinSet::new();
-    for _ in 0..64 {
-        let (store, chain) = (database.store.clone(), s.start("a").key("k").build());
-        creating.spawn(async move {
-            store.create(Create { chains: vec![chain] }).await.unwrap().chains.remove(0)
-        });
-    }
-    let created = creating.join_all().await;
-    let new = created.iter().filter(|one| matches!(one, Created::New { .. })).count();
-    let chains: HashSet<_> = created.iter().map(Created::chain).collect();
-    assert_eq!((new, chains.len()), (1, 1), "{created:?}");
+    race::one_key(Database::new().await.subject()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_continuation_that_comes_twice_is_one() {
+    race::continued_twice(Database::new().await.subject()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_workers_take_each_job_once() {
+    race::sixteen_workers(Database::new().await.subject()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_runs_is_deleted_whole() {
     let database = Database::new().await;
-    let s = database.subject();
-    for _ in 0..2 {
-        s.create((0..500).map(|_| s.start("a").build()).collect()).await;
+    race::deleted_while_running(database.subject()).await;
+    for table in ["job", "chain", "key", "blocker", "attempt"] {
+        let count = database.sql(&format!("select count(*) from {{}}.{table}"));
+        let left: i64 = sqlx::query_scalar(count).fetch_one(&database.pool).await.unwrap();
+        assert_eq!(left, 0, "{table}");
     }
-    let mut working = JoinSet::new();
-    for _ in 0..16 {
-        let store = database.store.clone();
-        working.spawn(async move {
-            let (worker, mut taken, mut idle) = (WorkerId::new(), Vec::new(), 0);
-            while idle < 20 {
-                let quota = Quota { job_type: windlass_conformance::type_name("a"), max: 10, lease: LEASE };
-                let request = Acquire { request: RequestId::new(), worker, types: vec![quota], max: 10 };
-                let jobs = store.acquire(request).await.unwrap().jobs;
-                idle = if jobs.is_empty() { idle + 1 } else { 0 };
-                taken.extend(jobs.iter().map(|acquired| acquired.job.id));
-            }
-            taken
-        });
-    }
-    let taken: Vec<_> = working.join_all().await.into_iter().flatten().collect();
-    assert_eq!((taken.len(), taken.iter().collect::<HashSet<_>>().len()), (1_000, 1_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_in_opposite_order_meet_no_deadlock() {
+    race::batches_in_opposite_order(Database::new().await.subject()).await;
 }
 
 /// A job is in somebody's open transaction while its worker renews fifty leases: one is busy, and none is delayed.
@@ -179,34 +103,4 @@ async fn attaching_in_an_open_transaction_stops_only_the_end_of_the_blocker() {
     database.store.commit(tx).await.unwrap();
     s.apply(&attempt, complete("1")).await;
     s.expect_status(waiting.id, Status::Pending).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_runs_is_deleted_or_settled_and_nothing_is_left_of_it() {
-    let database = Database::new().await;
-    let s = database.subject();
-    for _ in 0..20 {
-        let chain = s.start("a").key("k").await;
-        let attempt = Arc::new(s.acquire_one("a").await);
-        let settling = {
-            let (store, attempt) = (database.store.clone(), attempt.clone());
-            tokio::spawn(async move {
-                store.settle(Settle { settlements: vec![settlement(&attempt)] }).await.unwrap()
-            })
-        };
-        loop {
-            let delete = Delete { chains: vec![chain.into()], cascade: false };
-            match database.store.delete(delete).await.unwrap() {
-                DeleteReply::Busy => {}
-                reply => break assert!(matches!(reply, DeleteReply::Deleted(_)), "{reply:?}"),
-            }
-        }
-        settling.await.unwrap();
-        assert!(s.find_chain(chain).await.is_none());
-        for table in ["job", "chain", "key", "blocker", "attempt"] {
-            let count = database.sql(&format!("select count(*) from {{}}.{table}"));
-            let left: i64 = sqlx::query_scalar(count).fetch_one(&database.pool).await.unwrap();
-            assert_eq!(left, 0, "{table}");
-        }
-    }
 }
