@@ -34,14 +34,14 @@ table chain (
   leaves_at bigint,
   trim_at bigint,
   key_window bigint,
+  ripples_since bigint,
   latest_position integer not null default 0,
-  rippling boolean not null default false,
   type text not null,
   closed_as text,
   key_hold text,
   key text,
   trace text
-) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=0)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=0)
 
 table job (
   id uuid not null,
@@ -88,6 +88,12 @@ table leader (
   token uuid not null,
   until bigint not null
 ) with (fillfactor=50)
+
+table leaving (
+  leaves_at bigint not null,
+  seq bigint not null,
+  chain uuid not null
+) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_insert_scale_factor=0.05)
 
 table migration (
   version bigint not null,
@@ -173,9 +179,7 @@ CREATE INDEX blocker_needed ON blocker USING btree (chain) WHERE needed
 
 CREATE INDEX blocker_waiting ON blocker USING btree (chain, seq) WHERE waiting
 
-CREATE INDEX chain_leaving ON chain USING btree (leaves_at, seq) WHERE (leaves_at IS NOT NULL)
-
-CREATE INDEX chain_rippling ON chain USING btree (closed_at, seq) WHERE rippling
+CREATE INDEX chain_rippling ON chain USING btree (ripples_since, seq) WHERE (ripples_since IS NOT NULL)
 
 CREATE INDEX chain_trimming ON chain USING btree (trim_at, id) WHERE (trim_at IS NOT NULL)
 
@@ -197,15 +201,17 @@ CREATE UNIQUE INDEX chain_pkey ON chain USING btree (id)
 
 CREATE UNIQUE INDEX chain_seq ON chain USING btree (seq)
 
-CREATE UNIQUE INDEX job_chain ON job USING btree (chain, "position")
+CREATE UNIQUE INDEX job_chain ON job USING btree (chain, "position") WHERE ("position" > 0)
 
 CREATE UNIQUE INDEX job_pkey ON job USING btree (id)
 
-CREATE UNIQUE INDEX job_seq ON job USING btree (seq)
+CREATE UNIQUE INDEX job_seq ON job USING btree (seq) WHERE ("position" > 0)
 
 CREATE UNIQUE INDEX key_pkey ON key USING btree (type, key)
 
 CREATE UNIQUE INDEX leader_pkey ON leader USING btree (name)
+
+CREATE UNIQUE INDEX leaving_pkey ON leaving USING btree (leaves_at, seq)
 
 CREATE UNIQUE INDEX migration_pkey ON migration USING btree (version)
 

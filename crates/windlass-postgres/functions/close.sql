@@ -4,26 +4,32 @@ returns windlass.reply_v1 language plpgsql as $$
 declare
   reply windlass.reply_v1;
 begin
-  update windlass.chain c
-  set closed_at = now,
-    closed_as = how,
-    retain_until = windlass.later_v1(now, k.keep),
-    leaves_at = windlass.later_v1(now, greatest(k.keep, 600000)),
-    trim_at = null,
-    rippling = exists (
-      select from windlass.blocker b where b.chain = c.id and b.waiting and (b.eager or how = 'completed')
-    )
-  from windlass.chain old
-  join windlass.job l on l.id = old.latest
-  cross join lateral (
-    select coalesce(
-      retention, case how when 'completed' then old.keep_completed when 'failed' then old.keep_failed else old.keep_cancelled end
-    ) as keep
-  ) k
-  where c.id = of_chain and old.id = of_chain
-  returning
-    'closed', null, array[c.id, l.id], array[c.type, l.type, how, l.error, c.trace], array[c.created_at], null
-  into reply;
+  with closed as (
+    update windlass.chain c
+    set closed_at = now,
+      closed_as = how,
+      retain_until = windlass.later_v1(now, k.keep),
+      leaves_at = windlass.later_v1(now, greatest(k.keep, 600000)),
+      trim_at = null,
+      ripples_since = case when exists (
+        select from windlass.blocker b where b.chain = c.id and b.waiting and (b.eager or how = 'completed')
+      ) then now end
+    from windlass.chain old
+    join windlass.job l on l.id = old.latest
+    cross join lateral (
+      select coalesce(
+        retention, case how when 'completed' then old.keep_completed when 'failed' then old.keep_failed else old.keep_cancelled end
+      ) as keep
+    ) k
+    where c.id = of_chain and old.id = of_chain
+    returning c.id, c.seq, c.leaves_at, c.type, c.trace, c.created_at, l.id as latest, l.type as latest_type, l.error
+  ), left_to_expire as (
+    insert into windlass.leaving (leaves_at, seq, chain) select c.leaves_at, c.seq, c.id from closed c
+  )
+  select
+    'closed', null, array[c.id, c.latest], array[c.type, c.latest_type, how, c.error, c.trace], array[c.created_at], null
+  into reply
+  from closed c;
   return reply;
 end
 $$;

@@ -124,6 +124,9 @@ begin
     new.keep_cancelled, now, new.chain_trace, stored.closed_at, case when stored.status = 'failed' then 'failed' end,
     windlass.later_v1(stored.closed_at, new.keep_failed),
     windlass.later_v1(stored.closed_at, greatest(new.keep_failed, 600000));
+  if stored.closed_at is not null then
+    insert into windlass.leaving (leaves_at, seq, chain) select c.leaves_at, c.seq, c.id from windlass.chain c where c.id = new.id;
+  end if;
   if new.key is not null then
     update windlass.key set chain = new.id where type = new.type and key = new.key;
   end if;

@@ -24,7 +24,7 @@ begin
       from windlass.job j
       join windlass.blocker b on b.job = j.id
       join windlass.chain c on c.id = b.chain
-      where j.chain = any (level) and b.chain <> all (doomed)
+      where (j.id = any (level) or j.chain = any (level) and j.position > 0) and b.chain <> all (doomed)
       order by b.chain, array_position(level, j.chain), j.position, b.position
     ) b;
     doomed := doomed || level;

@@ -1,11 +1,15 @@
 -- Removes chains with all that belongs to them.
 create function windlass.remove_v1(chains uuid[]) returns void language plpgsql as $$
+declare
+  jobs constant uuid[] := chains || array(select j.id from windlass.job j where j.chain = any (chains) and j.position > 0);
 begin
   delete from windlass.key k using windlass.chain c
   where c.id = any (chains) and c.key is not null and k.type = c.type and k.key = c.key and k.chain = c.id;
-  delete from windlass.blocker b using windlass.job j where j.chain = any (chains) and j.blockers > 0 and b.job = j.id;
-  delete from windlass.attempt a using windlass.job j where j.chain = any (chains) and a.job = j.id;
-  delete from windlass.job where chain = any (chains);
+  delete from windlass.leaving l using windlass.chain c
+  where c.id = any (chains) and l.leaves_at = c.leaves_at and l.seq = c.seq;
+  delete from windlass.blocker where job = any (jobs);
+  delete from windlass.attempt where job = any (jobs);
+  delete from windlass.job where id = any (jobs);
   delete from windlass.chain where id = any (chains);
 end
 $$;
@@ -43,17 +47,18 @@ begin
   chains := '{}';
   jobs := 0;
   for candidate in
-    select c.id, (
-      select count(*) from (select from windlass.job j where j.chain = c.id limit max_jobs + 1) n
+    select c.id, 1 + (
+      select count(*) from (select from windlass.job j where j.chain = c.id and j.position > 0 limit max_jobs) n
     )::integer as jobs, exists (
       select from windlass.job j join windlass.blocker b on b.job = j.id
-      where j.chain = c.id and j.blockers > 0 and b.needed
+      where (j.id = c.id or j.chain = c.id and j.position > 0) and j.blockers > 0 and b.needed
     ) as needs
-    from windlass.chain c
-    where c.leaves_at <= now and not exists (select from windlass.blocker b where b.chain = c.id and b.needed)
-    order by c.leaves_at, c.seq
+    from windlass.leaving l
+    join windlass.chain c on c.id = l.chain and c.leaves_at = l.leaves_at
+    where l.leaves_at <= now and not exists (select from windlass.blocker b where b.chain = c.id and b.needed)
+    order by l.leaves_at, l.seq
     limit max_jobs + 1
-    for no key update skip locked
+    for no key update of c skip locked
   loop
     if jobs + candidate.jobs > max_jobs then
       too_long := candidate.id;
@@ -108,10 +113,10 @@ begin
     array[max_jobs - left_over, (
       -- In the order of their indexes, so that these are the ones that are used.
       (
-        select c.id
-        from windlass.chain c
-        where c.leaves_at <= now and not exists (select from windlass.blocker b where b.chain = c.id and b.needed)
-        order by c.leaves_at, c.seq
+        select l.chain
+        from windlass.leaving l
+        where l.leaves_at <= now and not exists (select from windlass.blocker b where b.chain = l.chain and b.needed)
+        order by l.leaves_at, l.seq
         limit 1
       ) is not null
       or (select c.id from windlass.chain c where c.trim_at <= now order by c.trim_at, c.id limit 1) is not null

@@ -163,8 +163,9 @@ begin
   returning array[j.id, j.chain], array['retried', j.status, j.type, j.chain_type], array[j.due_at]
   into reply.ids, reply.words, reply.numbers;
   update windlass.chain
-  set closed_at = null, closed_as = null, retain_until = null, leaves_at = null, rippling = false
+  set closed_at = null, closed_as = null, retain_until = null, leaves_at = null, ripples_since = null
   where id = own.chain;
+  delete from windlass.leaving where leaves_at = of_chain.leaves_at and seq = of_chain.seq;
   perform windlass.set_trim_v1(own.chain);
   if of_chain.key is not null then
     insert into windlass.key (type, key, chain) values (of_chain.type, of_chain.key, of_chain.id)
@@ -246,9 +247,15 @@ begin
     ) f
     join windlass.chain c on c.id = f.chain;
     if found and of_chain.closed_at is not null and of_chain.id <> all (busy) then
-      update windlass.chain
-      set retain_until = until, leaves_at = greatest(until, windlass.later_v1(closed_at, 600000))
-      where id = of_chain.id;
+      with kept as (
+        update windlass.chain
+        set retain_until = until, leaves_at = greatest(until, windlass.later_v1(closed_at, 600000))
+        where id = of_chain.id
+        returning leaves_at
+      )
+      update windlass.leaving l set leaves_at = k.leaves_at
+      from kept k
+      where l.leaves_at = of_chain.leaves_at and l.seq = of_chain.seq;
     end if;
     return query select 'retention', item, null::uuid[], case
         when of_chain.id is null then array['not_found']

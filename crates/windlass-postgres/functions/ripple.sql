@@ -80,10 +80,10 @@ declare
 begin
   replies := '{}';
   loop
-    select c.id, c.closed_as, c.closed_at into ended
+    select c.id, c.closed_as, c.ripples_since into ended
     from windlass.chain c
-    where c.rippling and c.id <> all (passed)
-    order by c.closed_at, c.seq
+    where c.ripples_since is not null and c.id <> all (passed)
+    order by c.ripples_since, c.seq
     limit 1
     for no key update skip locked;
     exit when not found;
@@ -96,7 +96,7 @@ begin
       limit left_over
     );
     if cardinality(jobs) > 0 then
-      locked := windlass.lock_waiting_v1(jobs, patient and ended.closed_at = now);
+      locked := windlass.lock_waiting_v1(jobs, patient and ended.ripples_since = now);
       left_over := left_over - cardinality(locked);
       replies := replies || windlass.resolve_v1(now, ended.id, ended.closed_as, locked);
     end if;
@@ -107,7 +107,7 @@ begin
       exit when left_over <= 0;
       passed := passed || ended.id;
     else
-      update windlass.chain set rippling = false where id = ended.id;
+      update windlass.chain set ripples_since = null where id = ended.id;
     end if;
   end loop;
 end

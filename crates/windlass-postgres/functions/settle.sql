@@ -211,7 +211,10 @@ begin
       leaves_at = windlass.later_v1(now, greatest(coalesce(e.retention, c.keep_completed), 600000))
     from ended e
     where c.id = e.chain
-    returning e.id, e.type as job_type, e.due_at, e.blockers, c.id as chain, c.type, c.created_at, c.trace
+    returning
+      e.id, e.type as job_type, e.due_at, e.blockers, c.id as chain, c.type, c.created_at, c.trace, c.leaves_at, c.seq
+  ), left_to_expire as (
+    insert into windlass.leaving (leaves_at, seq, chain) select c.leaves_at, c.seq, c.chain from closed c
   )
   select
     array_agg(c.id), array_agg(c.chain), array_agg(c.type) || array_agg(c.job_type) || array_agg(c.trace),
@@ -222,7 +225,7 @@ begin
     return null;
   end if;
   -- By now nobody attaches to these chains any more, and who has done so before is seen.
-  update windlass.chain c set rippling = true
+  update windlass.chain c set ripples_since = now
   from (select distinct b.chain from windlass.blocker b where b.chain = any (chains) and b.waiting) b
   where c.id = b.chain;
   if waited is not null then
@@ -260,7 +263,7 @@ begin
       )) i
       where i.job <> all (coalesce(completed.ids, '{}'))
     ), '{}', 1000) s, unnest(s.replies) r;
-  elsif exists (select from windlass.chain where rippling) then
+  elsif exists (select from windlass.chain where ripples_since is not null) then
     return query select (r).* from windlass.ripple_v1(now, true, 1000) s, unnest(s.replies) r;
   end if;
 end

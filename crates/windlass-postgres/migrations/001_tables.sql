@@ -44,15 +44,18 @@ create table windlass.job (
   autovacuum_vacuum_insert_scale_factor = 0.05,
   autovacuum_vacuum_cost_delay = 0
 );
-create unique index windlass_job_chain on windlass.job (chain, position);
-create unique index windlass_job_seq on windlass.job (seq);
+-- Every version of a row has an entry in each of its indexes. The first job of a chain has its place and its number in
+-- the chain's row, and stays out of these two.
+create unique index windlass_job_chain on windlass.job (chain, position) where position > 0;
+create unique index windlass_job_seq on windlass.job (seq) where position > 0;
 create index windlass_job_pending on windlass.job (type, priority, due_at, seq) where status = 'pending';
 create index windlass_job_running on windlass.job (type, lease_until, seq) where status = 'running';
 create index windlass_job_request on windlass.job (request) where status = 'running';
 create index windlass_job_blocked on windlass.job (type) where status = 'blocked';
 create index windlass_job_closed on windlass.job (type, status) where status in ('completed', 'failed', 'cancelled');
 
--- One row for each chain: its id is that of its first job.
+-- One row for each chain: its id is that of its first job. When a chain of one job closes, no indexed column changes, and
+-- there is room for the new version on its page: no index is written then.
 create table windlass.chain (
   id uuid primary key,
   latest uuid not null,                        -- its latest job
@@ -63,18 +66,18 @@ create table windlass.chain (
   keep_cancelled bigint not null,
   closed_at bigint,
   retain_until bigint,
-  leaves_at bigint,                            -- when the closed chain may leave
+  leaves_at bigint,                            -- when the closed chain may leave, see `leaving`
   trim_at bigint,                              -- when the oldest inner job of the open chain may leave
   key_window bigint,
+  ripples_since bigint,                        -- when it closed, if jobs that waited for it are still to be resolved
   latest_position integer not null default 0,
-  rippling boolean not null default false,     -- whether jobs that waited for it are still to be resolved
   type text not null,
   closed_as text check (closed_as in ('completed', 'failed', 'cancelled')),
   key_hold text check (key_hold in ('open', 'completed', 'completed_or_failed', 'any')),
   key text,
   trace text
 ) with (
-  fillfactor = 80,
+  fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.01,
   autovacuum_vacuum_threshold = 1000,
   autovacuum_analyze_scale_factor = 0.02,
@@ -82,9 +85,16 @@ create table windlass.chain (
   autovacuum_vacuum_cost_delay = 0
 );
 create unique index windlass_chain_seq on windlass.chain (seq);
-create index windlass_chain_leaving on windlass.chain (leaves_at, seq) where leaves_at is not null;
 create index windlass_chain_trimming on windlass.chain (trim_at, id) where trim_at is not null;
-create index windlass_chain_rippling on windlass.chain (closed_at, seq) where rippling;
+create index windlass_chain_rippling on windlass.chain (ripples_since, seq) where ripples_since is not null;
+
+-- Closed chains by the time when they may leave.
+create table windlass.leaving (
+  leaves_at bigint not null,
+  seq bigint not null,                         -- the chain's
+  chain uuid not null,
+  primary key (leaves_at, seq)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_scale_factor = 0.05);
 
 -- The chain that a key points at. Its row is what creators of one key wait for.
 create table windlass.key (

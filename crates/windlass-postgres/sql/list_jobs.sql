@@ -1,45 +1,76 @@
 -- Rows behind the cursor in the order asked for, as many as one page may look at; of one chain by their place in it.
 with walked as materialized (
   (
-    select j.id, j.seq as place, j.type, j.status, j.chain_type, j.created_at
+    select c.id, c.seq as place
+    from windlass.chain c
+    where $7::uuid is null and $1::boolean and c.seq < coalesce($2::bigint, 9223372036854775807)
+    order by c.seq desc
+    limit $10::bigint
+  )
+  union all
+  (
+    select c.id, c.seq
+    from windlass.chain c
+    where $7::uuid is null and not $1::boolean and c.seq > coalesce($2::bigint, 0)
+    order by c.seq
+    limit $10::bigint
+  )
+  union all
+  (
+    select j.id, j.seq
     from windlass.job j
-    where $7::uuid is null and $1::boolean and j.seq < coalesce($2::bigint, 9223372036854775807)
+    where $7::uuid is null and $1::boolean and j.position > 0 and j.seq < coalesce($2::bigint, 9223372036854775807)
     order by j.seq desc
     limit $10::bigint
   )
   union all
   (
-    select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at
+    select j.id, j.seq
     from windlass.job j
-    where $7::uuid is null and not $1::boolean and j.seq > coalesce($2::bigint, 0)
+    where $7::uuid is null and not $1::boolean and j.position > 0 and j.seq > coalesce($2::bigint, 0)
     order by j.seq
     limit $10::bigint
   )
   union all
   (
-    select j.id, j.position + 1, j.type, j.status, j.chain_type, j.created_at
+    select c.id, 1
+    from windlass.chain c
+    where c.id = $7::uuid and case when $1::boolean then coalesce($2::bigint, 2) > 1 else coalesce($2::bigint, 0) < 1 end
+  )
+  union all
+  (
+    select j.id, j.position + 1
     from windlass.job j
-    where j.chain = $7::uuid and $1::boolean and j.position < coalesce($2::bigint, 2147483648) - 1
+    where j.chain = $7::uuid and j.position > 0 and $1::boolean and j.position < coalesce($2::bigint, 2147483648) - 1
     order by j.position desc
     limit $10::bigint
   )
   union all
   (
-    select j.id, j.position + 1, j.type, j.status, j.chain_type, j.created_at
+    select j.id, j.position + 1
     from windlass.job j
-    where j.chain = $7::uuid and not $1::boolean and j.position >= coalesce($2::bigint, 0)
+    where j.chain = $7::uuid and j.position > 0 and not $1::boolean and j.position >= coalesce($2::bigint, 0)
     order by j.position
     limit $10::bigint
   )
+), behind as materialized (
+  select w.id, w.place, row_number() over (order by case when $1::boolean then -w.place else w.place end) as n
+  from walked w
+  order by n
+  limit $10::bigint
 ), judged as (
   select
-    w.id, w.place, row_number() over (order by case when $1::boolean then -w.place else w.place end) as n,
-    (cardinality($4::text[]) = 0 or w.type = any ($4::text[]))
-      and (cardinality($5::text[]) = 0 or w.status = any ($5::text[]))
-      and (cardinality($6::text[]) = 0 or w.chain_type = any ($6::text[]))
-      and w.created_at >= coalesce($8::bigint, 0)
-      and w.created_at <= coalesce($9::bigint, 9223372036854775807) as passes
-  from walked w
+    b.id, b.place, b.n,
+    (cardinality($4::text[]) = 0 or j.type = any ($4::text[]))
+      and (cardinality($5::text[]) = 0 or j.status = any ($5::text[]))
+      and (cardinality($6::text[]) = 0 or j.chain_type = any ($6::text[]))
+      and j.created_at >= coalesce($8::bigint, 0)
+      and j.created_at <= coalesce($9::bigint, 9223372036854775807) as passes
+  from behind b
+  -- One look into the index for each, whatever the statistics say.
+  cross join lateral (
+    select j.type, j.status, j.chain_type, j.created_at from windlass.job j where j.id = b.id offset 0
+  ) j
 ), counted as materialized (
   select j.id, j.place, j.n, j.passes, count(*) filter (where j.passes) over (order by j.n) as passed from judged j
 ), ended as (

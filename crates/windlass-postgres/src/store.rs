@@ -259,8 +259,8 @@ macro_rules! store {
                 Box::pin(async {
                     self.call(None)?;
                     // Somebody's open transaction is not waited for without end.
-                    let text = "set local lock_timeout = '5s'; truncate windlass.job, windlass.chain, windlass.key, windlass.blocker, windlass.attempt, \
-                        windlass.paused, windlass.worker, windlass.leader";
+                    let text = "set local lock_timeout = '5s'; truncate windlass.job, windlass.chain, windlass.leaving, \
+                        windlass.key, windlass.blocker, windlass.attempt, windlass.paused, windlass.worker, windlass.leader";
                     self.provider.script(&self.names.render(text)).await
                 })
             }
