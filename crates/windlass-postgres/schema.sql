@@ -165,14 +165,6 @@ table worker (
   gone_at bigint not null
 ) with (fillfactor=50)
 
-CHECK ((closed_as = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text]))) on chain
-
-CHECK ((key_hold = ANY (ARRAY['open'::text, 'completed'::text, 'completed_or_failed'::text, 'any'::text]))) on chain
-
-CHECK ((on_blocker_failure = ANY (ARRAY['wait'::text, 'fail'::text, 'receive'::text]))) on job
-
-CHECK ((status = ANY (ARRAY['blocked'::text, 'pending'::text, 'running'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))) on job
-
 CREATE INDEX blocker_chain ON blocker USING btree (chain, seq)
 
 CREATE INDEX blocker_needed ON blocker USING btree (chain) WHERE needed
@@ -254,7 +246,7 @@ view job_reply_v1 as
 
 function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer)
 
-function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function apply_carrying_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
 
@@ -290,9 +282,9 @@ function due_v1(now bigint, due_at bigint, due_after bigint)
 
 function earliest_due_v1(of_type text)
 
-function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
-function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
@@ -328,9 +320,9 @@ function lost_v1(item settlement_v1, own job)
 
 function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
-function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
-function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], news new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], news new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function pause_v1(types text[], pausing boolean)
 
@@ -340,7 +332,7 @@ function put_back_v1(now bigint, own job, due bigint, new_error text, how_ended 
 
 function reaches_v1(chains uuid[], sought uuid)
 
-function reap_v1(given bigint, types text[], max_jobs integer, spared uuid[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function reap_v1(given bigint, types text[], max_jobs integer, spared uuid[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function remember_v1(own job, at_time bigint, how_ended text, its_error text)
 
@@ -368,9 +360,9 @@ function settle_items_v1(now bigint, items settlement_v1[], news new_v1[], INOUT
 
 function settle_plain_items_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
-function settle_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function settle_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
-function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan
 

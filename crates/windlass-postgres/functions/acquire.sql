@@ -134,7 +134,7 @@ $$;
 create function windlass.acquire_v1(
   given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -150,7 +150,7 @@ create function windlass.exchange_v1(
   given bigint, items windlass.settlement_v1[], news windlass.new_v1[],
   by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -170,7 +170,7 @@ create function windlass.exchange_plain_v1(
   given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[],
   by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -212,15 +212,14 @@ begin
   select
     'renewed', a.item, null::uuid[],
     case
-      when l.id is null and j.id is null then array['lost', 'not_found']
+      when l.id is null and (select j.id from windlass.job j where j.id = a.job) is null then array['lost', 'not_found']
       when l.id is null then array['busy']
       when l.status = 'running' and l.fence = a.fence then array['held']
       else array['lost', l.status]
     end,
     array[a.until, l.cancel_requested::int], null::bytea[]
   from asked a
-  left join locked l on l.id = a.job
-  left join windlass.job j on j.id = a.job;
+  left join locked l on l.id = a.job;
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
 end
 $$;

@@ -1,7 +1,7 @@
 -- Puts jobs back whose lease expired, of these types or of all.
 create function windlass.reap_v1(given bigint, types text[], max_jobs integer, spared uuid[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -116,7 +116,7 @@ $$;
 
 -- When there is something to do.
 create function windlass.next_due_v1(given bigint, types text[]) returns setof windlass.reply_v1 language plpgsql
-set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query

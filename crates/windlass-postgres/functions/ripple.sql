@@ -35,10 +35,10 @@ declare
   busy uuid[];
 begin
   if how <> 'completed' then
-    failing := array(select id from windlass.job where id = any (jobs) and status = 'blocked' and on_blocker_failure = 'fail');
+    failing := array(select id from windlass.job where id = any (jobs) and status is not distinct from 'blocked' and on_blocker_failure = 'fail');
     busy := windlass.lock_chains_v1(array(select j.chain from windlass.job j where j.id = any (failing)), false);
     for own in
-      select * from windlass.job where id = any (failing) and chain <> all (busy) and status = 'blocked' order by seq
+      select * from windlass.job where id = any (failing) and chain <> all (busy) and status is not distinct from 'blocked' order by seq
     loop
       perform windlass.close_job_v1(
         now, own, 'failed', own.ended, 'a blocker chain did not complete: ' || of_chain, own.output_codec, own.output, own.closed_by
@@ -52,7 +52,7 @@ begin
   with unblocked as (
     update windlass.job j
     set status = 'pending', due_at = greatest(due_at, now), version = version + 1
-    where j.id = any (jobs) and j.id <> all (failing) and j.status = 'blocked'
+    where j.id = any (jobs) and j.id <> all (failing) and j.status is not distinct from 'blocked'
       and not exists (select from windlass.blocker b where b.job = j.id and b.waiting)
     returning j.*
   )

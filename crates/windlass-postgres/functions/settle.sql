@@ -197,12 +197,14 @@ declare
   chains uuid[];
   waited uuid[];
 begin
+  -- `is not distinct from` says `=` in words that no index on running jobs knows: jobs are looked up by their ids, one by
+  -- one, and not among all that run.
   with ended as (
     update windlass.job j
     set status = 'completed', output_codec = i.codec, output = i.output, error = null, closed_at = now,
       closed_by = j.worker, version = version + 1, lease_until = null, request = null, ended = 'completed'
     from unnest(jobs, fences, codecs, outputs, retentions) i (job, fence, codec, output, retention)
-    where j.id = i.job and j.fence = i.fence and j.status = 'running'
+    where j.id = i.job and j.fence = i.fence and j.status is not distinct from 'running'
     returning i.retention, j.id, j.chain, j.type, j.due_at, j.blockers
   ), closed as (
     update windlass.chain c
@@ -272,7 +274,7 @@ $$;
 create function windlass.settle_plain_v1(
   given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query select * from windlass.settle_plain_items_v1(windlass.time_v1(given), jobs, fences, codecs, outputs, retentions);
@@ -302,7 +304,7 @@ begin
   busy_chains := windlass.lock_chains_v1(array(
     select distinct j.chain
     from unnest(items) i
-    join windlass.job j on j.id = i.job and j.fence = i.fence and j.status = 'running'
+    join windlass.job j on j.id = i.job and j.fence = i.fence and j.status is not distinct from 'running'
     where i.outcome in ('complete', 'continue', 'fail') or j.cancel_requested or i.outcome = 'retry' and j.attempt >= j.max_attempts
   ), false);
   if cardinality(news) > 0 then
@@ -358,7 +360,7 @@ $$;
 
 create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], news windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query select (r).*

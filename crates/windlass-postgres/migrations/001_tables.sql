@@ -1,7 +1,9 @@
 -- Times are milliseconds since the Unix epoch, durations are milliseconds. `windlass.` stands for the schema and the
 -- table prefix of the store, and `windlass_` for the prefix.
 
--- One row for each job. What is read most stands first; payloads, which can be large, stand last.
+-- One row for each job. What is read most stands first; payloads, which can be large, stand last. The functions of the
+-- store alone write here: constraints on words would be read from the catalog again by each statement, at a tenth of the
+-- cost of a completion.
 create table windlass.job (
   id uuid primary key,
   chain uuid not null,
@@ -23,8 +25,8 @@ create table windlass.job (
   blockers integer not null default 0,         -- how many it was created with
   priority smallint not null,
   cancel_requested boolean not null default false,
-  status text not null check (status in ('blocked', 'pending', 'running', 'completed', 'failed', 'cancelled')),
-  on_blocker_failure text not null check (on_blocker_failure in ('wait', 'fail', 'receive')),
+  status text not null,                        -- blocked, pending, running, completed, failed or cancelled
+  on_blocker_failure text not null,            -- wait, fail or receive
   type text not null,
   chain_type text not null,
   ended text,                                  -- how the attempt that closed it ended
@@ -72,8 +74,8 @@ create table windlass.chain (
   ripples_since bigint,                        -- when it closed, if jobs that waited for it are still to be resolved
   latest_position integer not null default 0,
   type text not null,
-  closed_as text check (closed_as in ('completed', 'failed', 'cancelled')),
-  key_hold text check (key_hold in ('open', 'completed', 'completed_or_failed', 'any')),
+  closed_as text,                              -- completed, failed or cancelled
+  key_hold text,                               -- open, completed, completed_or_failed or any
   key text,
   trace text
 ) with (

@@ -1,10 +1,10 @@
 //! What commands cost does not depend on what else is stored.
 
 use sqlx::{Connection, PgConnection};
-use windlass_conformance::{key, type_name};
+use windlass_conformance::{LEASE, complete, continue_with, fail, key, retry_after, type_name};
 use windlass_core::command::{
-    ChainFilter, Command, Count, GetChains, GetJobs, JobFilter, ListChains, ListDependents, ListJobs, Page,
-    Target, Types,
+    Acquired, ChainFilter, Command, Count, GetChains, GetJobs, JobFilter, ListChains, ListDependents,
+    ListJobs, Page, Renew, RenewLease, Settle, Settlement, Target, Types,
 };
 use windlass_core::{Status, Transactional};
 
@@ -83,6 +83,50 @@ async fn closed_and_future_jobs_cost_nothing() {
             // The schema stands where nothing but braces is; an empty array is written otherwise.
             let command = command.replace("'{}'::uuid[]", "array[]::uuid[]");
             check(&database, &mut tx, &command).await;
+        }
+    }
+}
+
+/// Others that run and wait, as many as a fleet of workers has.
+const OTHERS: &str = "
+insert into {}.job (id, chain, position, type, chain_type, status, priority, due_at, fence, on_blocker_failure, created_at,
+  lease_until, input_codec, input)
+select i, i, 0, 'other', 'other', case when n % 2 = 0 then 'running' else 'blocked' end, 0, 0, 1, 'wait', 0,
+  case when n % 2 = 0 then 9000000000000 end, 'json', '1'
+from (select n, gen_random_uuid() as i from generate_series(1, 20000) n) rows;";
+
+/// What runs elsewhere is not looked at by who ends an attempt; nor if the plan was made when there was little.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_run_or_wait_elsewhere_cost_nothing() {
+    let database = Database::new().await;
+    let s = database.subject();
+    let blockers: Vec<_> = (0..60).map(|_| s.start("b").build()).collect();
+    let ids: Vec<_> = blockers.iter().map(|chain| chain.id).collect();
+    s.create(blockers).await;
+    let waiting = ids.iter().map(|id| s.start("a").blocked_by([*id]).build());
+    s.create(waiting.collect()).await;
+    let mut attempts = s.acquire("b", 60).await;
+    let mut tx = database.store.begin().await.unwrap();
+    for filled in [false, true] {
+        if filled {
+            sqlx::raw_sql(database.sql(OTHERS)).execute(&mut *tx).await.unwrap();
+        }
+        for turn in 0..24 {
+            let outcome = match turn % 4 {
+                0 => complete("1"),
+                1 => fail("no"),
+                2 => retry_after(1_000, "later"),
+                _ => continue_with(s.start("c").next_job()),
+            };
+            let Acquired { job, .. } = attempts.pop().unwrap();
+            let lease = RenewLease { job: job.id, fence: job.fence, lease: LEASE };
+            let settlement = Settlement { job: job.id, fence: job.fence, outcome };
+            let commands: [Command; 2] =
+                [Renew { leases: vec![lease] }.into(), Settle { settlements: vec![settlement] }.into()];
+            for command in commands {
+                let (whole, found) = cost(&database, &mut tx, command.clone()).await;
+                assert!(whole == 0 && found <= 40, "{whole} and {found} rows were looked at: {command:?}");
+            }
         }
     }
 }
