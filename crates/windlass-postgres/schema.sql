@@ -270,6 +270,8 @@ function count_closed_v1(of_type text, how text, OUT jobs bigint, OUT estimated 
 
 function count_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
+function create_carried_v1(now bigint, carried new_v1[], stopping uuid, busy integer[], OUT replies reply_v1[], OUT named uuid[], OUT meant uuid[], OUT refusal reply_v1)
+
 function create_chain_v1(now bigint, new new_v1, named uuid[], meant uuid[])
 
 function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
@@ -318,7 +320,7 @@ function lock_waiting_v1(wanted uuid[], patient boolean) set lock_timeout=250ms
 
 function lost_v1(item settlement_v1, own job)
 
-function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
 function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 

@@ -198,8 +198,8 @@ begin
   -- The rest was stored before, or its id is another's.
   none := array_fill(null::text, array[cardinality(ids)]);
   foreach new in array windlass.news_v1(
-    ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, none, none,
-    none::bigint[], none::uuid[], keep_completed, keep_failed, keep_cancelled, chain_traces, '{}', '{}', '{}'
+    ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
+    keep_failed, keep_cancelled, chain_traces, none, none, none::bigint[], none::uuid[], '{}', '{}', '{}'
   ) loop
     if new.id <> all (coalesce(stored.ids, '{}')) then
       return next windlass.create_chain_v1(now, new, '{}', '{}');

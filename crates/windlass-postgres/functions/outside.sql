@@ -5,51 +5,38 @@ create function windlass.apply_steps_v1(
 declare
   item windlass.settlement_v1;
   new windlass.new_v1;
+  carried windlass.new_v1[];
   current_job windlass.job := own;
+  created record;
   continued record;
   reply windlass.reply_v1;
   replies windlass.reply_v1[] := '{}';
   how_ended text;
   stopping uuid;
   how text;
-  named uuid[];
-  meant uuid[];
 begin
   foreach item in array items loop
     how_ended := case when current_job.status = 'running' then 'displaced' end;
     stopping := case when current_job.cancel_requested then current_job.chain end;
     update windlass.job set outside = by_request where id = current_job.id;
-    named := '{}';
-    meant := '{}';
-    if item.outcome <> 'continue' or stopping is null then
-      foreach new in array news[item.created + 1 : item.created + item.carried] loop
-        if stopping is not null and new.replaces is not distinct from stopping then
-          replies := replies || ('created', new.item, null, array['refused', 'cancel_requested'], null, null)::windlass.reply_v1;
-          continue;
-        end if;
-        if new.item = any (busy) then
-          reply := ('created', new.item, null, array['busy'], null, null);
-        else
-          reply := windlass.create_chain_v1(now, new, named, meant);
-        end if;
-        if reply.words[1] in ('refused', 'busy') then
-          raise exception using errcode = 'WL001', message = 'a carried chain is refused';
-        end if;
-        if reply.words[1] = 'existing' then
-          named := named || new.id;
-          meant := meant || reply.ids[1];
-          perform windlass.lock_chains_v1(array[reply.ids[1]], true);
-        end if;
-        replies := replies || reply;
-      end loop;
+    -- A chain that is to be cancelled does not go on, and what its step carries is not created.
+    carried := news[item.created + 1 : item.created + item.carried];
+    if item.outcome = 'continue' and stopping is not null then
+      carried := '{}';
     end if;
+    select * into created from windlass.create_carried_v1(now, carried, stopping, busy);
+    reply := created.refusal;
+    if reply.part is not null then
+      raise exception using errcode = 'WL001', message = 'a carried chain is refused';
+    end if;
+    replies := replies || created.replies;
     if item.outcome = 'continue' and stopping is null then
       new := news[item.created + item.carried + 1];
       if new.item = any (busy) then
         reply := ('created', new.item, null, array['busy'], null, null);
         raise exception using errcode = 'WL001', message = 'the next job waits for a chain that somebody has';
       end if;
-      continued := windlass.continue_v1(now, current_job, new, named, meant, null, how_ended);
+      continued := windlass.continue_v1(now, current_job, new, created.named, created.meant, null, how_ended);
       reply := continued.refusal;
       if reply.words is not null then
         raise exception using errcode = 'WL001', message = 'the next job is refused';

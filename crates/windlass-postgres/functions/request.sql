@@ -5,8 +5,8 @@
 -- number of the job that waits for them.
 create function windlass.news_v1(
   ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[],
-  max_attempts bigint[], on_blocker_failure text[], traces text[], keys text[], key_holds text[], key_windows bigint[],
-  replaces uuid[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[],
+  max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[],
+  keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[],
   blocked bigint[], blockers uuid[], blocker_traces text[]
 ) returns windlass.new_v1[] language plpgsql stable
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan

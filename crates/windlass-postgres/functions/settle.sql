@@ -141,31 +141,32 @@ begin
 end
 $$;
 
--- The end of one attempt with the chains that it carries, whole or not at all.
-create function windlass.apply_carrying_v1(
-  now bigint, own windlass.job, item windlass.settlement_v1, carried windlass.new_v1[], next windlass.new_v1,
-  stopping uuid, busy integer[]
-) returns windlass.reply_v1[] language plpgsql as $$
+-- Creates the chains that an end carries. Where a key stands for another chain, that one is meant by the name of the new
+-- one. Gives a refusal if one is refused, after which the caller takes all back.
+create function windlass.create_carried_v1(
+  now bigint, carried windlass.new_v1[], stopping uuid, busy integer[],
+  out replies windlass.reply_v1[], out named uuid[], out meant uuid[], out refusal windlass.reply_v1
+) language plpgsql as $$
 declare
   new windlass.new_v1;
   reply windlass.reply_v1;
-  applied windlass.reply_v1[];
-  replies windlass.reply_v1[] := '{}';
-  named uuid[] := '{}';
-  meant uuid[] := '{}';
 begin
+  replies := '{}';
+  named := '{}';
+  meant := '{}';
   foreach new in array carried loop
     if stopping is not null and new.replaces is not distinct from stopping then
       replies := replies || ('created', new.item, null, array['refused', 'cancel_requested'], null, null)::windlass.reply_v1;
       continue;
     end if;
     if new.item = any (busy) then
-      reply := ('created', new.item, null, array['busy'], null, null);
-    else
-      reply := windlass.create_chain_v1(now, new, named, meant);
+      refusal := ('created', new.item, null, array['busy'], null, null);
+      return;
     end if;
+    reply := windlass.create_chain_v1(now, new, named, meant);
     if reply.words[1] in ('refused', 'busy') then
-      raise exception using errcode = 'WL001', message = 'a carried chain is refused';
+      refusal := reply;
+      return;
     end if;
     if reply.words[1] = 'existing' then
       named := named || new.id;
@@ -174,12 +175,30 @@ begin
     end if;
     replies := replies || reply;
   end loop;
-  applied := windlass.apply_v1(now, own, item, next, named, meant);
+end
+$$;
+
+-- The end of one attempt with the chains that it carries, whole or not at all.
+create function windlass.apply_carrying_v1(
+  now bigint, own windlass.job, item windlass.settlement_v1, carried windlass.new_v1[], next windlass.new_v1,
+  stopping uuid, busy integer[]
+) returns windlass.reply_v1[] language plpgsql as $$
+declare
+  created record;
+  reply windlass.reply_v1;
+  applied windlass.reply_v1[];
+begin
+  select * into created from windlass.create_carried_v1(now, carried, stopping, busy);
+  reply := created.refusal;
+  if reply.part is not null then
+    raise exception using errcode = 'WL001', message = 'a carried chain is refused';
+  end if;
+  applied := windlass.apply_v1(now, own, item, next, created.named, created.meant);
   reply := applied[1];
   if reply.part is null then
     raise exception using errcode = 'WL001', message = 'the next job is refused';
   end if;
-  return applied || replies;
+  return applied || created.replies;
 exception when sqlstate 'WL001' then
   return array[('settled', item.item, reply.ids, reply.words, null, null)::windlass.reply_v1];
 end

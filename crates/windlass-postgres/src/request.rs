@@ -28,14 +28,14 @@ pub(crate) struct News {
     max_attempts: Numbers,
     on_blocker_failure: Texts,
     traces: Texts,
-    keys: Texts,
-    key_holds: Texts,
-    key_windows: Numbers,
-    replaces: Ids,
     keep_completed: Numbers,
     keep_failed: Numbers,
     keep_cancelled: Numbers,
     chain_traces: Texts,
+    keys: Texts,
+    key_holds: Texts,
+    key_windows: Numbers,
+    replaces: Ids,
     blocked: Numbers,
     blockers: Ids,
     blocker_traces: Texts,
@@ -102,24 +102,9 @@ impl News {
         self.blocked.is_empty() && self.keys.iter().all(Option::is_none)
     }
 
-    /// Those of plain chains, in the order of `create_plain_v1`.
-    pub(crate) fn plain_parameters(self) -> [Parameter; 14] {
-        [
-            Parameter::Ids(self.ids),
-            Parameter::Texts(Some(self.types)),
-            Parameter::Texts(Some(self.codecs)),
-            Parameter::Bytes(self.inputs),
-            Parameter::Numbers(self.due_at),
-            Parameter::Numbers(self.due_after),
-            Parameter::Numbers(self.priorities),
-            Parameter::Numbers(self.max_attempts),
-            Parameter::Texts(Some(self.on_blocker_failure)),
-            Parameter::Texts(Some(self.traces)),
-            Parameter::Numbers(self.keep_completed),
-            Parameter::Numbers(self.keep_failed),
-            Parameter::Numbers(self.keep_cancelled),
-            Parameter::Texts(Some(self.chain_traces)),
-        ]
+    /// Those of plain chains, which are the first of all.
+    pub(crate) fn plain_parameters(self) -> impl Iterator<Item = Parameter> {
+        self.parameters().into_iter().take(14)
     }
 
     pub(crate) fn parameters(self) -> [Parameter; 21] {
@@ -134,14 +119,14 @@ impl News {
             Parameter::Numbers(self.max_attempts),
             Parameter::Texts(Some(self.on_blocker_failure)),
             Parameter::Texts(Some(self.traces)),
-            Parameter::Texts(Some(self.keys)),
-            Parameter::Texts(Some(self.key_holds)),
-            Parameter::Numbers(self.key_windows),
-            Parameter::Ids(self.replaces),
             Parameter::Numbers(self.keep_completed),
             Parameter::Numbers(self.keep_failed),
             Parameter::Numbers(self.keep_cancelled),
             Parameter::Texts(Some(self.chain_traces)),
+            Parameter::Texts(Some(self.keys)),
+            Parameter::Texts(Some(self.key_holds)),
+            Parameter::Numbers(self.key_windows),
+            Parameter::Ids(self.replaces),
             Parameter::Numbers(self.blocked),
             Parameter::Ids(self.blockers),
             Parameter::Texts(Some(self.blocker_traces)),
