@@ -1,6 +1,7 @@
 //! The notifier: hints that something happened.
 
 mod in_process;
+mod message;
 mod subscription;
 
 use std::fmt;

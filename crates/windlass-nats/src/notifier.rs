@@ -135,7 +135,7 @@ impl Notifier for NatsNotifier {
                 budgets.grow(job_type, *count).await?;
             }
             let subject = self.subject(&hint.topic());
-            self.client.publish(subject, hint::encoded(&hint)).await.map_err(unavailable)
+            self.client.publish(subject, hint.to_message()).await.map_err(unavailable)
         })
     }
 
@@ -189,7 +189,7 @@ impl Messages {
     fn into_hints(self) -> Hints {
         let Self { topic, messages } = self;
         Box::pin(messages.filter_map(move |message| {
-            let hint = hint::decoded(&topic, &message.payload);
+            let hint = Hint::from_message(&topic, &message.payload);
             async move { hint }
         }))
     }

@@ -283,7 +283,7 @@ fn arguments(hint: &Hint) -> [Vec<u8>; 3] {
         Hint::Scheduled { count, .. } => *count,
         _ => 0,
     };
-    [hint::channel(&hint.topic()).into_bytes(), hint::encoded(hint), grows_by.to_string().into_bytes()]
+    [hint::channel(&hint.topic()).into_bytes(), hint.to_message().into(), grows_by.to_string().into_bytes()]
 }
 
 fn closed() -> Error {

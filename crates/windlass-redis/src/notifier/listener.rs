@@ -9,7 +9,7 @@ use redis::{
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use windlass_core::{Result, Topic};
+use windlass_core::{Hint, Result, Topic};
 
 use super::Shared;
 use crate::error::from_driver;
@@ -137,7 +137,7 @@ impl Listener {
             }
             (PushKind::SMessage, [Value::BulkString(channel), Value::BulkString(message)]) => {
                 if let Some(topic) = channels.get(channel)
-                    && let Some(hint) = hint::decoded(topic, message)
+                    && let Some(hint) = Hint::from_message(topic, message)
                 {
                     self.shared.deliver(topic, &hint);
                 }

@@ -1,0 +1,69 @@
+//! Hints as messages.
+
+use bytes::Bytes;
+
+use crate::notifier::{Hint, Topic};
+use crate::time::Timestamp;
+
+/// For notifiers that have a channel, subject or the like for each topic.
+impl Hint {
+    /// What it says beyond its topic.
+    #[must_use]
+    pub fn to_message(&self) -> Bytes {
+        match self {
+            Self::Scheduled { count, due_at, .. } => format!("{count} {}", due_at.as_millis()).into(),
+            Self::ChainClosed(_) => Bytes::new(),
+            Self::OwnershipLost { job, .. } => job.to_string().into(),
+            Self::Event(event) => event.clone(),
+        }
+    }
+
+    /// The hint that a message of this topic means; none if it is no hint, or a newer version's.
+    #[must_use]
+    pub fn from_message(topic: &Topic, message: &[u8]) -> Option<Self> {
+        let text = || std::str::from_utf8(message).ok();
+        Some(match topic {
+            Topic::Scheduled(job_type) => {
+                let (count, due_at) = text()?.split_once(' ')?;
+                let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
+                Self::Scheduled { job_type: job_type.clone(), count: count.parse().ok()?, due_at }
+            }
+            Topic::ChainClosed(chain) => Self::ChainClosed(*chain),
+            Topic::OwnershipLost(worker) => {
+                Self::OwnershipLost { worker: *worker, job: text()?.parse().ok()? }
+            }
+            Topic::Events => Self::Event(Bytes::copy_from_slice(message)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{ChainId, JobId, WorkerId};
+    use crate::name::TypeName;
+
+    #[test]
+    fn hints_come_back_as_they_were() {
+        let job_type = TypeName::new("a type with: {braces} — and more").unwrap();
+        for hint in [
+            Hint::Scheduled { job_type, count: 3, due_at: Timestamp::from_millis(5).unwrap() },
+            Hint::ChainClosed(ChainId::new()),
+            Hint::OwnershipLost { worker: WorkerId::new(), job: JobId::new() },
+            Hint::Event(Bytes::from_static(b"\0\n\xff any")),
+            Hint::Event(Bytes::new()),
+        ] {
+            assert_eq!(Hint::from_message(&hint.topic(), &hint.to_message()), Some(hint));
+        }
+    }
+
+    #[test]
+    fn what_is_no_hint_is_passed_over() {
+        let scheduled = Topic::Scheduled(TypeName::new("a").unwrap());
+        for message in [&b""[..], b"1", b"x 1", b"1 -1", b"\xff 1"] {
+            assert_eq!(Hint::from_message(&scheduled, message), None);
+        }
+        let lost = Topic::OwnershipLost(WorkerId::new());
+        assert_eq!(Hint::from_message(&lost, b"nobody"), None);
+    }
+}
