@@ -23,19 +23,20 @@ pub(crate) use announce::{Announcements, Untold};
 pub(crate) use batch::Batcher;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
-pub(crate) use plan::{batches, new_job, refused};
+pub(crate) use plan::{alter, batches, job_options, new_job, refused};
 pub(crate) use telling::{Teller, Watching};
 pub use transaction::{InTx, Tx, Unannounced};
-pub(crate) use wait::Ending;
 pub use wait::Wait;
+pub(crate) use wait::{Ending, Patience};
 pub(crate) use watch::{News, What};
 
 use crate::chain::Chain;
 use crate::clock::answered;
-use crate::command::{Create, Created, ListWorkers, NewChain, WorkerInfo};
+use crate::command::{Create, Created, ListWorkers, NewChain, Pause, WorkerInfo};
 use crate::error::Result;
 use crate::id::ChainId;
 use crate::job::{Blockers, Entry};
+use crate::name::TypeName;
 use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{Log, Observer};
 use crate::queue::{Encoding, Json, QueueBuilder};
@@ -52,7 +53,7 @@ pub struct Client<S: ?Sized> {
 }
 
 pub(crate) struct Shared<S: ?Sized> {
-    creates: Batcher<NewChain, Created>,
+    pub(crate) creates: Batcher<NewChain, Created>,
     pub(crate) teller: Arc<Teller>,
     pub(crate) store: Arc<S>,
 }
@@ -113,9 +114,8 @@ impl<S: Store + ?Sized> Client<S> {
     /// know job types. An error of kind `TimedOut` if it is still open after so long; the chain goes on.
     #[must_use = "a wait does nothing until it is awaited"]
     pub fn closed(&self, chain: ChainId, timeout: Duration) -> BoxFuture<'_, Result<ChainRecord>> {
-        let mut ending = Ending::new(self, chain, chain.into());
-        ending.timeout = timeout;
-        Box::pin(ending.run(None))
+        let patience = Patience { timeout, ..Patience::default() };
+        Box::pin(Ending::new(self, chain, chain.into(), patience).run())
     }
 
     /// A queue of this name whose jobs take a `P` and give an `O`, written as JSON. See [`queue`].
@@ -140,7 +140,9 @@ impl<S: Store + ?Sized> Client<S> {
         O: Send + 'static,
     {
         let store = AnyStore::new(Arc::clone(&self.shared.store));
-        QueueBuilder::new(self.on(store), name.as_ref(), encoding)
+        // A batcher of its own: a write of one queue that takes long holds no other up.
+        let client = self.on(store, self.shared.creates.apart());
+        QueueBuilder::new(client, name.as_ref(), encoding)
     }
 
     /// The workers that were heard of within their time.
@@ -149,6 +151,13 @@ impl<S: Store + ?Sized> Client<S> {
     }
 
     commands!([&self] self);
+
+    /// Pauses a type, or resumes it. Whether it was paused before is not asked, so that this can be repeated when a
+    /// reply is lost.
+    pub(crate) async fn set_paused(&self, job_type: &TypeName, paused: bool) -> Result<()> {
+        let types = vec![job_type.clone()];
+        commands::run(self, Pause { types, paused }).await.map(drop)
+    }
 }
 
 impl<S: Store> Client<S> {
@@ -156,16 +165,15 @@ impl<S: Store> Client<S> {
     #[must_use]
     pub fn into_dyn(self) -> Client<dyn Store> {
         let store: Arc<dyn Store> = Arc::clone(&self.shared.store) as _;
-        self.on(store)
+        self.on(store, self.shared.creates.clone())
     }
 }
 
 impl<S: ?Sized> Client<S> {
     /// The same client, on its store by another name.
-    fn on<T: ?Sized>(&self, store: impl Into<Arc<T>>) -> Client<T> {
-        let Shared { creates, teller, .. } = &*self.shared;
-        let (creates, teller, store) = (creates.clone(), Arc::clone(teller), store.into());
-        Client { shared: Arc::new(Shared { creates, teller, store }) }
+    fn on<T: ?Sized>(&self, store: impl Into<Arc<T>>, creates: Batcher<NewChain, Created>) -> Client<T> {
+        let teller = Arc::clone(&self.shared.teller);
+        Client { shared: Arc::new(Shared { creates, teller, store: store.into() }) }
     }
 }
 

@@ -45,8 +45,10 @@ mod wait;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub use consume::{Consume, Consumer};
 pub use content::content_id;
@@ -91,8 +93,6 @@ struct Shared<P, O> {
     payloads: Box<dyn Encoding<P>>,
     results: Arc<dyn Encoding<O>>,
     hook: Option<Hook<P, O>>,
-    /// Whether it is being drained, and takes no more jobs.
-    draining: AtomicBool,
 }
 
 /// On what terms jobs are enqueued and run, unless said otherwise for one.
@@ -170,12 +170,22 @@ impl<P, O> Queue<P, O> {
         Ok(Target::Key(self.shared.name.clone(), Key::new(id)?))
     }
 
-    fn check_accepts(&self) -> Result<()> {
-        if self.shared.draining.load(Ordering::Acquire) {
+    /// Lets jobs in, unless the queue is being drained. As long as this is kept, a drain waits for them.
+    fn enter(&self) -> Result<TaskTrackerToken> {
+        let entrance = self.entrance();
+        // Taken before the look: a drain that begins between the two waits for it.
+        let entered = entrance.token();
+        if entrance.is_closed() {
             let text = format!("queue `{}` is being drained: enqueue again after `resume`", self.name());
             return Err(Error::new(ErrorKind::Closed, text));
         }
-        Ok(())
+        Ok(entered)
+    }
+
+    /// Counts the jobs that are on their way to the store: those that somebody waits for, and those that only the
+    /// queue's own batcher has. Closed while the queue is being drained.
+    fn entrance(&self) -> &TaskTracker {
+        self.shared.client.shared.creates.tasks()
     }
 }
 
@@ -274,8 +284,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
     pub fn build(self) -> Result<Queue<P, O>> {
         let Self { client, name, terms, payloads, results, hook } = self;
         let (name, terms) = (TypeName::new(name)?, terms.check()?);
-        let draining = AtomicBool::new(false);
-        Ok(Queue { shared: Arc::new(Shared { client, name, terms, payloads, results, hook, draining }) })
+        Ok(Queue { shared: Arc::new(Shared { client, name, terms, payloads, results, hook }) })
     }
 }
 

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 
 use crate::command::Size;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,8 +19,9 @@ type Flush<I, R> = dyn Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send +
 
 struct Shared<I, R> {
     queue: Mutex<Queue<I, R>>,
-    flush: Box<Flush<I, R>>,
+    flush: Arc<Flush<I, R>>,
     size: fn(&I) -> Size,
+    tasks: TaskTracker,
 }
 
 struct Queue<I, R> {
@@ -53,8 +55,23 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         size: fn(&I) -> Size,
         flush: impl Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send + Sync + 'static,
     ) -> Self {
+        Self::over(Arc::new(flush), size)
+    }
+
+    /// Another that flushes in the same way: neither waits for the other's batches. Idle, it costs nothing.
+    pub(crate) fn apart(&self) -> Self {
+        Self::over(Arc::clone(&self.shared.flush), self.shared.size)
+    }
+
+    fn over(flush: Arc<Flush<I, R>>, size: fn(&I) -> Size) -> Self {
         let queue = Mutex::new(Queue { waiting: Batch::with_capacity(0), flushing: false });
-        Self { shared: Arc::new(Shared { queue, flush: Box::new(flush), size }) }
+        Self { shared: Arc::new(Shared { queue, flush, size, tasks: TaskTracker::new() }) }
+    }
+
+    /// Tracks the task that flushes, while there is one: items are under way though nobody waits for their
+    /// answers any more.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.shared.tasks
     }
 
     /// Adds an item and waits for its answer.
@@ -68,7 +85,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         };
         if is_first {
             // A task of its own, so that a caller that gives up does not leave the others waiting.
-            tokio::spawn(Arc::clone(&self.shared).run());
+            self.shared.tasks.spawn(Arc::clone(&self.shared).run());
         }
         answer.await.unwrap_or_else(|_| {
             Err(Error::new(

@@ -216,10 +216,10 @@ pub(super) async fn start_many<J: Entry>(
     mut on: impl Executor,
     plans: impl Iterator<Item = Plan<J>>,
 ) -> Result<Vec<Chain<J>>> {
-    let batches = batches(plans.map(Plan::build))?;
-    let count = batches.iter().map(Vec::len).sum();
+    let chains: Vec<_> = plans.map(Plan::build).collect::<Result<_>>()?;
+    let count = chains.len();
     let mut created: Vec<Created> = Vec::with_capacity(count);
-    for batch in batches {
+    for batch in batches(chains) {
         created.extend(create(&mut on, batch).await?);
     }
     let started = created.into_iter().enumerate().map(|(index, created)| {
@@ -402,8 +402,11 @@ pub(super) async fn set_retention(
     chains: Vec<Target>,
     retention: Duration,
 ) -> Result<Vec<RetentionSet>> {
+    let by_key = chains.iter().any(|chain| matches!(chain, Target::Key(..)));
     let request = SetRetention { chains, retention: Millis::try_from(retention)? };
-    Ok(on.execute_once(request).await?.chains)
+    // By the time of a repetition a key may point at another chain.
+    let reply = if by_key { on.execute_once(request).await? } else { on.execute(&request).await? };
+    Ok(reply.chains)
 }
 
 pub(super) async fn pause(mut on: impl Executor, types: Vec<TypeName>, paused: bool) -> Result<Vec<bool>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::place::Place;
 use super::{Client, InTx};
 use crate::chain::Chain;
-use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule, Size};
+use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Size};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::job::{Blockers, Entry, IsReady, Job, NeedsBlockedBy, Ready};
@@ -14,10 +14,13 @@ use crate::name::{Key, TypeName};
 use crate::payload::Payload;
 use crate::record::{KeyHold, Retention};
 use crate::store::{BoxFuture, Store, Transactional};
-use crate::time::{Millis, Timestamp};
+use crate::time::Millis;
 
 /// A chain to be started, with its options; see [`plan()`]. What it lacks is seen by the compiler: a type with
 /// blockers is not ready before [`blocked_by`](Plan::blocked_by).
+///
+/// Delay, priority and attempts are those of the first job; jobs that follow have their types', or what
+/// [`next()`](crate::next()) gives them.
 ///
 /// `To` says where it goes: nowhere yet, or, as a [`Start`], to a client or a transaction.
 #[must_use = "a chain is not started until this is awaited, or given to what starts it"]
@@ -139,39 +142,7 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// Not before this long from now.
-    pub fn after(self, delay: Duration) -> Self {
-        self.with(|new| {
-            new.job.schedule = Schedule::After(Millis::try_from(delay)?);
-            Ok(())
-        })
-    }
-
-    /// Not before this time.
-    pub fn at(self, at: Timestamp) -> Self {
-        self.with(|new| {
-            new.job.schedule = Schedule::At(at);
-            Ok(())
-        })
-    }
-
-    /// Higher runs first. This is for the first job; those that follow have their types' or what
-    /// [`next()`](crate::next()) gives them.
-    pub fn priority(self, priority: i8) -> Self {
-        self.with(|new| {
-            new.job.priority = priority;
-            Ok(())
-        })
-    }
-
-    /// After this many attempts a failure is final. This is for the first job; those that follow have their
-    /// types' or what [`next()`](crate::next()) gives them.
-    pub fn max_attempts(self, attempts: u32) -> Self {
-        self.with(|new| {
-            new.job.max_attempts = Some(attempts);
-            Ok(())
-        })
-    }
+    job_options!(max_attempts);
 
     /// How long the chain stays after it closed.
     pub fn retention(self, retention: Retention) -> Self {
@@ -188,12 +159,12 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
+    fn with_job(self, change: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
+        self.with(|new| change(&mut new.job))
+    }
+
     fn with(mut self, change: impl FnOnce(&mut NewChain) -> Result<()>) -> Self {
-        if let Ok(new) = &mut self.new
-            && let Err(error) = change(new)
-        {
-            self.new = Err(error);
-        }
+        alter(&mut self.new, change);
         self
     }
 }
@@ -265,6 +236,54 @@ impl fmt::Debug for Destination<'_> {
     }
 }
 
+/// The options that a job has wherever it is planned: as the first of a chain, as a continuation, in a queue. The
+/// type has a method `with_job` that changes the job.
+macro_rules! job_options {
+    ($attempts:ident) => {
+        /// Not before this long from now.
+        pub fn after(self, delay: std::time::Duration) -> Self {
+            self.with_job(|job| {
+                job.schedule = $crate::command::Schedule::After($crate::Millis::try_from(delay)?);
+                Ok(())
+            })
+        }
+
+        /// Not before this time.
+        pub fn at(self, at: $crate::Timestamp) -> Self {
+            self.with_job(|job| {
+                job.schedule = $crate::command::Schedule::At(at);
+                Ok(())
+            })
+        }
+
+        /// Higher runs first.
+        pub fn priority(self, priority: i8) -> Self {
+            self.with_job(|job| {
+                job.priority = priority;
+                Ok(())
+            })
+        }
+
+        /// After so many attempts a failure is final.
+        pub fn $attempts(self, attempts: u32) -> Self {
+            self.with_job(|job| {
+                job.max_attempts = Some(attempts);
+                Ok(())
+            })
+        }
+    };
+}
+pub(crate) use job_options;
+
+/// Changes what is planned, unless something was wrong with it before: the first such thing is told in the end.
+pub(crate) fn alter<T>(planned: &mut Result<T>, change: impl FnOnce(&mut T) -> Result<()>) {
+    if let Ok(good) = planned
+        && let Err(error) = change(good)
+    {
+        *planned = Err(error);
+    }
+}
+
 /// The chain that a job starts, with its type's options.
 fn chain<J: Entry>(job: &J) -> Result<NewChain> {
     let options = J::options();
@@ -283,11 +302,10 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
 }
 
 /// The chains in commands that keep their limits.
-pub(crate) fn batches(chains: impl Iterator<Item = Result<NewChain>>) -> Result<Vec<Vec<NewChain>>> {
+pub(crate) fn batches(chains: Vec<NewChain>) -> Vec<Vec<NewChain>> {
     let (mut batches, mut size) =
-        (vec![Vec::with_capacity(chains.size_hint().0.min(BATCH_MAX_ITEMS))], Size::default());
+        (vec![Vec::with_capacity(chains.len().min(BATCH_MAX_ITEMS))], Size::default());
     for new in chains {
-        let new = new?;
         size = size.and(new.job.size());
         match batches.last_mut() {
             Some(batch) if batch.is_empty() || size.check("chains").is_ok() => batch.push(new),
@@ -298,7 +316,7 @@ pub(crate) fn batches(chains: impl Iterator<Item = Result<NewChain>>) -> Result<
         }
     }
     batches.retain(|batch| !batch.is_empty());
-    Ok(batches)
+    batches
 }
 
 /// The chain that is stored, new or not; or why there is none.

@@ -37,26 +37,59 @@ pub struct Wait<'a, J, S: ?Sized> {
 
 impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
     pub(super) fn new(client: &'a Client<S>, chain: Chain<J>) -> Self {
-        Self { ending: Ending::new(client, chain.id(), chain.into()), job: PhantomData }
+        let ending = Ending::new(client, chain.id(), chain.into(), Patience::default());
+        Self { ending, job: PhantomData }
     }
 
     /// Gives up after so long with an error of kind `TimedOut`; the chain goes on. 30 s unless said
     /// otherwise.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.ending.timeout = timeout;
+        self.ending.patience.timeout = timeout;
         self
     }
 
     /// Looks at the store so often beside notifications. 15 s unless said otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.ending.poll = poll;
+        self.ending.patience.poll = poll;
         self
     }
 
     /// Gives up when this token is cancelled, with an error of kind `TimedOut`; the chain goes on.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.ending.token = Some(token);
+        self.ending.patience.token = Some(token);
         self
+    }
+}
+
+/// How long somebody waits, and how.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    pub(crate) timeout: Duration,
+    pub(crate) poll: Duration,
+    pub(crate) token: Option<CancellationToken>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { timeout: TIMEOUT, poll: POLL, token: None }
+    }
+}
+
+impl Patience {
+    /// Ends when it has, counted from then, and says why.
+    pub(crate) async fn ended(&self, began: Instant) -> String {
+        let cancelled = async {
+            match &self.token {
+                Some(token) => token.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let left = self.timeout.saturating_sub(began.elapsed());
+        tokio::select! {
+            biased;
+            () = cancelled => "and the wait was called off".to_owned(),
+            () = sleep_until(far(left)) => format!("after {:?}", self.timeout),
+        }
     }
 }
 
@@ -65,24 +98,30 @@ pub(crate) struct Ending<'a, S: ?Sized> {
     client: &'a Client<S>,
     id: ChainId,
     chain: ChainRef,
-    pub(crate) timeout: Duration,
-    pub(crate) poll: Duration,
-    pub(crate) token: Option<CancellationToken>,
+    patience: Patience,
 }
 
 impl<'a, S: Store + ?Sized> Ending<'a, S> {
-    pub(crate) const fn new(client: &'a Client<S>, id: ChainId, chain: ChainRef) -> Self {
-        Self { client, id, chain, timeout: TIMEOUT, poll: POLL, token: None }
+    pub(crate) const fn new(client: &'a Client<S>, id: ChainId, chain: ChainRef, patience: Patience) -> Self {
+        Self { client, id, chain, patience }
     }
 
-    /// The chain, once it is closed. Who has subscribed before the chain was created gives that subscription,
-    /// and spares the first look.
-    pub(crate) async fn run(self, subscription: Option<Subscription>) -> Result<ChainRecord> {
+    /// The chain, once it is closed.
+    pub(crate) async fn run(self) -> Result<ChainRecord> {
+        self.run_since(Instant::now(), None).await
+    }
+
+    /// The same for somebody who has waited since then. Who has subscribed before the chain was created gives that
+    /// subscription, and spares the first look.
+    pub(crate) async fn run_since(
+        self,
+        began: Instant,
+        subscription: Option<Subscription>,
+    ) -> Result<ChainRecord> {
         let why = tokio::select! {
             biased;
             found = self.look(subscription) => return found,
-            () = self.cancelled() => "and the wait was called off".to_owned(),
-            () = sleep_until(far(self.timeout)) => format!("after {:?}", self.timeout),
+            why = self.patience.ended(began) => why,
         };
         // One more look: the end may have come with the deadline.
         let stands = match timeout(LAST_LOOK, stored(self.client, &self.chain)).await {
@@ -93,14 +132,6 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
         };
         let text = format!("chain {} is still open {why}{stands}; it goes on", self.id);
         Err(Error::new(ErrorKind::TimedOut, text))
-    }
-
-    /// Ends when the token is cancelled; never without one.
-    async fn cancelled(&self) {
-        match &self.token {
-            Some(token) => token.cancelled().await,
-            None => std::future::pending().await,
-        }
     }
 
     /// Looks again and again. Subscribed before the first look, so that no end falls between the two; without
@@ -124,7 +155,7 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
                     Err(error) => return Err(error),
                 }
             }
-            let next_look = far(self.poll);
+            let next_look = far(self.patience.poll);
             let _ = timeout_at(next_look, signal(&mut subscription, next_look)).await;
         }
     }
@@ -166,7 +197,7 @@ impl<'a, J: Entry, S: Store + ?Sized> IntoFuture for Wait<'a, J, S> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { given::<J>(&self.ending.run(None).await?) })
+        Box::pin(async move { given::<J>(&self.ending.run().await?) })
     }
 }
 
@@ -174,7 +205,7 @@ impl<J, S: ?Sized> fmt::Debug for Wait<'_, J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wait")
             .field("chain", &self.ending.id)
-            .field("timeout", &self.ending.timeout)
+            .field("timeout", &self.ending.patience.timeout)
             .finish_non_exhaustive()
     }
 }

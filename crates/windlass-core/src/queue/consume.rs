@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +6,10 @@ use tokio::time::Instant;
 use super::encoding::{read, write};
 use super::hook::Changed;
 use super::{Fatal, Item, Queue, Shared};
-use crate::client::{News, Teller, What};
 use crate::command::Outcome;
 use crate::error::Result;
 use crate::id::WorkerId;
-use crate::name::{ErrorText, TypeName};
+use crate::name::ErrorText;
 use crate::store::{AnyStore, BoxFuture, Store};
 use crate::worker::{AbortReason, AnyAttempt, BoxError, Handlers, Running, Worker, catch_panic, error_text};
 
@@ -24,14 +22,14 @@ where
     /// run more than once, when a consumer dies: the handler must bear that.
     ///
     /// Each consumer has slots of its own, so that no queue waits for another.
-    pub fn consume<F, Fut, E>(&self, handler: F) -> Consume<P, O>
+    pub fn consume<F, Fut, E>(&self, handler: F) -> Consume
     where
         F: Fn(Item<P>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
         E: Into<BoxError>,
     {
         let worker = Worker::new(&self.shared.client).handlers(self.handlers(handler));
-        Consume { queue: self.clone(), worker }
+        Consume { worker }
     }
 
     /// The same handler as a part of a worker that has others too, with their slots in common.
@@ -131,16 +129,12 @@ fn is_lost<P>(item: &Item<P>) -> bool {
 
 /// A consumer to be started; see [`Queue::consume`]. Await it.
 #[must_use = "a consumer does nothing until it is awaited"]
-pub struct Consume<P, O> {
-    queue: Queue<P, O>,
+#[derive(Debug)]
+pub struct Consume {
     worker: Worker<AnyStore>,
 }
 
-impl<P, O> Consume<P, O>
-where
-    P: Send + Sync + 'static,
-    O: Send + 'static,
-{
+impl Consume {
     /// How many jobs are processed at once; 1 unless said otherwise.
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.worker = self.worker.concurrency(slots);
@@ -158,41 +152,22 @@ where
         self.worker = self.worker.name(name);
         self
     }
-
-    async fn start(self) -> Result<Consumer> {
-        let running = self.worker.start().await?;
-        let (worker, Shared { client, name, .. }) = (running.id(), &*self.queue.shared);
-        let teller = Arc::clone(&client.shared.teller);
-        teller.tell(|| Some(News::consumer(What::ConsumerStarted, name, worker)));
-        Ok(Consumer { running, teller, name: name.clone() })
-    }
 }
 
-impl<P, O> IntoFuture for Consume<P, O>
-where
-    P: Send + Sync + 'static,
-    O: Send + 'static,
-{
+impl IntoFuture for Consume {
     type Output = Result<Consumer>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.start())
-    }
-}
-
-impl<P, O> fmt::Debug for Consume<P, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consume").field("queue", &self.queue).finish_non_exhaustive()
+        Box::pin(async move { Ok(Consumer { running: self.worker.start().await? }) })
     }
 }
 
 /// A consumer that runs. Dropped, it takes no more jobs, and those that it has are processed by others when
 /// their visibility is over. Better to [`stop`](Self::stop) it.
+#[derive(Debug)]
 pub struct Consumer {
     running: Running<AnyStore>,
-    teller: Arc<Teller>,
-    name: TypeName,
 }
 
 impl Consumer {
@@ -205,15 +180,6 @@ impl Consumer {
     /// Takes no more jobs, tells handlers to stop, waits for them until the deadline, and gives what is left
     /// back, uncounted.
     pub async fn stop(self, deadline: Duration) {
-        let Self { running, teller, name } = self;
-        let worker = running.id();
-        running.stop(deadline).await;
-        teller.tell(|| Some(News::consumer(What::ConsumerStopped, &name, worker)));
-    }
-}
-
-impl fmt::Debug for Consumer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("id", &self.id()).finish_non_exhaustive()
+        self.running.stop(deadline).await;
     }
 }

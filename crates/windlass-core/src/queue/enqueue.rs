@@ -1,5 +1,6 @@
 use std::borrow::Borrow;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -8,14 +9,13 @@ use super::encoding::{read, write};
 use super::item::ItemState;
 use super::wait::Answer;
 use super::{BUSY_DELAY, BUSY_TRIES, Queue, positive};
-use crate::client::{Destination, InTx, batches, refused};
-use crate::command::{Created, Existing, NewChain, NewJob, NewKey, Schedule};
+use crate::client::{Destination, InTx, alter, batches, job_options, refused};
+use crate::command::{Created, Existing, NewChain, NewJob, NewKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::Key;
 use crate::record::{KeyHold, Status};
 use crate::store::{BoxFuture, Transactional};
-use crate::time::{Millis, Timestamp};
 
 /// What became of a job to enqueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +42,9 @@ where
         Enqueue { new: self.plan(id.as_ref(), payload.borrow()), queue: self.clone(), to: None }
     }
 
-    /// Enqueues many jobs, with one command for each thousand, and tells for each what became of it: one that is
-    /// refused harms no other.
+    /// Enqueues many jobs of this queue, with one command for each thousand, and tells for each what became of it:
+    /// one that is refused harms no other. If a command fails, its jobs and those behind it have its error, and those
+    /// before it are enqueued. The whole is an error only if the queue is being drained.
     ///
     /// ```
     /// # use windlass_core::{Client, MemoryStore};
@@ -58,25 +59,56 @@ where
         &self,
         jobs: impl IntoIterator<Item = Enqueue<'static, P, O>> + Send,
     ) -> Result<Vec<Result<Enqueued<O>>>> {
-        self.check_accepts()?;
-        let plans: Vec<_> = jobs.into_iter().map(|job| job.new).collect();
-        let good = plans.iter().filter_map(|new| new.as_ref().ok());
-        let mut created = Vec::with_capacity(plans.len());
-        for batch in batches(good.cloned().map(Ok))? {
-            created.extend(self.shared.client.create(batch).await?);
+        let _entered = self.enter()?;
+        let plans: Vec<_> = jobs.into_iter().map(|job| self.own(job)).collect();
+        // Somebody's open transaction may be in the way of some: those are tried again, all at once.
+        let mut created: Vec<_> =
+            plans.iter().map(|new| new.as_ref().map(|_| Created::Busy).map_err(Clone::clone)).collect();
+        for tries in 0..=BUSY_TRIES {
+            let busy = created.iter().zip(&plans).filter(|(created, _)| is_busy(created));
+            let busy: Vec<_> = busy.filter_map(|(_, new)| new.clone().ok()).collect();
+            if busy.is_empty() {
+                break;
+            }
+            if tries > 0 {
+                sleep(BUSY_DELAY).await;
+            }
+            let replies = self.create_many(busy).await;
+            created
+                .iter_mut()
+                .filter(|created| is_busy(created))
+                .zip(replies)
+                .for_each(|(it, reply)| *it = reply);
         }
-        let mut created = created.into_iter();
-        let mut enqueued = Vec::with_capacity(plans.len());
-        for new in plans {
-            enqueued.push(match (new, &mut created) {
-                (Err(error), _) => Err(error),
-                (Ok(new), created) => match created.next().unwrap_or(Created::Busy) {
-                    Created::Busy => self.create(new).await.and_then(|created| self.enqueued(created)),
-                    created => self.enqueued(created),
-                },
-            });
+        Ok(created.into_iter().map(|created| self.enqueued(created?)).collect())
+    }
+
+    /// What a job comes to that was made by this queue.
+    fn own(&self, job: Enqueue<'static, P, O>) -> Result<NewChain> {
+        if Arc::ptr_eq(&job.queue.shared, &self.shared) {
+            return job.new;
         }
-        Ok(enqueued)
+        let (made, given) = (job.queue.name(), self.name());
+        let text = format!(
+            "the job was made by another handle, of queue `{made}`: let that enqueue it, not `{given}`"
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
+
+    /// Creates chains, and says of each what became of it. After an error no more is tried.
+    async fn create_many(&self, chains: Vec<NewChain>) -> Vec<Result<Created>> {
+        let count = chains.len();
+        let mut created = Vec::with_capacity(count);
+        for batch in batches(chains) {
+            match self.shared.client.create(batch).await {
+                Ok(replies) => created.extend(replies.into_iter().map(Ok)),
+                Err(error) => {
+                    created.resize(count, Err(error));
+                    break;
+                }
+            }
+        }
+        created
     }
 
     /// Enqueues a job and waits for what it gives, or joins one of this id that is there; await it. 30 s unless
@@ -126,6 +158,10 @@ where
     }
 }
 
+const fn is_busy(created: &Result<Created>) -> bool {
+    matches!(created, Ok(Created::Busy))
+}
+
 /// A job to be enqueued, with its options; await it, or give it to [`Queue::enqueue_many`].
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'c, P, O> {
@@ -140,13 +176,7 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// After so many attempts a failure is final.
-    pub fn attempts(self, attempts: u32) -> Self {
-        self.with(|new| {
-            new.job.max_attempts = Some(attempts);
-            Ok(())
-        })
-    }
+    job_options!(attempts);
 
     /// How long its result is kept. The job that was accepted first decides for its id.
     pub fn result_ttl(self, ttl: Duration) -> Self {
@@ -171,30 +201,6 @@ where
             if let Some(key) = &mut new.key {
                 key.hold = if holds { KeyHold::CompletedOrFailed } else { KeyHold::Completed };
             }
-            Ok(())
-        })
-    }
-
-    /// Not before this long from now.
-    pub fn after(self, delay: Duration) -> Self {
-        self.with(|new| {
-            new.job.schedule = Schedule::After(Millis::try_from(delay)?);
-            Ok(())
-        })
-    }
-
-    /// Not before this time.
-    pub fn at(self, at: Timestamp) -> Self {
-        self.with(|new| {
-            new.job.schedule = Schedule::At(at);
-            Ok(())
-        })
-    }
-
-    /// Higher runs first; 0 unless said otherwise.
-    pub fn priority(self, priority: i8) -> Self {
-        self.with(|new| {
-            new.job.priority = priority;
             Ok(())
         })
     }
@@ -229,18 +235,18 @@ where
         Answer::new(self.queue, new)
     }
 
+    fn with_job(self, change: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
+        self.with(|new| change(&mut new.job))
+    }
+
     fn with(mut self, change: impl FnOnce(&mut NewChain) -> Result<()>) -> Self {
-        if let Ok(new) = &mut self.new
-            && let Err(error) = change(new)
-        {
-            self.new = Err(error);
-        }
+        alter(&mut self.new, change);
         self
     }
 
     async fn run(self) -> Result<Enqueued<O>> {
         let Self { queue, new, to } = self;
-        queue.check_accepts()?;
+        let _entered = queue.enter()?;
         let created = match to {
             Some(place) => place.create(new?).await?,
             None => queue.create(new?).await?,

@@ -6,6 +6,7 @@ use futures_core::Stream;
 
 use super::Queue;
 use crate::client::{Client, News, Watching, What};
+use crate::clock::answered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
 use crate::name::TypeName;
@@ -66,12 +67,12 @@ pub enum QueueEvent {
         /// Its id.
         id: String,
     },
-    /// A consumer started.
+    /// A consumer started, or a worker that handles this queue among others.
     Started {
         /// Its worker.
         worker: WorkerId,
     },
-    /// A consumer stopped.
+    /// It stopped.
     Stopped {
         /// Its worker.
         worker: WorkerId,
@@ -81,7 +82,8 @@ pub enum QueueEvent {
         /// What; shortened, if it is long.
         error: String,
     },
-    /// Events were lost: this reader was slow, there were too many, or the connection was.
+    /// Events were lost: this reader was slow, there were too many, the connection was lost, or a job could not be
+    /// looked up.
     Missed {
         /// How many, as far as is known.
         count: u64,
@@ -156,8 +158,8 @@ impl Reader {
             match self.subscription.next().await? {
                 Signal::Gap { missed } => return Some(QueueEvent::Missed { count: missed }),
                 Signal::Hint(Hint::Event(message)) => {
-                    let news = News::decode(&message).filter(|news| self.concerns(news));
-                    if let Some(news) = news
+                    let Some(news) = News::decode(&message) else { continue };
+                    if self.concerns(&news)
                         && let Some(event) = self.read(news).await
                     {
                         return Some(event);
@@ -173,35 +175,43 @@ impl Reader {
     }
 
     async fn read(&self, mut news: News) -> Option<QueueEvent> {
-        let (attempt, error) = (news.attempt.unwrap_or_default(), news.error.take().unwrap_or_default());
         Some(match news.what {
-            What::Created => QueueEvent::Queued { id: self.id(news).await? },
-            What::Started => QueueEvent::Processing { id: self.id(news).await?, attempt },
-            What::Retrying => QueueEvent::Failing { id: self.id(news).await?, attempt, error },
-            What::Completed => QueueEvent::Completed { id: self.id(news).await? },
-            What::Failed => QueueEvent::Failed { id: self.id(news).await?, error },
-            What::Cancelled => QueueEvent::Cancelled { id: self.id(news).await? },
-            What::Reaped => QueueEvent::Stalled { id: self.id(news).await?, attempt },
-            What::Released | What::Rescheduled | What::Reopened => {
-                QueueEvent::Requeued { id: self.id(news).await? }
-            }
             What::ConsumerStarted => QueueEvent::Started { worker: news.worker? },
             What::ConsumerStopped => QueueEvent::Stopped { worker: news.worker? },
-            What::Trouble => QueueEvent::Error { error },
+            What::Trouble => QueueEvent::Error { error: news.error.unwrap_or_default() },
             What::Missed => QueueEvent::Missed { count: news.missed.unwrap_or_default() },
             What::Unknown => return None,
+            _ => match self.id(&mut news).await {
+                Ok(id) => of_job(news, id?)?,
+                Err(_) => QueueEvent::Missed { count: 1 },
+            },
         })
     }
 
-    /// The caller's id. Whoever reaps or cancels does not know it, so that it is looked up here, where nobody
-    /// else waits for it.
-    async fn id(&self, news: News) -> Option<String> {
-        if news.key.is_some() {
-            return news.key;
-        }
-        let record = self.client.chain(news.chain?).await.ok().flatten()?;
-        Some(record.key?.key.as_str().to_owned())
+    /// The caller's id; none for a job that was started without. Whoever reaps or cancels does not know it, so that
+    /// it is looked up here, where nobody else waits for it.
+    async fn id(&self, news: &mut News) -> Result<Option<String>> {
+        let (None, Some(chain)) = (&news.key, news.chain) else { return Ok(news.key.take()) };
+        let record = answered(self.client.chain(chain)).await?;
+        let record = record.ok_or_else(|| Error::new(ErrorKind::NotFound, "the job is kept no longer"))?;
+        Ok(record.key.map(|key| key.key.as_str().to_owned()))
     }
+}
+
+/// What news of a job mean.
+fn of_job(news: News, id: String) -> Option<QueueEvent> {
+    let (attempt, error) = (news.attempt.unwrap_or_default(), news.error.unwrap_or_default());
+    Some(match news.what {
+        What::Created => QueueEvent::Queued { id },
+        What::Started => QueueEvent::Processing { id, attempt },
+        What::Retrying => QueueEvent::Failing { id, attempt, error },
+        What::Completed => QueueEvent::Completed { id },
+        What::Failed => QueueEvent::Failed { id, error },
+        What::Cancelled => QueueEvent::Cancelled { id },
+        What::Reaped => QueueEvent::Stalled { id, attempt },
+        What::Released | What::Rescheduled | What::Reopened => QueueEvent::Requeued { id },
+        _ => return None,
+    })
 }
 
 impl fmt::Debug for Events {

@@ -1,7 +1,6 @@
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout_at};
 
 use super::{BUSY_DELAY, BUSY_TRIES, Queue, positive};
 use crate::clock::far;
@@ -30,9 +29,13 @@ where
     }
 
     async fn cancel_as(&self, id: impl AsRef<str> + Send, mode: CancelMode) -> Result<ItemCancelled> {
-        let target = self.target(id)?;
+        // Found first and then called off by the chain's own id, so that this can be repeated when a reply is lost: by
+        // then the caller's id may mean another.
+        let Some(record) = self.shared.client.chain(self.target(id)?).await? else {
+            return Ok(ItemCancelled::NotFound);
+        };
         for _ in 0..BUSY_TRIES {
-            return Ok(match self.shared.client.cancel(target.clone(), mode).await? {
+            return Ok(match self.shared.client.cancel(record.id, mode).await? {
                 Cancelled::Busy => {
                     sleep(BUSY_DELAY).await;
                     continue;
@@ -75,31 +78,36 @@ where
 
     /// Lets no consumer take jobs, in any process. What is being processed goes on, and jobs are still accepted.
     pub async fn pause(&self) -> Result<()> {
-        self.shared.client.pause(vec![self.name().clone()], true).await.map(drop)
+        self.shared.client.set_paused(self.name(), true).await
     }
 
     /// Lets consumers take jobs again, and, if this queue was being drained, accepts jobs again.
     pub async fn resume(&self) -> Result<()> {
-        self.shared.draining.store(false, Ordering::Release);
-        self.shared.client.pause(vec![self.name().clone()], false).await.map(drop)
+        self.entrance().reopen();
+        self.shared.client.set_paused(self.name(), false).await
     }
 
-    /// Accepts no more jobs by this handle and its clones, and waits until all that are stored have ended, at
-    /// most for so long. Consumers, here or elsewhere, go on.
+    /// Accepts no more jobs by this handle and its clones, and waits until all that were accepted have ended, at
+    /// most for so long. Consumers, here or elsewhere, go on. What waits for a transaction's commit is not known
+    /// here.
     pub async fn drain(&self, longest: Duration) -> Result<()> {
-        self.shared.draining.store(true, Ordering::Release);
-        let until = far(longest);
-        loop {
-            let open = self.open_jobs().await?;
-            if open == 0 {
-                return Ok(());
+        self.entrance().close();
+        let mut left = "jobs are on their way to the store".to_owned();
+        let drained = async {
+            self.entrance().wait().await;
+            loop {
+                match self.open_jobs().await? {
+                    0 => return Ok(()),
+                    open => left = format!("{open} jobs are open"),
+                }
+                sleep(DRAIN_LOOK).await;
             }
-            if tokio::time::Instant::now() >= until {
-                let text = format!("{open} jobs of queue `{}` are still open after {longest:?}", self.name());
-                return Err(Error::new(ErrorKind::TimedOut, text));
-            }
-            let _ = timeout(DRAIN_LOOK, tokio::time::sleep_until(until)).await;
-        }
+        };
+        let drained = timeout_at(far(longest), drained).await;
+        drained.unwrap_or_else(|_| {
+            let text = format!("queue `{}` is not drained after {longest:?}: {left}", self.name());
+            Err(Error::new(ErrorKind::TimedOut, text))
+        })
     }
 
     async fn open_jobs(&self) -> Result<u64> {

@@ -1,14 +1,17 @@
 use std::fmt;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Queue;
 use super::encoding::read;
-use crate::client::{Ending, refused};
+use crate::client::{Ending, Patience, refused};
 use crate::command::{Created, NewChain};
 use crate::error::{Error, ErrorKind, Result};
-use crate::notifier::Topic;
+use crate::id::ChainId;
+use crate::name::Key;
+use crate::notifier::{Subscription, Topic};
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::BoxFuture;
 
@@ -17,9 +20,14 @@ use crate::store::BoxFuture;
 pub struct Answer<P, O> {
     queue: Queue<P, O>,
     new: Result<NewChain>,
-    timeout: Option<Duration>,
-    poll: Option<Duration>,
-    token: Option<CancellationToken>,
+    patience: Patience,
+}
+
+/// What there is to wait for.
+enum Joined<O> {
+    Cached(O),
+    /// The end of a chain. Who has created it has subscribed to its end before.
+    Open(ChainId, Option<Subscription>),
 }
 
 impl<P, O> Answer<P, O>
@@ -27,60 +35,79 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    pub(super) const fn new(queue: Queue<P, O>, new: Result<NewChain>) -> Self {
-        Self { queue, new, timeout: None, poll: None, token: None }
+    pub(super) fn new(queue: Queue<P, O>, new: Result<NewChain>) -> Self {
+        Self { queue, new, patience: Patience::default() }
     }
 
-    /// Gives up after so long with an error of kind `TimedOut`; the job goes on. 30 s unless said otherwise.
+    /// Gives up after so long, the enqueue included, with an error of kind `TimedOut`; the job goes on. 30 s unless
+    /// said otherwise.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.patience.timeout = timeout;
         self
     }
 
     /// Looks at the store so often beside notifications. 15 s unless said otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = Some(poll);
+        self.patience.poll = poll;
         self
     }
 
     /// Gives up when this token is cancelled, with an error of kind `TimedOut`; the job goes on.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.token = Some(token);
+        self.patience.token = Some(token);
         self
     }
 
-    /// Subscribes to the end of the job before it exists, so that no end is missed and no look is needed before
-    /// there is one. One that is there already is joined.
     async fn run(self) -> Result<O> {
-        let (queue, new) = (self.queue, self.new?);
-        queue.check_accepts()?;
-        let client = &queue.shared.client;
-        let subscription = client.shared.teller.subscribe(vec![Topic::ChainClosed(new.id)]).await;
-        let (chain, subscription) = match queue.create(new).await? {
-            Created::New { job, .. } => (job.chain, subscription),
-            Created::Existing(existing) => match queue.cached(&existing)? {
-                Some(result) => return Ok(result),
-                None => (existing.chain, None),
-            },
-            created => return Err(refused(created)),
+        let Self { queue, new, patience } = self;
+        let (new, began) = (new?, Instant::now());
+        let id = named(new.key.as_ref().map(|new| &new.key), &queue);
+        let joined = tokio::select! {
+            biased;
+            joined = queue.join(new) => joined?,
+            why = patience.ended(began) => {
+                let text = format!("the store has not answered for {id} {why}: it may be enqueued all the same");
+                return Err(Error::new(ErrorKind::TimedOut, text));
+            }
         };
-        let mut ending = Ending::new(client, chain, chain.into());
-        ending.timeout = self.timeout.unwrap_or(ending.timeout);
-        ending.poll = self.poll.unwrap_or(ending.poll);
-        ending.token = self.token;
-        queue.given(&ending.run(subscription).await?)
+        match joined {
+            Joined::Cached(result) => Ok(result),
+            Joined::Open(chain, subscription) => {
+                let ending = Ending::new(&queue.shared.client, chain, chain.into(), patience);
+                queue.given(&ending.run_since(began, subscription).await?)
+            }
+        }
     }
 }
 
-impl<P, O: 'static> Queue<P, O> {
+impl<P, O> Queue<P, O>
+where
+    P: Send + Sync + 'static,
+    O: Send + 'static,
+{
+    /// Enqueues a job, or joins one of its id that is there already. Subscribes to its end before it exists, so that
+    /// no end is missed and no look is needed before there is one.
+    async fn join(&self, new: NewChain) -> Result<Joined<O>> {
+        let _entered = self.enter()?;
+        let teller = &self.shared.client.shared.teller;
+        let subscription = teller.subscribe(vec![Topic::ChainClosed(new.id)]).await;
+        match self.create(new).await? {
+            Created::New { job, .. } => Ok(Joined::Open(job.chain, subscription)),
+            Created::Existing(existing) => Ok(match self.cached(&existing)? {
+                Some(result) => Joined::Cached(result),
+                None => Joined::Open(existing.chain, None),
+            }),
+            created => Err(refused(created)),
+        }
+    }
+
     /// What a job gave that has ended.
     fn given(&self, record: &ChainRecord) -> Result<O> {
         let JobRecord { output, error, status, attempt, max_attempts, .. } = &record.latest;
         if let Some(output) = output {
             return read(&*self.shared.results, output);
         }
-        let id = record.key.as_ref().map(|key| key.key.as_str()).unwrap_or_default();
-        let job = format!("job `{id}` of queue `{}`", self.name());
+        let job = named(record.key.as_ref().map(|key| &key.key), self);
         let (kind, what) = match status {
             Status::Cancelled => (ErrorKind::ChainCancelled, format!("{job} was cancelled")),
             _ if max_attempts.is_some_and(|max| *attempt >= max) => {
@@ -90,6 +117,11 @@ impl<P, O: 'static> Queue<P, O> {
         };
         Err(Error::ended(kind, what, error.clone()))
     }
+}
+
+/// A job, for people.
+fn named<P, O>(id: Option<&Key>, queue: &Queue<P, O>) -> String {
+    format!("job `{}` of queue `{}`", id.map(Key::as_str).unwrap_or_default(), queue.name())
 }
 
 impl<P, O> IntoFuture for Answer<P, O>

@@ -16,7 +16,7 @@ use super::middleware::Middleware;
 use super::run::Loop;
 use super::settle::Settling;
 use super::slot::Engine;
-use crate::client::Client;
+use crate::client::{Client, News, What};
 use crate::clock::far;
 use crate::command::{Outcome, Retire, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
@@ -152,6 +152,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         }
         let engine = Engine::new(self.client, self.name, self.concurrency, self.poll, handlers)?;
         engine.teller().observe(&Event::WorkerStarted(engine.id));
+        engine.tell_consumers(What::ConsumerStarted);
         let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })
@@ -197,6 +198,7 @@ impl<S: Store + ?Sized> Running<S> {
             let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
         }
         engine.teller().observe(&Event::WorkerStopped(engine.id));
+        engine.tell_consumers(What::ConsumerStopped);
     }
 }
 
@@ -209,6 +211,13 @@ fn last_call() -> Instant {
 }
 
 impl<S: Store + ?Sized> Engine<S> {
+    /// Tells those who watch a queue that this worker handles.
+    fn tell_consumers(&self, what: What) {
+        for job_type in self.types() {
+            self.teller().tell(|| Some(News::consumer(what, &job_type, self.id)));
+        }
+    }
+
     /// Tells all handlers that the worker stops.
     fn abort_all(&self) {
         let slots = self.slots();

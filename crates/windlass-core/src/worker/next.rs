@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::BoxError;
-use crate::client::{IntoPlan, new_job};
+use crate::client::{IntoPlan, alter, job_options, new_job};
 use crate::command::{NewBlocker, NewJob, NextJob, Outcome, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
@@ -147,44 +147,10 @@ impl<N: Job, State> Continuation<N, State> {
         self
     }
 
-    /// Not before this long from now.
-    pub fn after(self, delay: Duration) -> Self {
-        self.with(|job| {
-            job.schedule = Schedule::After(Millis::try_from(delay)?);
-            Ok(())
-        })
-    }
+    job_options!(max_attempts);
 
-    /// Not before this time.
-    pub fn at(self, at: Timestamp) -> Self {
-        self.with(|job| {
-            job.schedule = Schedule::At(at);
-            Ok(())
-        })
-    }
-
-    /// Higher runs first.
-    pub fn priority(self, priority: i8) -> Self {
-        self.with(|job| {
-            job.priority = priority;
-            Ok(())
-        })
-    }
-
-    /// After this many attempts a failure is final.
-    pub fn max_attempts(self, attempts: u32) -> Self {
-        self.with(|job| {
-            job.max_attempts = Some(attempts);
-            Ok(())
-        })
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
-        if let Ok(job) = &mut self.job
-            && let Err(error) = change(job)
-        {
-            self.job = Err(error);
-        }
+    fn with_job(mut self, change: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
+        alter(&mut self.job, change);
         self
     }
 }

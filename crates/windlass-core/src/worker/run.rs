@@ -229,7 +229,7 @@ impl<S: Store + ?Sized> Loop<S> {
 
 impl<S: Store + ?Sized> Engine<S> {
     /// Every type that it has a handler for, by all its names.
-    fn types(&self) -> impl Iterator<Item = TypeName> {
+    pub(super) fn types(&self) -> impl Iterator<Item = TypeName> {
         self.handlers.iter().flat_map(|handler| handler.types.iter().cloned())
     }
 

@@ -8,6 +8,7 @@ mod faulty;
 mod load;
 mod notifier;
 mod outages;
+mod queue;
 mod stopping;
 mod transactions;
 

@@ -9,7 +9,7 @@ use windlass_core::queue::{Enqueued, Events, Item, QueueEvent};
 use windlass_core::{
     BoxError, BoxFuture, Capabilities, Capability, Client, Error, ErrorKind, Event, Hint, InProcessNotifier,
     ManualClock, MemoryStore, Millis, Notifier, Observer, Queue, Reaper, Result, RunningReaper, Store,
-    Subscription, Topic, TypeName, for_each_command,
+    Subscription, Topic, TypeName, Worker, for_each_command,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -110,6 +110,45 @@ async fn events_are_a_stream_that_ends_with_the_notifier() {
     assert_eq!(events.next().await, None);
     assert_eq!(events.next().await, None, "and stays so");
     assert_eq!(queue.events().await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// Whether a queue has a consumer of its own or is one of many that a worker handles.
+#[tokio::test]
+async fn the_start_and_the_end_of_every_consumer_are_told() {
+    let client = Client::new(MemoryStore::new());
+    let (queue, other) = (numbers(&client), client.queue::<u64, u64>("others").build().unwrap());
+    let (mut events, mut of_other) = (queue.events().await.unwrap(), other.events().await.unwrap());
+    let worker = Worker::new(&client).handlers(queue.handlers(double)).handlers(other.handlers(double));
+    let running = worker.start().await.unwrap();
+    let worker = running.id();
+    running.stop(SOON).await;
+    for events in [&mut events, &mut of_other] {
+        assert_eq!(next(events).await, QueueEvent::Started { worker });
+        assert_eq!(next(events).await, QueueEvent::Stopped { worker });
+    }
+    let consumer = queue.consume(double).await.unwrap();
+    let worker = consumer.id();
+    consumer.stop(SOON).await;
+    assert_eq!(next(&mut events).await, QueueEvent::Started { worker });
+    assert_eq!(next(&mut events).await, QueueEvent::Stopped { worker });
+}
+
+async fn next(events: &mut Events) -> QueueEvent {
+    tokio::time::timeout(SOON, events.next()).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_job_that_another_queue_made_is_refused() {
+    let client = Client::new(MemoryStore::new());
+    let (queue, other) = (numbers(&client), client.queue::<u64, u64>("others").build().unwrap());
+    let jobs = [queue.enqueue("a", 1), other.enqueue("b", 1), queue.clone().enqueue("c", 1)];
+    let enqueued = queue.enqueue_many(jobs).await.unwrap();
+    let [Ok(Enqueued::Queued), Err(refused), Ok(Enqueued::Queued)] = &enqueued[..] else {
+        panic!("{enqueued:?}")
+    };
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("`others`"), "{refused}");
+    assert!(queue.status("b").await.unwrap().is_none() && other.status("b").await.unwrap().is_none());
 }
 
 #[tokio::test]
