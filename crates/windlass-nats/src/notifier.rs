@@ -1,12 +1,16 @@
 //! Hints over core NATS.
 
-use std::fmt;
+use std::error::Error as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::{fmt, io};
 
-use async_nats::{Client, Subscriber};
+use async_nats::{
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr, Subscriber, ToServerAddrs,
+};
 use futures_util::StreamExt;
 use futures_util::stream::{SelectAll, select_all};
+use percent_encoding::percent_decode_str;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -67,9 +71,12 @@ pub struct NatsNotifier {
 }
 
 impl NatsNotifier {
-    /// Connects to a server: `nats://user:password@host:port`, or `tls://` for TLS.
+    /// Connects to a server: `nats://user:password@host:port`, `nats://token@host:port`, or `tls://` for TLS. Several
+    /// servers of a cluster are separated by commas; the first one's user counts.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
-        Self::with_client(async_nats::connect(url).await.map_err(unavailable)?, options).await
+        let addresses: Vec<_> = url.to_server_addrs().map_err(|_| unreadable())?.collect();
+        let login = login(addresses.first().ok_or_else(unreadable)?);
+        Self::with_client(login.connect(addresses).await.map_err(no_connection)?, options).await
     }
 
     /// Uses a client that the caller has.
@@ -250,6 +257,40 @@ fn check_namespace(namespace: &str) -> Result<()> {
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     Ok(())
+}
+
+/// How the user in an address logs in: the client leaves that to its options.
+fn login(address: &ServerAddr) -> ConnectOptions {
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    match (address.username().map(decoded), address.password().map(decoded)) {
+        (Some(user), Some(password)) => ConnectOptions::with_user_and_password(user, password),
+        (Some(token), None) => ConnectOptions::with_token(token),
+        (None, _) => ConnectOptions::new(),
+    }
+}
+
+/// Says nothing of the address: there may be a password in it.
+fn unreadable() -> Error {
+    let text = "the address of NATS cannot be read: mend the URL, as in `nats://user:password@host:port`";
+    Error::new(ErrorKind::Invalid, text)
+}
+
+/// Whether TLS failed. For its handshake the client has no kind of its own.
+fn is_tls(error: &ConnectError) -> bool {
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    error.kind() == ConnectErrorKind::Tls || io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
+}
+
+/// Why there is no connection, and its cure.
+fn no_connection(error: ConnectError) -> Error {
+    let cure = match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            "mend the user or the password in the URL"
+        }
+        _ if is_tls(&error) => "have the system trust its certificate, or bring a client that does",
+        _ => return unavailable(error),
+    };
+    Error::new(ErrorKind::Unavailable, format!("NATS: {error}: {cure}")).with_source(error)
 }
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {

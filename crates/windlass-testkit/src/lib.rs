@@ -27,11 +27,12 @@ mod shared;
 mod wait;
 
 mod account;
+mod certificate;
 mod process;
 mod server;
 mod supervised;
 
-pub use nats::NatsServer;
+pub use nats::{NatsServer, NatsServerBuilder};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;

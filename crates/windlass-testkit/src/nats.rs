@@ -1,6 +1,11 @@
 //! A private NATS server.
 
-use std::{env, net::Ipv4Addr, path::Path, time::Duration};
+use std::{
+    env,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use tokio::{
@@ -8,6 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
+use crate::certificate;
 use crate::server::{Program, Server, free_ports, is_installed, located};
 
 /// Names the server program; without it `PATH` is looked at, then [`DEBIAN`].
@@ -26,22 +32,69 @@ pub struct NatsServer {
     server: Server<Nats>,
 }
 
-impl NatsServer {
-    /// Starts a server, and returns when it answers.
+/// Options of a [`NatsServer`].
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing is started before `start`"]
+pub struct NatsServerBuilder {
+    arguments: Vec<String>,
+    tls: bool,
+}
+
+impl NatsServerBuilder {
+    /// Adds a setting, as on the server's command line: `.arg("--user", "ada")`.
+    pub fn arg(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.arguments.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Has clients speak TLS, with a certificate that is its own [authority](NatsServer::certificate).
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Starts the server, and returns when it answers.
     ///
     /// # Panics
     ///
     /// Panics when no server is installed, or when it does not answer within 30 seconds. The message contains the
     /// server's log.
-    pub async fn start() -> Self {
+    pub async fn start(self) -> NatsServer {
         let folder = TempDir::with_prefix("windlass-nats-").expect("a temporary folder can be made");
-        Self { server: Server::start(Nats { program: program() }, folder, free_ports()).await }
+        if self.tls {
+            certificate::place(folder.path());
+        }
+        let nats = Nats { program: program(), arguments: self.arguments, tls: self.tls };
+        NatsServer { server: Server::start(nats, folder, free_ports()).await }
+    }
+}
+
+impl NatsServer {
+    /// Starts a server with the defaults, and returns when it answers.
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`NatsServerBuilder::start`] does.
+    pub async fn start() -> Self {
+        Self::builder().start().await
     }
 
-    /// Where clients connect: `nats://127.0.0.1:<port>`. It stays the same over restarts.
+    /// Begins a server with settings of its own.
+    pub fn builder() -> NatsServerBuilder {
+        NatsServerBuilder::default()
+    }
+
+    /// Where clients connect: `nats://127.0.0.1:<port>`, or `tls://` for TLS. It stays the same over restarts.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("nats://{}:{}", Ipv4Addr::LOCALHOST, self.port())
+        let scheme = if self.server.program().tls { "tls" } else { "nats" };
+        format!("{scheme}://{}:{}", Ipv4Addr::LOCALHOST, self.port())
+    }
+
+    /// The file with the certificate to trust, of a server that speaks [TLS](NatsServerBuilder::tls).
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.server.folder().join(certificate::CERTIFICATE)
     }
 
     /// The port on 127.0.0.1. It stays the same over restarts.
@@ -64,7 +117,7 @@ impl NatsServer {
     ///
     /// # Panics
     ///
-    /// Panics as [`start`](Self::start) does, and when somebody else took the port meanwhile.
+    /// Panics as [`NatsServerBuilder::start`] does, and when somebody else took the port meanwhile.
     pub async fn restart(&mut self) {
         self.kill().await;
         self.server.start_again().await;
@@ -74,6 +127,8 @@ impl NatsServer {
 #[derive(Debug)]
 struct Nats {
     program: String,
+    arguments: Vec<String>,
+    tls: bool,
 }
 
 impl Program for Nats {
@@ -84,11 +139,16 @@ impl Program for Nats {
     }
 
     fn command_line(&self, folder: &Path, port: u16) -> Vec<String> {
+        let path = |name| folder.join(name).to_string_lossy().into_owned();
+        let (certificate, key) = (path(certificate::CERTIFICATE), path(certificate::KEY));
         let (port, folder) = (port.to_string(), folder.to_string_lossy());
         // Its name lets it be told from another server on the port.
         let name = format!("windlass-{folder}");
         let words = ["-a", "127.0.0.1", "-p", &port, "-js", "-sd", &folder, "-n", &name];
-        [self.program.clone()].into_iter().chain(words.map(str::to_owned)).collect()
+        let tls = ["--tls", "--tlscert", &certificate, "--tlskey", &key];
+        let tls: &[&str] = if self.tls { &tls } else { &[] };
+        let words = words.iter().chain(tls).map(|word| (*word).to_owned());
+        [self.program.clone()].into_iter().chain(words).chain(self.arguments.iter().cloned()).collect()
     }
 
     async fn answers(&self, folder: &Path, port: u16, _pid: u32) -> bool {

@@ -1,18 +1,27 @@
 //! A private Redis or Valkey server.
 
-use std::{env, io, net::Ipv4Addr, path::Path, time::Duration};
+use std::{
+    env, io,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpStream, UnixStream},
 };
 
+use crate::certificate;
 use crate::server::{Program, Server, free_ports, is_installed, located};
 
 /// Names the server program; without it the first of [`PROGRAMS`] is taken that is installed.
 const PROGRAM_VARIABLE: &str = "WINDLASS_REDIS_SERVER";
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
+
+/// Where the kit asks a server whose port speaks TLS, in its folder.
+const SOCKET: &str = "socket";
 
 /// For one question to a server. Whoever else has the port may accept connections and stay silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
@@ -44,6 +53,7 @@ pub struct RedisServer {
 #[must_use = "nothing is started before `start`"]
 pub struct RedisServerBuilder {
     arguments: Vec<String>,
+    tls: bool,
 }
 
 impl RedisServerBuilder {
@@ -51,6 +61,12 @@ impl RedisServerBuilder {
     /// the defaults of the kit.
     pub fn arg(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.arguments.extend([name.into(), value.into()]);
+        self
+    }
+
+    /// Has its port speak TLS, with a certificate that is its own [authority](RedisServer::certificate).
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
         self
     }
 
@@ -66,7 +82,10 @@ impl RedisServerBuilder {
 
     async fn start_on(self, ports: impl Iterator<Item = u16>) -> RedisServer {
         let folder = TempDir::with_prefix("windlass-redis-").expect("a temporary folder can be made");
-        let redis = Redis { program: program(), arguments: self.arguments };
+        if self.tls {
+            certificate::place(folder.path());
+        }
+        let redis = Redis { program: program(), arguments: self.arguments, tls: self.tls };
         RedisServer { server: Server::start(redis, folder, ports).await }
     }
 }
@@ -86,10 +105,17 @@ impl RedisServer {
         RedisServerBuilder::default()
     }
 
-    /// Where clients connect: `redis://127.0.0.1:<port>/`. It stays the same over restarts.
+    /// Where clients connect: `redis://127.0.0.1:<port>/`, or `rediss://` for TLS. It stays the same over restarts.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://{}:{}/", Ipv4Addr::LOCALHOST, self.port())
+        let scheme = if self.server.program().tls { "rediss" } else { "redis" };
+        format!("{scheme}://{}:{}/", Ipv4Addr::LOCALHOST, self.port())
+    }
+
+    /// The file with the certificate to trust, of a server that speaks [TLS](RedisServerBuilder::tls).
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.folder().join(certificate::CERTIFICATE)
     }
 
     /// The port on 127.0.0.1. It stays the same over restarts.
@@ -167,6 +193,23 @@ impl RedisServer {
 struct Redis {
     program: String,
     arguments: Vec<String>,
+    tls: bool,
+}
+
+impl Redis {
+    /// What has the port speak TLS.
+    fn tls_settings(&self, folder: &Path, port: u16) -> Vec<String> {
+        let path = |name| folder.join(name).to_string_lossy().into_owned();
+        let settings = [
+            ("--port", "0".to_owned()),
+            ("--tls-port", port.to_string()),
+            ("--tls-cert-file", path(certificate::CERTIFICATE)),
+            ("--tls-key-file", path(certificate::KEY)),
+            ("--tls-auth-clients", "no".to_owned()),
+            ("--unixsocket", path(SOCKET)),
+        ];
+        settings.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
 }
 
 impl Program for Redis {
@@ -177,6 +220,7 @@ impl Program for Redis {
     }
 
     fn command_line(&self, folder: &Path, port: u16) -> Vec<String> {
+        let tls = if self.tls { self.tls_settings(folder, port) } else { Vec::new() };
         let (port, folder) = (port.to_string(), folder.to_string_lossy());
         let fixed = [
             ("--bind", "127.0.0.1"),
@@ -187,11 +231,16 @@ impl Program for Redis {
             ("--appendonly", "no"),
         ];
         let fixed = fixed.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]);
-        [self.program.clone()].into_iter().chain(fixed).chain(self.arguments.iter().cloned()).collect()
+        let given = self.arguments.iter().cloned();
+        [self.program.clone()].into_iter().chain(fixed).chain(tls).chain(given).collect()
     }
 
-    async fn answers(&self, _folder: &Path, port: u16, pid: u32) -> bool {
-        answers(port, pid).await
+    async fn answers(&self, folder: &Path, port: u16, pid: u32) -> bool {
+        if self.tls {
+            answers(UnixStream::connect(folder.join(SOCKET)), pid).await
+        } else {
+            answers(TcpStream::connect((Ipv4Addr::LOCALHOST, port)), pid).await
+        }
     }
 }
 
@@ -203,11 +252,14 @@ fn program() -> String {
     program.expect("redis-server or valkey-server is installed; `cargo xtask test` does that").to_owned()
 }
 
-/// Whether the server with this process id serves commands on the port. An answer alone is not
+/// Whether the server with this process id serves commands on a connection. An answer alone is not
 /// enough: it may be another server's, started by another test on the same port.
-async fn answers(port: u16, pid: u32) -> bool {
+async fn answers<S: AsyncRead + AsyncWrite + Unpin>(
+    connect: impl Future<Output = io::Result<S>>,
+    pid: u32,
+) -> bool {
     let ask = async {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        let mut stream = connect.await?;
         stream.write_all(b"PING\r\nINFO server\r\nQUIT\r\n").await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
@@ -246,7 +298,8 @@ mod tests {
     async fn another_servers_answer_does_not_count() {
         let server = RedisServer::start().await;
         let pid = server.pid().unwrap();
-        assert!(answers(server.port(), pid).await);
-        assert!(!answers(server.port(), pid + 1).await);
+        let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()));
+        assert!(answers(connect(), pid).await);
+        assert!(!answers(connect(), pid + 1).await);
     }
 }

@@ -75,6 +75,10 @@ impl<P: Program> Server<P> {
         panic!("{}", server.explain(&failure));
     }
 
+    pub(crate) fn program(&self) -> &P {
+        &self.program
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

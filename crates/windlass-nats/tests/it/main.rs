@@ -6,6 +6,9 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod names;
+mod tls;
+
 use std::time::Duration;
 
 use tokio::time::timeout;

@@ -1,0 +1,53 @@
+//! Names that mean something to NATS mean nothing here, in subjects and in the bucket's keys. Others are in the cases.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use windlass_core::{ErrorKind, Hint, Signal, Timestamp, TypeName};
+use windlass_nats::{NatsNotifier, Options};
+use windlass_testkit::NatsServer;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn scheduled(name: &str) -> Hint {
+    let (job_type, due_at) = (TypeName::new(name).unwrap(), Timestamp::from_millis(1).unwrap());
+    Hint::Scheduled { job_type, count: 1, due_at }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_types_are_exact_in_subjects_and_budgets() {
+    let notifiers = crate::fixture::notifiers(true).await;
+    let long = "ü".repeat(100);
+    let names =
+        [".", "a.b", "a.*", "*", ">", "a.>", "$KV.a", "$SYS", " ", "a b", "_INBOX.a", "=", "/", &long];
+    let all: Vec<_> = names.iter().map(|name| scheduled(name).topic()).collect();
+    let mut heard = notifiers[0].subscribe(all).await.unwrap();
+    for name in names {
+        let mut one = notifiers[0].subscribe(vec![scheduled(name).topic()]).await.unwrap();
+        notifiers[1].publish(scheduled(name)).await.unwrap();
+        for subscription in [&mut heard, &mut one] {
+            let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
+            assert_eq!(signal, Some(Signal::Hint(scheduled(name))), "{name:?}");
+        }
+    }
+    // Each name has a budget of its own, of one.
+    for name in names {
+        let job_type = TypeName::new(name).unwrap();
+        assert!(notifiers[0].claim_wake(job_type.clone()).await.unwrap(), "{name:?}");
+        assert!(!notifiers[1].claim_wake(job_type).await.unwrap(), "{name:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_and_a_bucket_are_plain() {
+    let server = NatsServer::start().await;
+    let long = "x".repeat(10_000);
+    for bad in ["", "a.b", "a*", ">", "a b", "a\nb", "a\0b", "A", "ä", &long] {
+        let error = NatsNotifier::open(&server.url(), Options::default().namespace(bad)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{bad:.10}");
+    }
+    for bad in ["", "a.b", "a*", ">", "a b", "a\nb", "a\0b", "ä"] {
+        let error = NatsNotifier::open(&server.url(), Options::default().bucket(bad)).await.unwrap_err();
+        assert!(error.to_string().contains("mend the bucket's name"), "{error}");
+    }
+}
