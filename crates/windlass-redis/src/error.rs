@@ -1,5 +1,9 @@
 //! What the server says, in the words of the contract.
 
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
 use redis::{ErrorKind as DriverKind, RedisError, ServerErrorKind};
 use windlass_core::{Error, ErrorKind};
 
@@ -23,9 +27,19 @@ pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     )
 }
 
-/// Whether a script was stopped because the user may not do something in it. Redis 7.0 has no code of its own for that.
+/// Whether a script was stopped because the user may not do something in it. There is no code of its own for that: Redis
+/// 7.0 says the first, later ones and Valkey the second.
 fn is_forbidden_in_script(error: &RedisError) -> bool {
-    error.detail().is_some_and(|detail| detail.starts_with("The user executing the script"))
+    let begins = ["The user executing the script", "ACL failure in script"];
+    error.detail().is_some_and(|detail| begins.iter().any(|begin| detail.starts_with(begin)))
+}
+
+/// Whether the driver could not agree with the server on TLS.
+fn is_tls(error: &RedisError) -> bool {
+    // The driver shares what an error comes from.
+    let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
+    io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
 fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
@@ -37,7 +51,7 @@ fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
         (DriverKind::Server(ServerErrorKind::ReadOnly), _) => {
             (ErrorKind::Unavailable, "it is a replica; connect to the primary")
         }
-        (DriverKind::AuthenticationFailed, _) => {
+        (DriverKind::AuthenticationFailed, _) | (_, Some("NOAUTH")) => {
             (ErrorKind::Unavailable, "mend the user or the password in the URL")
         }
         (DriverKind::Server(ServerErrorKind::NoPerm), _) => forbidden,
@@ -54,6 +68,14 @@ fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
         (DriverKind::InvalidClientConfig, _) => {
             (ErrorKind::Invalid, "mend the URL; one with `rediss://` needs the feature `tls`")
         }
+        (DriverKind::Io, _) if is_tls(error) => {
+            (ErrorKind::Unavailable, "have the system trust its certificate, or bring a client that does")
+        }
+        (DriverKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask), _) => (
+            ErrorKind::Unavailable,
+            "it is part of a cluster, and another shard has this namespace; open the store by URL, or with a cluster's \
+             connection",
+        ),
         (DriverKind::Server(ServerErrorKind::TryAgain), _) => {
             (ErrorKind::Unavailable, "the cluster moves this namespace to another shard; try again")
         }

@@ -68,7 +68,7 @@ impl Server {
     pub(crate) fn wait(&self, replicas: u32, timeout: Duration) -> Cmd {
         // Nothing at all would mean to wait without end.
         let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
-        let mut wait = redis::cmd(if self.waits_for_disks() { "WAITAOF" } else { "WAIT" });
+        let mut wait = redis::cmd(self.waits_with());
         if self.waits_for_disks() {
             wait.arg(0);
         }
@@ -76,8 +76,17 @@ impl Server {
         wait
     }
 
-    /// Whether it has `WAITAOF`, which came with Redis 7.2.
+    /// The name of that command.
+    pub(crate) fn waits_with(&self) -> &'static str {
+        if self.waits_for_disks() { "WAITAOF" } else { "WAIT" }
+    }
+
+    /// Whether it can wait for the disks of replicas, which came with Redis 7.2. Where it does not write to a disk itself,
+    /// they are not expected to.
     fn waits_for_disks(&self) -> bool {
+        if self.info("aof_enabled") != "1" {
+            return false;
+        }
         let mut numbers =
             self.info("redis_version").split('.').map_while(|number| number.parse::<u32>().ok());
         (numbers.next(), numbers.next()) >= (Some(7), Some(2))
@@ -163,6 +172,24 @@ mod tests {
     fn server(info: &[(&str, &str)]) -> Server {
         let info = info.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Server { info: info.collect(), settings: HashMap::new() }
+    }
+
+    #[test]
+    fn disks_are_waited_for_where_the_server_can_tell() {
+        let check = |version, aof, words: &str| {
+            let wait = server(&[("redis_version", version), ("aof_enabled", aof)]);
+            let wait = wait.wait(2, Duration::from_micros(1)).get_packed_command();
+            let wait: Vec<_> = String::from_utf8(wait).unwrap().lines().map(str::to_owned).collect();
+            let wait: Vec<_> = wait.iter().filter(|line| !line.starts_with(['*', '$'])).collect();
+            assert_eq!(wait, words.split(' ').collect::<Vec<_>>(), "{version}, {aof}");
+        };
+        check("7.0.15", "1", "WAIT 2 1");
+        check("7.1.9", "1", "WAIT 2 1");
+        check("7.2.0", "1", "WAITAOF 0 2 1");
+        check("7.2.0", "0", "WAIT 2 1");
+        check("8.0.0", "1", "WAITAOF 0 2 1");
+        check("10.0", "1", "WAITAOF 0 2 1");
+        check("", "", "WAIT 2 1");
     }
 
     #[test]

@@ -77,6 +77,7 @@
 
 mod connection;
 mod error;
+mod permission;
 mod row;
 mod script;
 mod store;

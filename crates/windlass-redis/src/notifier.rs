@@ -24,6 +24,7 @@ use windlass_core::{
 use crate::connection::Connection;
 use crate::error::from_driver;
 use crate::hint;
+use crate::permission;
 use crate::script::{Text, send};
 use crate::store::{Options, tag};
 use listener::Listener;
@@ -86,7 +87,8 @@ impl RedisNotifier {
     /// whenever it is lost.
     pub async fn with_client(client: &Client, options: &Options) -> Result<Self> {
         let tag = tag(&options.namespace)?;
-        let connection = Connection::open(client, options.response_timeout).await?;
+        let mut connection = Connection::open(client, options.response_timeout).await?;
+        permission::check_notifier(&mut connection, &tag).await?;
         let shared = Arc::new(Shared {
             tag,
             state: Mutex::default(),

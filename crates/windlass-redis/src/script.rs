@@ -162,6 +162,9 @@ pub(crate) async fn send<T: FromRedisValue>(
         }
         reply => reply,
     };
+    if let Err(error) = &reply {
+        leave_replica(connection, error).await;
+    }
     reply.map_err(from_driver)
 }
 
@@ -183,10 +186,26 @@ async fn send_with(
     if replies.first().is_some_and(|reply| reply.as_ref().is_err_and(is_unknown)) {
         replies = pipeline("EVAL", &script.text).query_async(connection).await.map_err(from_driver)?;
     }
+    if let Some(Err(error)) = replies.first() {
+        leave_replica(connection, error).await;
+    }
     let mut replies = replies.into_iter();
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil)).map_err(from_driver);
     let reply = Vec::from_redis_value(next()?).map_err(|error| from_driver(error.into()))?;
     Ok((reply, next()?))
+}
+
+/// Has the connection made anew if the server has become a replica: after a failover its address may lead to the new
+/// primary, while a connection stays where it was. A cluster's does that by itself, and a plain one could not.
+async fn leave_replica(connection: &mut Connection, error: &RedisError) {
+    if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        && matches!(connection, Connection::Manager(_))
+    {
+        // The server ends the connection, as the driver learns from the next command, and connects again.
+        for command in ["QUIT", "PING"] {
+            let _ = redis::cmd(command).exec_async(connection).await;
+        }
+    }
 }
 
 fn call(command: &str, script: &str, tag: &str, arguments: &[Vec<u8>]) -> Cmd {

@@ -24,6 +24,7 @@ use windlass_core::{
 use crate::connection::Connection;
 use crate::error::from_driver;
 use crate::health::Server;
+use crate::permission;
 use crate::script::{Call, Scripts};
 use crate::wire::Payloads;
 
@@ -102,8 +103,8 @@ impl Options {
         self
     }
 
-    /// Has each creation wait until so many replicas have it, on their disks where the server can tell (`WAITAOF`), but no
-    /// longer than this. The reply says how many had it by then; a creation is never taken back. Such a store has a
+    /// Has each creation wait until so many replicas have it, but no longer than this: on their disks where the server has an
+    /// append-only file itself and can tell (`WAITAOF`, Redis 7.2), in their memory elsewhere (`WAIT`). The reply says how many had it by then; a creation is never taken back. Such a store has a
     /// connection of its own for creations, because the server holds up a connection that waits; one that the caller
     /// [brings](RedisStore::with_connection) is held up as a whole.
     pub fn wait_for_replicas(mut self, replicas: u32, timeout: Duration) -> Self {
@@ -176,6 +177,8 @@ impl RedisStore {
         if !options.accept_eviction {
             server.check_eviction()?;
         }
+        let waits_with = options.replicas.map(|_| server.waits_with());
+        permission::check_store(&mut connection, &tag, waits_with).await?;
         Ok(Self {
             wait: options.replicas.map(|(replicas, timeout)| server.wait(replicas, timeout)),
             connections: RwLock::new(Some(Connections {
@@ -186,7 +189,7 @@ impl RedisStore {
             tag,
             clock: options.clock,
             durability: server.durability(),
-            round_trips: AtomicU64::new(2),
+            round_trips: AtomicU64::new(3),
             commits: AtomicU64::new(0),
         })
     }

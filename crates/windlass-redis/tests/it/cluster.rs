@@ -1,11 +1,13 @@
-//! A cluster of three shards, with the namespace moved between them under load. Part of the full run.
+//! A cluster of three shards, with the namespace moved between them under load.
 
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client as Driver, Cmd, FromRedisValue};
 use serde::{Deserialize, Serialize};
-use windlass_core::{BoxError, Client, Ctx, Entry, Job, Notifier, Signal, Store, Topic, TypeName, Worker};
+use windlass_core::{
+    BoxError, Client, Ctx, Entry, ErrorKind, Job, Notifier, Signal, Store, Topic, TypeName, Worker,
+};
 use windlass_redis::{Options, RedisNotifier, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
 
@@ -13,7 +15,6 @@ const SLOTS: u16 = 16_384;
 const PATIENCE: Duration = Duration::from_secs(60);
 const TAG: &str = "{windlass:moved}";
 const JOBS_PER_MOVE: usize = 200;
-const MOVES: usize = 6;
 
 #[derive(Serialize, Deserialize)]
 struct Haul;
@@ -113,16 +114,22 @@ fn cmd(command: &str, arguments: &[&str]) -> Cmd {
     cmd
 }
 
+/// A plain connection leads nowhere else, and the error says so.
+async fn check_elsewhere(connection: MultiplexedConnection, options: Options) {
+    let error = RedisStore::with_connection(connection, options).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("another shard has this namespace"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_moves_between_shards_under_load() {
-    if std::env::var_os("WINDLASS_FULL").is_none() {
-        return;
-    }
+    let moves = if std::env::var_os("WINDLASS_FULL").is_some() { 6 } else { 1 };
     let mut cluster = Cluster::start().await;
     let mut owner = cluster.owner().await;
     // Any shard leads to the one that has the namespace.
     let url = cluster.servers[(owner + 1) % 3].url();
     let options = Options::default().namespace("moved");
+    check_elsewhere(cluster.connections[(owner + 1) % 3].clone(), options.clone()).await;
     let store = RedisStore::open(&url, options.clone()).await.unwrap();
     let notifier = RedisNotifier::open(&url, &options).await.unwrap();
     let client = Client::builder(store).notifier(notifier).build();
@@ -133,7 +140,7 @@ async fn a_namespace_moves_between_shards_under_load() {
     let worker = worker.start().await.unwrap();
 
     let mut chains = Vec::new();
-    for _ in 0..MOVES {
+    for _ in 0..moves {
         let next = (owner + 1) % 3;
         let starting = client.clone();
         let starts = tokio::spawn(async move {
@@ -158,8 +165,8 @@ async fn a_namespace_moves_between_shards_under_load() {
         client.wait(*chain).timeout(PATIENCE).await.unwrap();
     }
     worker.stop(PATIENCE).await;
-    println!("{} jobs while the namespace moved {MOVES} times", chains.len());
-    assert_eq!(chains.len(), MOVES * JOBS_PER_MOVE);
+    println!("{} jobs while the namespace moved {moves} times", chains.len());
+    assert_eq!(chains.len(), moves * JOBS_PER_MOVE);
 
     // Hints are heard where the namespace is now, after a word that some were missed.
     let mut missed = false;

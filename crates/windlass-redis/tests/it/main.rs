@@ -9,13 +9,17 @@ mod cluster;
 mod crash;
 mod damage;
 mod database;
+mod failover;
 mod growth;
 mod herd;
 #[cfg(feature = "known-bad")]
 mod known_bad;
+mod names;
 mod notifier;
 mod outage;
 mod random;
 mod refused;
 mod server;
 mod setup;
+#[cfg(feature = "tls")]
+mod tls;

@@ -3,31 +3,84 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Client;
-use windlass_conformance::{Subject, complete, fail, retry};
-use windlass_core::command::{Create, Expire, Settle, Settlement};
-use windlass_core::{ErrorKind, ManualClock};
-use windlass_redis::{Options, RedisStore};
-use windlass_testkit::RedisServer;
+use windlass_conformance::{Subject, complete, fail, json, retry, type_name};
+use windlass_core::command::{Count, Create, Expire, NewChain, NewJob, Settle, Settlement, Types};
+use windlass_core::{ChainId, Error, ErrorKind, ManualClock, Store};
+use windlass_redis::{Options, RedisNotifier, RedisStore};
+use windlass_testkit::{RedisServer, SharedRedis};
 
 use crate::database::Database;
 use crate::fixture::fresh;
 
 const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 
+/// Adds to the rules of a user who is called like the namespace.
+async fn allow(rules: &str, server: &SharedRedis, database: &mut Database) {
+    let mut command = redis::cmd("ACL");
+    command.arg("SETUSER").arg(server.namespace()).arg(rules.split(' ').collect::<Vec<_>>());
+    let _: () = command.query_async(&mut database.connection).await.unwrap();
+}
+
+/// Where that user connects.
+fn url_of_user(server: &SharedRedis) -> String {
+    server.url().replace("redis://", &format!("redis://{}:secret@", server.namespace()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_lacks_a_command_is_told_at_the_start() {
+    let (server, _, options) = fresh().await;
+    let mut database = Database::open(&server).await;
+    let (url, tag) = (url_of_user(&server), format!("{{windlass:{}}}", server.namespace()));
+    let store = async || RedisStore::open(&url, options.clone()).await;
+    let notifier = async || RedisNotifier::open(&url, &options).await;
+    let documented = "on >secret ~{windlass:*}* &{windlass:*}* +@all -@dangerous";
+    allow(documented, &server, &mut database).await;
+    store().await.unwrap();
+    notifier().await.unwrap();
+
+    let check = |error: Error, says: &[&str]| {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(says.iter().all(|part| error.to_string().contains(part)), "{error}");
+    };
+    allow("-zadd -@list", &server, &mut database).await;
+    check(
+        store().await.unwrap_err(),
+        &["ZADD", "RPUSH", "LRANGE", "ACL SETUSER", "+zadd", &format!("~{tag}*")],
+    );
+    notifier().await.unwrap();
+    allow("allcommands -spublish", &server, &mut database).await;
+    store().await.unwrap();
+    check(notifier().await.unwrap_err(), &["SPUBLISH", "+spublish", &format!("&{tag}*")]);
+    allow("allcommands resetchannels", &server, &mut database).await;
+    check(notifier().await.unwrap_err(), &["SSUBSCRIBE", "SPUBLISH"]);
+    allow("resetkeys ~another", &server, &mut database).await;
+    check(store().await.unwrap_err(), &["allow this user scripts and the keys"]);
+    allow("allkeys -evalsha -eval", &server, &mut database).await;
+    check(store().await.unwrap_err(), &["allow this user scripts"]);
+
+    // Who may wait for replicas only if asked to, and who may only look.
+    allow("nocommands +@read +@write +@scripting +client +info +time", &server, &mut database).await;
+    store().await.unwrap();
+    let waiting = options.clone().wait_for_replicas(1, Duration::from_secs(1));
+    check(RedisStore::open(&url, waiting).await.unwrap_err(), &["WAIT"]);
+    allow("allcommands -@write", &server, &mut database).await;
+    let looking = store().await.unwrap();
+    looking.count(Count { types: Types::All }).await.unwrap();
+    let create =
+        Create { chains: vec![NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")))] };
+    check(looking.create(create).await.unwrap_err(), &["may not use HSET"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_with_a_forbidden_command_is_not_written_by_half() {
     let (server, clock, options) = fresh().await;
     let mut database = Database::open(&server).await;
-    let user = server.namespace();
-    let allow = async |rules: &str, database: &mut Database| {
-        let mut command = redis::cmd("ACL");
-        command.arg("SETUSER").arg(user).arg(rules.split(' ').collect::<Vec<_>>());
-        let _: () = command.query_async(&mut database.connection).await.unwrap();
-    };
+    let allow = async |rules: &str, database: &mut Database| allow(rules, &server, database).await;
     allow("on >secret allkeys allcommands", &mut database).await;
-    let url = server.url().replace("redis://", &format!("redis://{user}:secret@"));
+    let url = url_of_user(&server);
     let store = Arc::new(RedisStore::open(&url, options).await.unwrap());
     let subject = Subject::new(store.clone(), store, clock);
     for job_type in ["a", "b"] {
@@ -93,6 +146,7 @@ fn server_of_version(info: &'static str) -> u16 {
             let answer = match line.as_str() {
                 "INFO" => format!("${}\r\n{info}\r\n", info.len()),
                 "CLIENT" | "CONFIG" => "-ERR unknown command\r\n".to_owned(),
+                "EVALSHA" => "*0\r\n".to_owned(),
                 _ => continue,
             };
             stream.write_all(answer.as_bytes()).unwrap();

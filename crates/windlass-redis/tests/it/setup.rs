@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::Client;
+use redis::{Client, Value};
 use windlass_conformance::{json, type_name};
 use windlass_core::command::{Create, Durability, NewChain, NewJob};
 use windlass_core::{ChainId, ErrorKind, Store};
@@ -16,7 +16,7 @@ fn create() -> Create {
 }
 
 /// A server that copies another one.
-async fn replica_of(primary: &RedisServer) -> RedisServer {
+pub(crate) async fn replica_of(primary: &RedisServer) -> RedisServer {
     let address = format!("127.0.0.1 {}", primary.port());
     let replica = RedisServer::builder().arg("--replicaof", address).start().await;
     let mut connection =
@@ -60,12 +60,10 @@ async fn a_replica_takes_no_writes_and_says_where_to_go() {
 #[tokio::test]
 async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
     let primary = RedisServer::start().await;
-    let open = async |replicas| {
-        let options = Options::default().wait_for_replicas(replicas, Duration::from_secs(10));
-        RedisStore::open(&primary.url(), options).await.unwrap()
-    };
     let mut replica = replica_of(&primary).await;
-    let reply = open(1).await.create(create()).await.unwrap();
+    let options = Options::default().wait_for_replicas(1, PATIENCE);
+    let store = RedisStore::open(&primary.url(), options).await.unwrap();
+    let reply = store.create(create()).await.unwrap();
     assert_eq!(reply.durability, Durability::Replicated(1));
 
     // It is written all the same where nobody copies it in time.
@@ -74,4 +72,28 @@ async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
     let store = RedisStore::open(&primary.url(), options).await.unwrap();
     let reply = store.create(create()).await.unwrap();
     assert_eq!(reply.durability, Durability::Volatile);
+}
+
+/// By `WAITAOF` where the server has it: a replica that writes to no disk does not count there.
+#[tokio::test]
+async fn a_creation_waits_for_the_disks_of_replicas_where_the_server_can_tell() {
+    let primary = RedisServer::builder().arg("--appendonly", "yes").start().await;
+    let replica = replica_of(&primary).await;
+    let open = async |timeout| {
+        let options = Options::default().wait_for_replicas(1, timeout);
+        RedisStore::open(&primary.url(), options).await.unwrap()
+    };
+    let mut connection =
+        Client::open(replica.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let has_waitaof: redis::RedisResult<Value> =
+        redis::cmd("WAITAOF").arg(0).arg(0).arg(0).query_async(&mut connection).await;
+    let has_waitaof = !has_waitaof.is_err_and(|error| error.to_string().contains("unknown command"));
+    let reply = open(Duration::from_millis(50)).await.create(create()).await.unwrap();
+    let reached = if has_waitaof { Durability::Buffered } else { Durability::Replicated(1) };
+    assert_eq!(reply.durability, reached);
+
+    let mut persist = redis::cmd("CONFIG");
+    let _: () = persist.arg("SET").arg("appendonly").arg("yes").query_async(&mut connection).await.unwrap();
+    let reply = open(PATIENCE).await.create(create()).await.unwrap();
+    assert_eq!(reply.durability, Durability::Replicated(1));
 }

@@ -1,0 +1,128 @@
+//! The server takes no writes for a while: it is a replica, it was made one, its memory is full. Workers go on by
+//! themselves when it takes them again.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use redis::{Client as Driver, Cmd};
+use serde::{Deserialize, Serialize};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use windlass_core::{BoxError, Client, Ctx, Entry, ErrorKind, Job, Worker};
+use windlass_redis::{Options, RedisStore};
+use windlass_testkit::{RedisServer, wait_until};
+
+use crate::setup::replica_of;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Serialize, Deserialize)]
+struct Haul;
+
+impl Job for Haul {
+    const NAME: &'static str = "haul";
+    type Output = ();
+    type Next = ();
+    type Blockers = ();
+}
+
+impl Entry for Haul {}
+
+async fn haul(_: Ctx<Haul>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+async fn client(url: &str) -> Client<RedisStore> {
+    Client::new(RedisStore::open(url, Options::default()).await.unwrap())
+}
+
+fn worker(client: &Client<RedisStore>) -> Worker<RedisStore> {
+    let fast = Duration::from_millis(50);
+    Worker::new(client).poll(fast).handle(haul)
+}
+
+/// Sends a command to a server, past the store.
+async fn tell(server: &RedisServer, words: &str) {
+    let mut connection =
+        Driver::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let words: Vec<_> = words.split(' ').collect();
+    let mut command = Cmd::new();
+    command.arg(words);
+    let _: () = command.query_async(&mut connection).await.unwrap();
+}
+
+/// The error of a start while the server takes no writes; then, by `mend`, it does, and a job is started and done.
+async fn check(client: &Client<RedisStore>, says: &str, mend: impl AsyncFnOnce()) {
+    let error = client.start(Haul).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(says), "{error}");
+    mend().await;
+    wait_until("a job is started", PATIENCE, async || client.start(Haul).await.is_ok()).await;
+    let chain = client.start(Haul).await.unwrap();
+    client.wait(chain).timeout(PATIENCE).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_of_a_replica_go_on_when_it_is_promoted() {
+    let primary = RedisServer::start().await;
+    let chain = client(&primary.url()).await.start(Haul).await.unwrap();
+    let replica = replica_of(&primary).await;
+    let client = client(&replica.url()).await;
+    wait_until("the replica has the job", PATIENCE, async || {
+        client.chain(chain.id()).await.unwrap().is_some()
+    })
+    .await;
+    let worker = worker(&client).start().await.unwrap();
+    check(&client, "connect to the primary", async || tell(&replica, "REPLICAOF NO ONE").await).await;
+    client.wait(chain).timeout(PATIENCE).await.unwrap();
+    worker.stop(PATIENCE).await;
+}
+
+/// An address that leads to one server and later to another, while connections stay where they are.
+async fn address(port: Arc<AtomicU16>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let port = port.load(Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+                copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_follow_an_address_to_the_new_primary() {
+    let old = RedisServer::start().await;
+    let new = replica_of(&old).await;
+    let leads_to = Arc::new(AtomicU16::new(old.port()));
+    let client = client(&address(Arc::clone(&leads_to)).await).await;
+    let worker = worker(&client).start().await.unwrap();
+    let chain = client.start(Haul).await.unwrap();
+    client.wait(chain).timeout(PATIENCE).await.unwrap();
+
+    tell(&new, "REPLICAOF NO ONE").await;
+    tell(&old, &format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
+    let lead = async || leads_to.store(new.port(), Ordering::SeqCst);
+    check(&client, "connect to the primary", lead).await;
+    worker.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_go_on_when_a_full_server_has_room_again() {
+    let server = RedisServer::builder().arg("--maxmemory-policy", "noeviction").start().await;
+    let client = client(&server.url()).await;
+    let waiting = client.start_many((0..100).map(|_| Haul)).await.unwrap();
+    tell(&server, "CONFIG SET maxmemory 1").await;
+    let worker = worker(&client).start().await.unwrap();
+    check(&client, "out of memory", async || tell(&server, "CONFIG SET maxmemory 0").await).await;
+    for chain in waiting {
+        client.wait(chain).timeout(PATIENCE).await.unwrap();
+    }
+    worker.stop(PATIENCE).await;
+}
