@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use windlass_core::{
-    BoxFuture, ChainId, Hint, InProcessNotifier, Notifier, Result, Subscription, Topic, TypeName,
+    BoxFuture, ChainId, Fence, Hint, InProcessNotifier, JobId, Notifier, Result, Subscription, Topic,
+    TypeName, WorkerId,
 };
 
 use crate::provider::{Provider, Statement};
@@ -21,6 +22,9 @@ use crate::store::SqliteStore;
 /// How often the file is looked at while somebody waits.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How often running jobs are looked at, at most: there may be many.
+const STOPPING_EVERY: Duration = Duration::from_millis(50);
+
 /// For how many ticks a change of the file is looked after.
 const LOOKED_AFTER_TICKS: u32 = 256;
 
@@ -28,11 +32,12 @@ const LOOKED_AFTER_TICKS: u32 = 256;
 const CHAINS_AT_ONCE: usize = 1_000;
 
 /// Hints inside this process, and what other processes on the file do: jobs that they schedule and chains that they close
-/// are noticed within 50 ms.
+/// are noticed within 50 ms, and running jobs that they ask to stop within 100.
 ///
 /// While somebody waits, the write-ahead log's size and time are looked at every 10 ms, which costs a system call; if
-/// they have changed, two statements look for due jobs of the types and for ends of the chains that are waited for. Events
-/// and lost attempts are told inside the process only: a worker elsewhere learns of a cancelled job when it renews.
+/// they have changed, statements look for due jobs of the types, for ends of the chains and for requests to stop that are
+/// waited for. Events are told inside the process only, and so are attempts that lost their job in another way than by a
+/// request: a worker elsewhere learns of that when it renews.
 ///
 /// ```no_run
 /// # async fn example() -> windlass_core::Result<()> {
@@ -62,6 +67,9 @@ struct Awaited {
     /// Types that somebody has subscribed to, since the beginning: they are few, and the same ones come again.
     types: BTreeSet<TypeName>,
     chains: HashSet<ChainId>,
+    workers: HashSet<WorkerId>,
+    /// Attempts that were told to stop.
+    stopping: HashSet<(JobId, Fence)>,
     /// The job of each type that was due first when the file was looked at, so that each is told once.
     heads: HashMap<TypeName, Head>,
     /// Types that this process has told of since.
@@ -128,6 +136,10 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
         self.inside.is_awaited(chain)
     }
 
+    fn is_watched(&self) -> bool {
+        self.inside.is_watched()
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         *self.watch.awaited() = Awaited::default();
         self.inside.close()
@@ -145,6 +157,9 @@ impl Awaited {
                 Topic::ChainClosed(chain) => {
                     self.chains.insert(chain);
                 }
+                Topic::OwnershipLost(worker) => {
+                    self.workers.insert(worker);
+                }
                 _ => {}
             }
         }
@@ -155,7 +170,7 @@ impl Awaited {
 
     /// Whether anybody waits for anything.
     fn is_needed(&self) -> bool {
-        !self.types.is_empty() || !self.chains.is_empty()
+        !self.types.is_empty() || !self.chains.is_empty() || !self.workers.is_empty()
     }
 
     /// This process tells of jobs of this type.
@@ -188,6 +203,7 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut seen, mut quiet_ticks, mut again) = (None, 0_u32, false);
+    let (mut changed, mut stopping_at) = (false, Instant::now());
     loop {
         ticks.tick().await;
         let Some(watch) = watch.upgrade() else { return };
@@ -197,9 +213,14 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
         let found = state(&path);
         quiet_ticks = if found == seen { quiet_ticks.saturating_add(1) } else { 0 };
         seen = found;
+        // A hint that is lost costs latency: polling does the work.
         if again || is_looked_after(quiet_ticks) {
-            // A hint that is lost costs latency: polling does the work.
             again = watch.look().await.unwrap_or_default();
+            changed = true;
+        }
+        if changed && Instant::now() >= stopping_at {
+            let _ = watch.look_for_stopping().await;
+            (changed, stopping_at) = (false, Instant::now() + STOPPING_EVERY);
         }
     }
 }
@@ -233,10 +254,11 @@ impl<P: Provider> Watch<P> {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets chains that nobody waits for any more. Whether anybody waits for anything.
+    /// Forgets chains and workers that nobody is subscribed to any more. Whether anybody waits for anything.
     fn goes_on(&self) -> bool {
         let mut awaited = self.awaited();
         awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
+        awaited.workers.retain(|worker| self.inside.is_subscribed(&Topic::OwnershipLost(*worker)));
         awaited.watching = awaited.is_needed();
         awaited.watching
     }
@@ -266,6 +288,26 @@ impl<P: Provider> Watch<P> {
             }
         }
         Ok(found)
+    }
+
+    /// Tells workers of running jobs that are asked to stop, of each once.
+    async fn look_for_stopping(&self) -> Result<()> {
+        let workers: Vec<_> = self.awaited().workers.iter().map(|worker| hex(worker.as_uuid())).collect();
+        if workers.is_empty() {
+            return Ok(());
+        }
+        let mut connection = Reading(self.store.provider());
+        let mut session = Session::new(&mut connection, self.store.base());
+        let mut stopping = HashMap::new();
+        for row in session.rows(&session.statements.stopping_jobs, vec![set(&workers)?]).await? {
+            let attempt = (JobId::from_uuid(row.uuid("id")?), Fence(row.number("fence")?));
+            stopping.insert(attempt, WorkerId::from_uuid(row.uuid("worker")?));
+        }
+        let told = std::mem::replace(&mut self.awaited().stopping, stopping.keys().copied().collect());
+        for ((job, _), worker) in stopping.into_iter().filter(|(attempt, _)| !told.contains(attempt)) {
+            self.inside.publish(Hint::OwnershipLost { worker, job }).await?;
+        }
+        Ok(())
     }
 }
 

@@ -71,6 +71,7 @@ async fn each_statement_goes_by_the_index_made_for_it() {
     check("take_jobs", "windlass_job_pending (type=? AND priority<?)");
     check("taken_jobs", "windlass_job_request (request=?)");
     check("expired_leases", "windlass_job_running (lease_until<?)");
+    check("stopping_jobs", "windlass_job_running");
     check("next_due", "windlass_job_pending (type>?)");
     check("next_due", "windlass_job_pending (type=? AND priority=?)");
     check("load_chains", "windlass_job_key (type=? AND key=?)");

@@ -59,6 +59,7 @@ statements! {
     next_due,
     due_types,
     closed_chains,
+    stopping_jobs,
     leaving_chains,
     inner_jobs,
     trimmed_jobs,

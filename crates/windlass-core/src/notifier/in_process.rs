@@ -47,6 +47,12 @@ impl InProcessNotifier {
         Self::default()
     }
 
+    /// Whether somebody is subscribed to this.
+    #[must_use]
+    pub fn is_subscribed(&self, topic: &Topic) -> bool {
+        self.shared().topics.contains_key(topic)
+    }
+
     fn shared(&self) -> MutexGuard<'_, Shared> {
         lock(&self.shared)
     }
@@ -117,7 +123,7 @@ impl Notifier for InProcessNotifier {
     }
 
     fn is_awaited(&self, chain: ChainId) -> bool {
-        self.shared().topics.contains_key(&Topic::ChainClosed(chain))
+        self.is_subscribed(&Topic::ChainClosed(chain))
     }
 
     fn is_watched(&self) -> bool {

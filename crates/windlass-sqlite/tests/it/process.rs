@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
-use windlass_core::{Client, Ctx, Entry, Job, Result, Worker};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use windlass_core::queue::{Item, ItemCancelled, QueueEvent};
+use windlass_core::{AbortReason, BoxError, Client, Ctx, Entry, InProcessNotifier, Job, Result, Worker};
 use windlass_sqlite::{Options, SqliteNotifier, SqliteStore};
 
 use crate::{File, new_chain, start, take};
@@ -64,6 +67,58 @@ async fn processes_wake_each_other_within_fifty_milliseconds() {
     println!("there and back, in ms: {took:?}");
     assert_eq!(took.len(), ROUNDS, "{told}");
     assert!(took[ROUNDS / 2] <= 100, "half of the rounds took longer than two wakes: {took:?}");
+}
+
+/// Two stores on one file know of each other by the file alone, as two processes do. The lease is renewed so rarely that
+/// the handler would not hear of the request in time by that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_job_that_is_called_off_elsewhere_hears_of_it_at_once() {
+    let file = File::new();
+    let (client, elsewhere) =
+        (client(Options::new(file.path())).await, client(Options::new(file.path())).await);
+    let queue = client.queue::<u32, ()>("numbers").visibility(Duration::from_secs(600)).build().unwrap();
+    let (begun, mut begins) = mpsc::unbounded_channel();
+    let (told, mut tells) = mpsc::unbounded_channel();
+    let handler = move |item: Item<u32>| {
+        let (begun, told) = (begun.clone(), told.clone());
+        async move {
+            begun.send(()).unwrap();
+            told.send((item.aborted().wait().await, Instant::now())).unwrap();
+            Err::<(), _>(BoxError::from("called off"))
+        }
+    };
+    let consumer = queue.consume(handler).concurrency(4).await.unwrap();
+    let other = elsewhere.queue::<u32, ()>("numbers").build().unwrap();
+    let mut took = Vec::new();
+    for round in 0..u32::try_from(ROUNDS).unwrap() {
+        queue.enqueue(round.to_string(), round).await.unwrap();
+        begins.recv().await.unwrap();
+        let began_at = Instant::now();
+        assert_eq!(other.cancel_or_ask(round.to_string()).await.unwrap(), ItemCancelled::Asked);
+        let (reason, told_at) = timeout(Duration::from_secs(30), tells.recv()).await.unwrap().unwrap();
+        assert_eq!(reason, AbortReason::Cancelled);
+        took.push(told_at.duration_since(began_at).as_millis());
+    }
+    consumer.stop(Duration::from_secs(10)).await;
+    took.sort_unstable();
+    println!("told to stop after, in ms: {took:?}");
+    assert!(took[ROUNDS / 2] <= 150, "half of the requests took longer: {took:?}");
+}
+
+/// Those who watch by another client of this process are told, whichever notifier that has.
+#[tokio::test]
+async fn a_client_knows_that_somebody_in_this_process_watches() {
+    let file = File::new();
+    let (store, inside) = (Arc::new(file.open().await), InProcessNotifier::new());
+    let notifier = || SqliteNotifier::over(inside.clone(), Arc::clone(&store));
+    let [client, watching] = [notifier(), notifier()]
+        .map(|notifier| Client::<SqliteStore>::builder(Arc::clone(&store)).notifier(notifier).build());
+    let [queue, watched] =
+        [client, watching].map(|client| client.queue::<u32, ()>("numbers").build().unwrap());
+    let mut events = watched.events().await.unwrap();
+    queue.enqueue("a", 1).await.unwrap();
+    let told = timeout(Duration::from_secs(10), events.next()).await.unwrap();
+    assert_eq!(told, Some(QueueEvent::Queued { id: "a".to_owned() }));
 }
 
 /// Starts another process of this test program, which runs one of its tests with the file.
