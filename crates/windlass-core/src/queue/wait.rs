@@ -61,12 +61,13 @@ where
     async fn run(self) -> Result<O> {
         let Self { queue, new, patience } = self;
         let (new, began) = (new?, Instant::now());
-        let id = named(new.key.as_ref().map(|new| &new.key), &queue);
+        let id = new.key.as_ref().map(|key| key.key.clone());
         let joined = tokio::select! {
             biased;
             joined = queue.join(new) => joined?,
             why = patience.ended(began) => {
-                let text = format!("the store has not answered for {id} {why}: it may be enqueued all the same");
+                let job = named(id.as_ref(), &queue);
+                let text = format!("the store has not answered for {job} {why}: it may be enqueued all the same");
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
         };
