@@ -170,6 +170,10 @@ local function settle(item)
   if item.invalid then
     return { refused = { why = 'invalid' } }
   end
+  -- Only what creates something may be refused half-way, and has to be taken back then.
+  if not item.next and not item.create[1] then
+    return { applied = apply(row, item) }
+  end
   mark()
   local reply, refused = apply(row, item)
   if not reply then
