@@ -6,14 +6,16 @@ mod run;
 mod start;
 mod value;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-pub(crate) use look::{Chains, Jobs, Queues, When};
-pub(crate) use manage::{Cancel, Chosen, Complete, Delete, Doctor, Migrate, Named, Types};
+pub(crate) use look::{Chains, Jobs, Queues, Standing, Stats, When, Workers};
+pub(crate) use manage::{Cancel, Chosen, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry, Trigger};
 pub(crate) use run::{Bench, Completions, Demo, Man, Work};
 pub(crate) use start::{Enqueue, Options, ResultOf, Start, Wait};
+pub(crate) use value::{chain_id, duration, time};
 
-use crate::exit;
+use crate::exit::{self, Code, Failure, Result};
 
 /// Durable background work: job chains and queues on the store you have.
 #[derive(Debug, Parser)]
@@ -33,6 +35,34 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+impl Arguments {
+    /// The arguments of this process. Help is printed, and then there is nothing left to do.
+    pub(crate) fn read() -> Result<Self> {
+        Self::try_parse().map_err(|error| match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                // Whoever wanted to read it may have gone.
+                let _ = error.print();
+                Failure::told(if error.use_stderr() { Code::Usage } else { Code::Done })
+            }
+            _ => Failure::usage(in_one_line(&error.render().to_string())),
+        })
+    }
+}
+
+/// What is wrong with the arguments without the usage, and where to read about them.
+fn in_one_line(text: &str) -> String {
+    let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
+    let (what, _) = text.split_at(end.unwrap_or(text.len()));
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let definitions = Arguments::command();
+    let mut words = std::env::args_os().skip(1);
+    let command = words.find_map(|word| definitions.find_subcommand(word).map(clap::Command::get_name));
+    let help = command.map_or("windlass help".to_owned(), |name| format!("windlass help {name}"));
+    format!("{what}; see `{help}`")
+}
+
 /// What every command takes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Global {
@@ -43,13 +73,14 @@ pub(crate) struct Global {
     #[arg(help_heading = "Store")]
     pub(crate) store: Option<String>,
 
-    /// Who tells that something happened: `postgres://…`, `redis://…` or `none`; the store's own unless given
+    /// Who tells that something happened: `postgres://…`, `redis://…`, `nats://…` or `none`; the store's own unless given
     #[arg(long, global = true, env = "WINDLASS_NOTIFIER", hide_env_values = true, value_name = "URL")]
     #[arg(help_heading = "Store")]
     pub(crate) notifier: Option<String>,
 
     /// The part of the store to use: a table prefix (SQLite), a schema (PostgreSQL), a namespace (Redis)
-    #[arg(long, global = true, env = "WINDLASS_NAMESPACE", value_name = "NAME", help_heading = "Store")]
+    #[arg(long, global = true, env = "WINDLASS_NAMESPACE", hide_env_values = true, value_name = "NAME")]
+    #[arg(help_heading = "Store")]
     pub(crate) namespace: Option<String>,
 
     /// Print JSON, one object a line
@@ -59,6 +90,21 @@ pub(crate) struct Global {
     /// Say more on standard error; twice for all of it
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
     pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// The URL of the store, if there is one. A variable that is empty says nothing, here and below.
+    pub(crate) fn named_store(&self) -> Option<&str> {
+        self.store.as_deref().filter(|url| !url.is_empty())
+    }
+
+    pub(crate) fn named_notifier(&self) -> Option<&str> {
+        self.notifier.as_deref().filter(|url| !url.is_empty())
+    }
+
+    pub(crate) fn named_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref().filter(|name| !name.is_empty())
+    }
 }
 
 /// What to do.
@@ -72,22 +118,16 @@ pub(crate) enum Command {
     Result(ResultOf),
     Complete(Complete),
     Cancel(Cancel),
-    /// Open chains again that failed or were cancelled
-    Retry(Named),
-    /// Make pending jobs due at once, all or none
-    Trigger(Named),
+    Retry(Retry),
+    Trigger(Trigger),
     Delete(Delete),
-    /// Let no worker take jobs of these types; jobs that run go on
-    Pause(Types),
-    /// Let workers take jobs of these types again
-    Resume(Types),
+    Pause(Pause),
+    Resume(Resume),
     Jobs(Jobs),
     Chains(Chains),
     Queues(Queues),
-    /// List the workers that were heard of lately
-    Workers,
-    /// Count everything that is stored
-    Stats,
+    Workers(Workers),
+    Stats(Stats),
     Migrate(Migrate),
     Doctor(Doctor),
     Bench(Bench),
@@ -95,14 +135,43 @@ pub(crate) enum Command {
     Man(Man),
 }
 
+impl Command {
+    /// Whether it ends in its own way when it is interrupted, because it has something to finish or to remove.
+    pub(crate) const fn ends_itself(&self) -> bool {
+        match self {
+            Self::Demo(_) | Self::Bench(_) | Self::Work(_) => true,
+            Self::Start(start) => start.batch,
+            Self::Enqueue(enqueue) => enqueue.id.is_none(),
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definitions_hold_together() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Arguments::command().get_subcommands() {
+            let help = [command.get_after_help(), command.get_after_long_help()].into_iter().flatten();
+            let has_example = help.into_iter().any(|help| help.to_string().contains("Example"));
+            assert!(has_example, "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_line() {
+        let text = "error: unexpected argument '--foo' found\n\n  tip: try '--for'\n\nUsage: windlass start\n\nFor \
+                    more information, try '--help'.\n";
+        assert_eq!(
+            Failure::usage(in_one_line(text)).line().as_deref(),
+            Some("unexpected argument '--foo' found tip: try '--for'; see `windlass help`")
+        );
     }
 }

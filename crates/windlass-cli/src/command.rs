@@ -14,11 +14,16 @@ mod show;
 mod start;
 mod target;
 mod wait;
+mod why;
 mod work;
 
-use crate::arguments::{Arguments, Command, Global};
-use crate::exit::{Failure, Result};
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+
+use crate::arguments::{Arguments, Command, Global, Pause, Resume};
+use crate::exit::{Code, Failure, Result};
 use crate::output::Output;
+use crate::signal;
 use crate::store::{Access, Connection, Place};
 
 /// Does what was asked for.
@@ -32,11 +37,24 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             let runtime =
                 runtime.map_err(|error| Failure::failed(format!("no thread can be started: {error}")))?;
             let context = Context::new(&global)?;
-            let done = runtime.block_on(run_in(context, command));
-            // What still hangs in a read of standard input does not hold the end up.
-            runtime.shutdown_background();
+            let done = runtime.block_on(run_until_interrupted(context, command));
+            // Neither waits the end for what still hangs in a read of standard input, nor is that disturbed before it.
+            std::mem::forget(runtime);
             done
         }
+    }
+}
+
+/// A command to the store that is under way happens whole or not at all, so that most have nothing to tidy up.
+async fn run_until_interrupted(context: Context, command: Command) -> Result {
+    if command.ends_itself() {
+        return run_in(context, command).await;
+    }
+    // On a thread of its own: a read or write that hangs does not keep the signal from being heard.
+    let running = spawn_blocking(move || Handle::current().block_on(run_in(context, command)));
+    tokio::select! {
+        done = running => done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
+        () = signal::end_requested() => Err(Failure::new(Code::Interrupted, "interrupted")),
     }
 }
 
@@ -50,16 +68,16 @@ async fn run_in(context: Context, command: Command) -> Result {
         Command::Result(wanted) => enqueue::result(&context, &wanted).await,
         Command::Complete(complete) => complete::run(&context, complete).await,
         Command::Cancel(cancel) => manage::cancel(&context, &cancel).await,
-        Command::Retry(named) => manage::retry(&context, &named).await,
-        Command::Trigger(named) => manage::trigger(&context, &named).await,
+        Command::Retry(retry) => manage::retry(&context, &retry).await,
+        Command::Trigger(trigger) => manage::trigger(&context, &trigger).await,
         Command::Delete(delete) => manage::delete(&context, &delete).await,
-        Command::Pause(types) => manage::pause(&context, types, true).await,
-        Command::Resume(types) => manage::pause(&context, types, false).await,
+        Command::Pause(Pause { types }) => manage::pause(&context, types, true).await,
+        Command::Resume(Resume { types }) => manage::pause(&context, types, false).await,
         Command::Jobs(jobs) => look::jobs(&context, jobs).await,
         Command::Chains(chains) => look::chains(&context, chains).await,
         Command::Queues(queues) => look::queues(&context, queues).await,
-        Command::Workers => look::workers(&context).await,
-        Command::Stats => look::stats(&context).await,
+        Command::Workers(_) => look::workers(&context).await,
+        Command::Stats(_) => look::stats(&context).await,
         Command::Migrate(migrate) => migrate::run(&context, &migrate).await,
         Command::Doctor(_) => doctor::run(&context).await,
         Command::Bench(bench) => bench::run(&context, &bench).await,
@@ -72,14 +90,14 @@ async fn run_in(context: Context, command: Command) -> Result {
 pub(crate) struct Context {
     pub(crate) place: Place,
     pub(crate) output: Output,
-    /// The store as it was given, for the commands that a worker runs; none if it was not.
-    pub(crate) store_url: Option<String>,
+    /// Whether a store was named.
+    pub(crate) is_store_named: bool,
 }
 
 impl Context {
     fn new(global: &Global) -> Result<Self> {
         let (place, output) = (Place::new(global)?, Output::new(global.json));
-        Ok(Self { place, output, store_url: global.store.clone() })
+        Ok(Self { place, output, is_store_named: global.named_store().is_some() })
     }
 
     pub(crate) async fn open(&self, access: Access) -> Result<Connection> {

@@ -9,19 +9,19 @@ use windlass::{Error, ErrorKind, Refusal};
 pub(crate) const PAGE: &str = "\
 Exit codes:
   0    done
-  1    what was asked for failed: a job failed or was cancelled, a check found something
+  1    what was asked for failed: a job failed or was cancelled, a check found something, a change was not possible
   2    the call is wrong: an argument, JSON that is none, a name or a limit
   3    what was named is not stored
   4    the store cannot be reached, has another layout, or lacks the command
   5    the time for waiting was over
-  130  interrupted";
+  130  interrupted by Ctrl-C or SIGTERM; `work` alone ends with 0 then: that is how it is stopped";
 
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
-    /// Whoever read the output has gone: nothing is wrong.
-    Unread = 0,
+    /// Nothing is left to do, and nothing is wrong: help was printed, or whoever read the output has gone.
+    Done = 0,
     Failed = 1,
     Usage = 2,
     NotFound = 3,
@@ -69,6 +69,21 @@ impl Failure {
         Self { code, message: String::new(), is_outdated: false }
     }
 
+    /// Whether there was nothing wrong after all.
+    pub(crate) const fn is_done(&self) -> bool {
+        matches!(self.code, Code::Done)
+    }
+
+    /// The same with more to say in front.
+    pub(crate) fn about(self, what: impl fmt::Display) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
+    /// The same with more to say behind.
+    pub(crate) fn and(self, more: impl fmt::Display) -> Self {
+        Self { message: format!("{}; {more}", self.message), ..self }
+    }
+
     /// Whether a migration cures it.
     pub(crate) const fn is_outdated(&self) -> bool {
         self.is_outdated
@@ -88,6 +103,10 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        let refusal = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<Refusal>());
+        if let Some(refusal) = refusal {
+            return refusal.clone().into();
+        }
         let code = match error.kind() {
             ErrorKind::Invalid => Code::Usage,
             ErrorKind::NotFound => Code::NotFound,
@@ -114,7 +133,10 @@ impl From<Error> for Failure {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        Self::usage(refusal)
+        match refusal {
+            Refusal::BlockerNotFound(_) => Self::not_found(refusal),
+            _ => Self::usage(refusal),
+        }
     }
 }
 
@@ -124,7 +146,9 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let because = error.to_string();
-        if !text.contains(&because) {
+        // A driver says the same with a code and a few words in front.
+        let core = because.rsplit([':', ')']).next().unwrap_or_default().trim();
+        if !text.contains(core) {
             text = format!("{text}: {because}");
         }
         cause = error.source();
@@ -146,7 +170,9 @@ mod tests {
     fn every_cause_is_told_once() {
         let error = Error::new(ErrorKind::Unavailable, "no answer").with_source("refused");
         assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
-        let error = Error::new(ErrorKind::Unavailable, "no answer: refused").with_source("refused");
-        assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
+        for source in ["refused", "error returned from the database: (code: 7) refused"] {
+            let error = Error::new(ErrorKind::Unavailable, "no answer: refused").with_source(source);
+            assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
+        }
     }
 }

@@ -9,10 +9,13 @@ use windlass::limit::PAYLOAD_MAX_BYTES;
 use crate::exit::{Failure, Result};
 
 /// The JSON of an argument, of standard input if the argument is `-`, or `null` without one.
-pub(crate) fn payload(argument: Option<&str>, what: &str) -> Result<Payload> {
+pub(crate) async fn payload(argument: Option<&str>, what: &'static str) -> Result<Payload> {
     match argument {
         None => json("null", what),
-        Some("-") => json(&standard_input(what)?, what),
+        Some("-") => {
+            let reading = tokio::task::spawn_blocking(move || standard_input(what));
+            json(&reading.await.map_err(Failure::failed)??, what)
+        }
         Some(text) => json(text, what),
     }
 }
@@ -20,10 +23,31 @@ pub(crate) fn payload(argument: Option<&str>, what: &str) -> Result<Payload> {
 /// The text as a payload, if it is JSON.
 pub(crate) fn json(text: &str, what: &str) -> Result<Payload> {
     let text = text.trim();
+    if text.len() > PAYLOAD_MAX_BYTES {
+        return Err(too_large(what));
+    }
     serde_json::from_str::<&RawValue>(text).map_err(|error| {
+        let error = told(&error);
         Failure::usage(format!("the {what} is not JSON: {error}; a text needs quotes of its own: '\"text\"'"))
     })?;
     Ok(Payload::json(text.to_owned())?)
+}
+
+/// What is wrong with a JSON text. Where it has one line only, the number of that is left out: others count lines too.
+pub(crate) fn told(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" at line 1 column ") {
+        Some((what, column)) => format!("{what} at column {column}"),
+        None => text,
+    }
+}
+
+/// The error of something that no job can hold.
+pub(crate) fn too_large(what: &str) -> Failure {
+    let mebibytes = PAYLOAD_MAX_BYTES / (1024 * 1024);
+    Failure::usage(format!(
+        "the {what} is larger than {mebibytes} MiB: store it elsewhere and pass a reference"
+    ))
 }
 
 fn standard_input(what: &str) -> Result<String> {
@@ -32,6 +56,9 @@ fn standard_input(what: &str) -> Result<String> {
     let limit = PAYLOAD_MAX_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(limit).read_to_end(&mut bytes);
     read.map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))?;
+    if bytes.len() > PAYLOAD_MAX_BYTES {
+        return Err(too_large(what));
+    }
     String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the {what} is not JSON: it is not UTF-8")))
 }
 
@@ -42,12 +69,21 @@ mod tests {
     #[test]
     fn json_stays_as_it_was_written() {
         assert_eq!(json(" {\"a\":  1.0} \n", "input").unwrap().bytes(), "{\"a\":  1.0}");
-        assert_eq!(payload(None, "input").unwrap().bytes(), "null");
     }
 
     #[test]
     fn what_is_not_json_is_told_with_its_cure() {
         let line = json("hello", "input").unwrap_err().line().unwrap();
         assert!(line.starts_with("the input is not JSON") && line.contains("quotes"), "{line}");
+        assert!(line.contains("at column 1;"), "{line}");
+        let line = json("[1,\nx]", "input").unwrap_err().line().unwrap();
+        assert!(line.contains("at line 2 column 1;"), "{line}");
+    }
+
+    #[test]
+    fn what_is_too_large_is_told_with_the_limit() {
+        let large = format!("\"{}\"", "x".repeat(PAYLOAD_MAX_BYTES));
+        let line = json(&large, "input").unwrap_err().line().unwrap();
+        assert!(line.starts_with("the input is larger than 4 MiB"), "{line}");
     }
 }

@@ -28,7 +28,14 @@ pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
     };
     // The drivers' own lines are for those who want all.
     let others = if level == Level::DEBUG { LevelFilter::WARN } else { LevelFilter::OFF };
-    let targets = ["windlass", "windlass_core", "windlass_postgres", "windlass_sqlite", "windlass_redis"];
+    let targets = [
+        "windlass",
+        "windlass_core",
+        "windlass_nats",
+        "windlass_postgres",
+        "windlass_redis",
+        "windlass_sqlite",
+    ];
     let filter = Targets::new().with_default(others).with_targets(targets.map(|target| (target, level)));
     let lines = tracing_subscriber::fmt::layer().with_target(false).with_writer(Lines(secrets));
     tracing_subscriber::registry().with(filter).with(lines).init();

@@ -13,17 +13,14 @@ mod view;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use arguments::Arguments;
+use exit::Result;
 use secret::Secrets;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let global = &arguments.global;
-    let secrets = Secrets::of([&global.store, &global.notifier].into_iter().flatten().map(String::as_str));
-    logging::start(&arguments, secrets.clone());
-    match command::run(arguments) {
+    // Whatever is printed, an error about the arguments too, goes without the passwords that they hold.
+    let secrets = Secrets::of_process();
+    match run(&secrets) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(line) = failure.line() {
@@ -32,4 +29,10 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+fn run(secrets: &Secrets) -> Result {
+    let arguments = Arguments::read()?;
+    logging::start(&arguments, secrets.clone());
+    command::run(arguments)
 }

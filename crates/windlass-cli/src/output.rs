@@ -28,6 +28,14 @@ impl Output {
         if self.json { self.object(object) } else { self.line(&line()) }
     }
 
+    /// The same for something that was done and cannot be taken back: that nobody reads it any more stops nothing.
+    pub(crate) fn done(self, object: &impl Serialize, line: impl FnOnce() -> String) -> Result {
+        match self.one(object, line) {
+            Err(failure) if failure.is_done() => Ok(()),
+            written => written,
+        }
+    }
+
     /// An object on a line of its own.
     pub(crate) fn object(self, object: &impl Serialize) -> Result {
         let text = serde_json::to_string(object).map_err(Failure::failed)?;
@@ -81,7 +89,7 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
 
 fn unwritten(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::told(Code::Unread),
+        io::ErrorKind::BrokenPipe => Failure::told(Code::Done),
         _ => Failure::failed(format!("the output cannot be written: {error}")),
     }
 }

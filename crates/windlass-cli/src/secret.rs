@@ -1,5 +1,7 @@
 //! Keeps the passwords of URLs out of everything that is printed.
 
+use std::ffi::OsString;
+
 /// What must not be printed: the passwords of the URLs that were given, as they stand there and decoded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Secrets(Vec<String>);
@@ -8,6 +10,16 @@ pub(crate) struct Secrets(Vec<String>);
 const HIDDEN: &str = "***";
 
 impl Secrets {
+    /// The secrets of all URLs that this process was given, wherever they stand.
+    pub(crate) fn of_process() -> Self {
+        let variables = ["WINDLASS_STORE", "WINDLASS_NOTIFIER"].into_iter().filter_map(std::env::var_os);
+        let given: Vec<_> = std::env::args_os()
+            .chain(variables)
+            .filter_map(|word| OsString::into_string(word).ok())
+            .collect();
+        Self::of(given.iter().map(String::as_str))
+    }
+
     /// The secrets in these URLs.
     pub(crate) fn of<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
         let mut secrets: Vec<String> = urls.into_iter().flat_map(secrets_of).collect();
@@ -24,10 +36,15 @@ impl Secrets {
 }
 
 fn secrets_of(url: &str) -> Vec<String> {
-    let Some((_, rest)) = url.split_once("://") else { return Vec::new() };
+    let Some((scheme, rest)) = url.split_once("://") else { return Vec::new() };
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
     // A password may hold a slash or an @ that nobody encoded: the last @ ends it.
-    let password = place.rsplit_once('@').and_then(|(user, _)| user.split_once(':')).map(|(_, word)| word);
+    let login = place.rsplit_once('@').map(|(login, _)| login);
+    let password = login.and_then(|login| match login.split_once(':') {
+        Some((_, password)) => Some(password),
+        // NATS takes a token there.
+        None => (scheme.ends_with("nats") || scheme.ends_with("tls")).then_some(login),
+    });
     let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
     let parameters = parameters.filter(|(name, _)| name.contains("password")).map(|(_, value)| value);
     password.into_iter().chain(parameters).flat_map(|secret| [secret.to_owned(), decoded(secret)]).collect()
@@ -65,6 +82,8 @@ mod tests {
         check("redis://:word@host", "word!", "***!");
         check("postgres://host/db?user=ada&password=abc", "ada abc", "ada ***");
         check("postgres://ada:a/b@c@host/db", "a/b@c", "***");
+        check("nats://t0ken@host", "t0ken", "***");
+        check("--notifier=nats://t0ken@host", "t0ken", "***");
     }
 
     #[test]

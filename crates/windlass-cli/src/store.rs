@@ -1,10 +1,13 @@
 //! Stores and notifiers by URL.
 
-use std::path::{Path, PathBuf};
+mod url;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use windlass::nats::{self, NatsNotifier};
 use windlass::postgres::{self, PostgresNotifier, PostgresStore};
 use windlass::redis::{self, RedisNotifier, RedisStore};
 use windlass::sqlite::{self, SqliteNotifier, SqliteStore};
@@ -12,8 +15,11 @@ use windlass::{
     ChainId, Client, InProcessNotifier, MemoryStore, NoObserver, Notifier, Observer, Store, Topic,
 };
 
+pub(crate) use url::StoreUrl;
+
 use crate::arguments::Global;
 use crate::exit::{Failure, Result};
+use url::NotifierUrl;
 
 /// The store of those who name none.
 const DEFAULT: &str = "sqlite:windlass.db";
@@ -36,26 +42,6 @@ pub(crate) struct Place {
     pub(crate) store: StoreUrl,
     notifier: NotifierUrl,
     pub(crate) namespace: Option<String>,
-}
-
-/// A store by its URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
-    Memory,
-    Sqlite(PathBuf),
-    Postgres(String),
-    Redis(String),
-}
-
-/// A notifier by its URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum NotifierUrl {
-    /// The store's own.
-    Own,
-    /// Nobody outside this process is told: others poll.
-    None,
-    Postgres(String),
-    Redis(String),
 }
 
 /// What opening may do to a store.
@@ -87,9 +73,23 @@ pub(crate) enum AnyStore {
 
 impl Place {
     pub(crate) fn new(global: &Global) -> Result<Self> {
-        let store = StoreUrl::parse(global.store.as_deref().unwrap_or(DEFAULT))?;
-        let notifier = global.notifier.as_deref().map_or(Ok(NotifierUrl::Own), NotifierUrl::parse)?;
-        Ok(Self { store, notifier, namespace: global.namespace.clone() })
+        let store = StoreUrl::parse(global.named_store().unwrap_or(DEFAULT))?;
+        let notifier = global.named_notifier().map_or(Ok(NotifierUrl::Own), NotifierUrl::parse)?;
+        Ok(Self { store, notifier, namespace: global.named_namespace().map(str::to_owned) })
+    }
+
+    /// The environment in which another call of this program finds the same place, in whatever folder.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 3] {
+        [
+            ("WINDLASS_STORE", self.store.absolute()),
+            ("WINDLASS_NAMESPACE", self.namespace.clone().unwrap_or_default()),
+            ("WINDLASS_NOTIFIER", self.notifier.text()),
+        ]
+    }
+
+    /// Whether there is nothing yet where the store is to be. Only SQLite's file can be looked for like that.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(&self.store, StoreUrl::Sqlite(path) if !path.exists())
     }
 
     /// This place with a namespace that nobody else has.
@@ -113,14 +113,22 @@ impl Place {
 
     /// Opens the store, and tells this observer what happens.
     pub(crate) async fn open_with(&self, access: Access, observer: impl Observer) -> Result<Connection> {
-        let patience = if access == Access::Migrate { MIGRATION_PATIENCE } else { PATIENCE };
-        let late = |_| {
-            let text = format!(
-                "the store has not answered for {patience:?}: is the URL right, and does the server run?"
-            );
-            Failure::store(text)
+        if access == Access::Look
+            && let StoreUrl::Sqlite(path) = &self.store
+            && self.is_missing()
+        {
+            let path = path.display();
+            let text = format!("there is no file `{path}`: start something first, or give another --store");
+            return Err(Failure::store(text));
+        }
+        // The notifier first: one that is wrong leaves no file behind.
+        let other = match timeout(PATIENCE, self.other_notifier()).await {
+            Ok(opened) => opened.map_err(|failure| failure.about("--notifier"))?,
+            Err(_) => return Err(Failure::store(late("--notifier", PATIENCE))),
         };
-        timeout(patience, self.connect(access, observer)).await.map_err(late)?
+        let patience = if access == Access::Migrate { MIGRATION_PATIENCE } else { PATIENCE };
+        let connecting = self.connect(access, other, observer);
+        timeout(patience, connecting).await.map_err(|_| Failure::store(late("the store", patience)))?
     }
 
     /// The statements that make the tables.
@@ -134,51 +142,59 @@ impl Place {
         }
     }
 
-    async fn connect(&self, access: Access, observer: impl Observer) -> Result<Connection> {
+    async fn connect(
+        &self,
+        access: Access,
+        other: Option<Arc<dyn Notifier>>,
+        observer: impl Observer,
+    ) -> Result<Connection> {
         let (store, notifier) = match &self.store {
             StoreUrl::Memory => {
-                let notifier = self.notifier(InProcessNotifier::new()).await?;
+                let notifier = other.unwrap_or_else(|| Arc::new(InProcessNotifier::new()));
                 (AnyStore::Memory(client(MemoryStore::new(), &notifier, observer)), notifier)
             }
             StoreUrl::Sqlite(path) => {
-                let missing = !path.exists();
-                if missing && access == Access::Look {
-                    let path = path.display();
-                    let text =
-                        format!("there is no file `{path}`: start something first, or give another --store");
-                    return Err(Failure::store(text));
-                }
-                let migrate = missing || access == Access::Migrate;
-                let store = SqliteStore::open(self.sqlite_options(path).migrate(migrate)).await?;
-                let store = Arc::new(store);
-                let notifier = self.notifier(SqliteNotifier::new(Arc::clone(&store))).await?;
+                let migrate = self.is_missing() || access == Access::Migrate;
+                let store = Arc::new(SqliteStore::open(self.sqlite_options(path).migrate(migrate)).await?);
+                let notifier = other.unwrap_or_else(|| Arc::new(SqliteNotifier::new(Arc::clone(&store))));
                 (AnyStore::Sqlite(client(store, &notifier, observer)), notifier)
             }
             StoreUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
                 let options = self.postgres_options(url).migrate(access == Access::Migrate);
                 let store = PostgresStore::open(provider.clone(), options.clone()).await?;
-                let notifier = self.notifier(PostgresNotifier::new(provider, &options)?).await?;
+                let notifier = match other {
+                    Some(other) => other,
+                    None => Arc::new(PostgresNotifier::new(provider, &options)?),
+                };
                 (AnyStore::Postgres(client(store, &notifier, observer)), notifier)
             }
             StoreUrl::Redis(url) => {
                 let store = RedisStore::open(url, self.redis_options()).await?;
-                let notifier = self.notifier(RedisNotifier::open(url, &self.redis_options()).await?).await?;
+                let notifier = match other {
+                    Some(other) => other,
+                    None => Arc::new(RedisNotifier::open(url, &self.redis_options()).await?),
+                };
                 (AnyStore::Redis(client(store, &notifier, observer)), notifier)
             }
         };
         Ok(Connection { store, notifier })
     }
 
-    async fn notifier(&self, own: impl Notifier) -> Result<Arc<dyn Notifier>> {
+    /// The notifier, if it is not the store's own.
+    async fn other_notifier(&self) -> Result<Option<Arc<dyn Notifier>>> {
         Ok(match &self.notifier {
-            NotifierUrl::Own => Arc::new(own),
-            NotifierUrl::None => Arc::new(InProcessNotifier::new()),
+            NotifierUrl::Own => None,
+            NotifierUrl::None => Some(Arc::new(InProcessNotifier::new())),
             NotifierUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
-                Arc::new(PostgresNotifier::new(provider, &self.postgres_options(url))?)
+                Some(Arc::new(PostgresNotifier::new(provider, &self.postgres_options(url))?))
             }
-            NotifierUrl::Redis(url) => Arc::new(RedisNotifier::open(url, &self.redis_options()).await?),
+            NotifierUrl::Redis(url) => Some(Arc::new(RedisNotifier::open(url, &self.redis_options()).await?)),
+            NotifierUrl::Nats { url, bucket } => {
+                let options = bucket.iter().fold(self.nats_options(), nats::Options::bucket);
+                Some(Arc::new(NatsNotifier::open(url, options).await?))
+            }
         })
     }
 
@@ -193,50 +209,15 @@ impl Place {
     fn postgres_options(&self, url: &str) -> postgres::Options {
         // Whoever keeps no statements has a pooler in between: named ones would meet those of others.
         let options = postgres::Options::default().cached_statements(!url.contains(UNCACHED));
-        self.namespace.iter().fold(options, |options, namespace| options.schema(namespace))
+        self.namespace.iter().fold(options, postgres::Options::schema)
     }
 
     fn redis_options(&self) -> redis::Options {
-        let options = redis::Options::default();
-        self.namespace.iter().fold(options, |options, namespace| options.namespace(namespace))
+        self.namespace.iter().fold(redis::Options::default(), redis::Options::namespace)
     }
-}
 
-impl StoreUrl {
-    fn parse(url: &str) -> Result<Self> {
-        // Only the scheme is ever told: the rest may hold a password.
-        let Some((scheme, rest)) = url.split_once(':') else {
-            let text = format!("`{url}` is not the URL of a store: did you mean `sqlite:{url}`?");
-            return Err(Failure::usage(text));
-        };
-        match scheme {
-            "memory" => Ok(Self::Memory),
-            "sqlite" => Ok(Self::Sqlite(rest.strip_prefix("//").unwrap_or(rest).into())),
-            "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
-            "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
-            _ => {
-                let text = format!(
-                    "`{scheme}:` is no store: give `sqlite:PATH`, `postgres://…`, `redis://…` or `memory:`"
-                );
-                Err(Failure::usage(text))
-            }
-        }
-    }
-}
-
-impl NotifierUrl {
-    fn parse(url: &str) -> Result<Self> {
-        match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
-            "none" => Ok(Self::None),
-            "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
-            "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
-            scheme => {
-                let text = format!(
-                    "`{scheme}` is no notifier: give `postgres://…`, `redis://…` or `none`, or leave it to the store"
-                );
-                Err(Failure::usage(text))
-            }
-        }
+    fn nats_options(&self) -> nats::Options {
+        self.namespace.iter().fold(nats::Options::default(), nats::Options::namespace)
     }
 }
 
@@ -282,6 +263,10 @@ impl Connection {
     }
 }
 
+fn late(who: &str, patience: Duration) -> String {
+    format!("{who} has not answered for {patience:?}: is the URL right, and does the server run?")
+}
+
 /// A client that tells through this notifier, and tells this observer.
 fn client<S: Store>(
     store: impl Into<Arc<S>>,
@@ -307,20 +292,4 @@ async fn drop_tables(pool: &sqlx::SqlitePool, prefix: &str) -> sqlx::Result<()> 
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("drop table \"{table}\""))).execute(&mut *tx).await?;
     }
     tx.commit().await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stores_are_told_by_their_scheme() {
-        assert_eq!(StoreUrl::parse("sqlite:a/b.db").unwrap(), StoreUrl::Sqlite("a/b.db".into()));
-        assert_eq!(StoreUrl::parse("sqlite:///b.db").unwrap(), StoreUrl::Sqlite("/b.db".into()));
-        assert_eq!(StoreUrl::parse("memory:").unwrap(), StoreUrl::Memory);
-        assert!(matches!(StoreUrl::parse("postgresql://h/d").unwrap(), StoreUrl::Postgres(_)));
-        let line = |url| StoreUrl::parse(url).unwrap_err().line().unwrap();
-        assert!(line("jobs.db").contains("did you mean `sqlite:jobs.db`?"));
-        assert!(!line("mysql://ada:secret@h/d").contains("secret"));
-    }
 }

@@ -8,6 +8,8 @@ use windlass::{
     Timestamp, WorkerId,
 };
 
+use crate::arguments::Standing;
+
 /// A job.
 #[derive(Debug, Serialize)]
 pub(crate) struct JobView<'a> {
@@ -19,6 +21,7 @@ pub(crate) struct JobView<'a> {
     chain_type: &'a str,
     #[serde(serialize_with = "text")]
     status: Status,
+    standing: &'static str,
     priority: i8,
     attempt: u32,
     max_attempts: Option<u32>,
@@ -50,6 +53,7 @@ impl<'a> From<&'a JobRecord> for JobView<'a> {
             job_type: job.job_type.as_str(),
             chain_type: job.chain_type.as_str(),
             status: job.status,
+            standing: Standing::of(job).word(),
             priority: job.priority,
             attempt: job.attempt,
             max_attempts: job.max_attempts,
@@ -77,6 +81,7 @@ pub(crate) struct ChainView<'a> {
     chain_type: &'a str,
     #[serde(serialize_with = "text")]
     status: Status,
+    standing: &'static str,
     key: Option<&'a str>,
     #[serde(serialize_with = "text")]
     created_at: Timestamp,
@@ -100,6 +105,7 @@ impl<'a> From<&'a ChainRecord> for ChainView<'a> {
             id: chain.id,
             chain_type: chain.chain_type.as_str(),
             status: chain.status(),
+            standing: Standing::of(latest).word(),
             key: chain.key.as_ref().map(|key| key.key.as_str()),
             created_at: chain.created_at,
             closed_at: chain.closed.map(|closed| closed.at),

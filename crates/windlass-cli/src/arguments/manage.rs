@@ -15,13 +15,21 @@ pub(crate) struct Chosen {
     pub(crate) key_type: Option<TypeName>,
 }
 
-/// Chains to change.
+/// Open chains again that failed or were cancelled
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass retry 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
-  windlass trigger --type thumbnails a.jpg")]
-pub(crate) struct Named {
+  windlass jobs --status failed --json | jq -r .chain | xargs windlass retry")]
+pub(crate) struct Retry {
+    #[command(flatten)]
+    pub(crate) chosen: Chosen,
+}
+
+/// Make pending jobs due at once, all or none
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  windlass trigger --type thumbnails a.jpg")]
+pub(crate) struct Trigger {
     #[command(flatten)]
     pub(crate) chosen: Chosen,
 }
@@ -31,7 +39,10 @@ pub(crate) struct Named {
 #[command(after_help = "\
 Examples:
   windlass cancel 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
-  windlass cancel --running --type thumbnails a.jpg")]
+  windlass cancel --running --type thumbnails a.jpg
+
+A worker in another process hears of it at once where there is a notifier between the two, and with the next renewal \
+of its lease otherwise: `asked to stop` means that it will. docs/cli.md says which is when.")]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) chosen: Chosen,
@@ -72,19 +83,38 @@ pub(crate) struct Complete {
 
 /// Remove chains with all their jobs, all or none
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  windlass delete 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11 --cascade")]
+#[command(after_help = "\
+Examples:
+  windlass delete 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
+  windlass delete 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11 --cascade --running
+
+With a chain among them that runs, nothing is removed and the exit code is 1, unless --running is given.")]
 pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) chosen: Chosen,
+
+    /// Also chains that run: their attempts are told to stop, and what they give is lost
+    #[arg(long)]
+    pub(crate) running: bool,
 
     /// Also the chains that they wait or waited for
     #[arg(long)]
     pub(crate) cascade: bool,
 }
 
-/// Job types.
+/// Let no worker take jobs of these types; jobs that run go on
 #[derive(Args, Debug)]
-pub(crate) struct Types {
+#[command(after_help = "Example:\n  windlass pause thumbnails resize")]
+pub(crate) struct Pause {
+    /// Job types or queues
+    #[arg(value_name = "TYPE", value_parser = type_name, required = true)]
+    pub(crate) types: Vec<TypeName>,
+}
+
+/// Let workers take jobs of these types again
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  windlass resume thumbnails")]
+pub(crate) struct Resume {
     /// Job types or queues
     #[arg(value_name = "TYPE", value_parser = type_name, required = true)]
     pub(crate) types: Vec<TypeName>,
@@ -110,6 +140,10 @@ pub(crate) struct Migrate {
 /// Look for what is wrong with the store, the notifier and the work
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Examples:
+  windlass doctor
+  windlass doctor --store postgres://localhost/app --notifier nats://localhost
+
 Each finding has its cure. The exit code is 0 if there is none, 1 if there are some, and 4 if the store cannot be \
 opened at all.")]
 pub(crate) struct Doctor {}

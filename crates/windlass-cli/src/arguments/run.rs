@@ -5,11 +5,16 @@ use clap::Args;
 use clap_complete::Shell;
 use windlass::TypeName;
 
-use super::value::{duration, type_name};
+use super::value::{duration, shell_command, type_name};
 
 /// Show everything at work: a small shop that takes orders for about ten seconds
 #[derive(Args, Debug)]
 #[command(after_help = "\
+Examples:
+  windlass demo
+  windlass demo --store postgres://localhost/app --orders 20
+
+Where there are transactions, some orders are rolled back on purpose: they leave neither a row nor a chain. \
 Without --store it runs on SQLite in a folder that it removes. On another store it uses a namespace of its own, and \
 removes that. What it tells at the end was looked up in the store; the exit code is 1 if something was amiss.")]
 pub(crate) struct Demo {
@@ -46,7 +51,7 @@ pub(crate) struct Work {
     pub(crate) types: Vec<TypeName>,
 
     /// The command, for the shell
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", value_parser = shell_command)]
     pub(crate) exec: String,
 
     /// How many run at once

@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use windlass::{ChainId, Key, KeyHold, Timestamp, TypeName};
 
-use super::value::{duration, key, time, type_name};
+use super::value::{chain_id, duration, key, time, type_name};
 
 /// Start a chain with a job of any type, and print the chain's id
 #[derive(Args, Debug)]
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     pub(crate) hold: Option<Hold>,
 
     /// A chain that must complete first; may be given more than once
-    #[arg(long, value_name = "CHAIN")]
+    #[arg(long, value_name = "CHAIN", value_parser = chain_id)]
     pub(crate) blocked_by: Vec<ChainId>,
 
     /// From -128 to 127; higher runs first
@@ -103,8 +103,8 @@ Examples:
   windlass enqueue thumbnails a.jpg - --wait < payload.json
   jq -c '{id: .file, payload: .}' photos.ndjson | windlass enqueue thumbnails
 
-An id that is queued, running or done already is not queued again: the line says where it stands. Once it failed or \
-its result is gone, the id can be queued again. Without an id, each line of standard input is an object with `id` and \
+It prints `queued`; or `duplicate` and where the job stands, if the id is queued or running already; or `completed` and \
+the result, if that is kept. Once it failed or its result is gone, the id can be queued again. Without an id, each line of standard input is an object with `id` and \
 `payload`; a thousand are queued at once.")]
 pub(crate) struct Enqueue {
     /// The queue's name

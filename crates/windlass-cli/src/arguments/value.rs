@@ -2,18 +2,41 @@
 
 use std::time::Duration;
 
-use windlass::{Key, Timestamp, TypeName};
+use windlass::{ChainId, JobId, Key, Timestamp, TypeName};
 
 /// A duration: `90s`, `5m`, `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write it like `90s`, `5m` or `1h 30m`"))
+    humantime::parse_duration(text)
+        .map_err(|_| format!("`{text}` is no duration: write it like `90s`, `5m` or `1h 30m`"))
 }
 
 /// A point in time as RFC 3339 has it, in UTC; the time of day may be left out.
 pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     let full = if text.contains(['T', 't', ' ']) { text.to_owned() } else { format!("{text}T00:00:00Z") };
     let parsed = humantime::parse_rfc3339_weak(&full).map(Timestamp::from);
-    parsed.map_err(|error| format!("{error}; write it in UTC like `2026-11-15T06:00:00Z`"))
+    parsed.map_err(|_| format!("`{text}` is no time: write it in UTC like `2026-11-15T06:00:00Z`"))
+}
+
+/// The id of a chain.
+pub(crate) fn chain_id(text: &str) -> Result<ChainId, String> {
+    text.parse().map_err(|_| no_id(text))
+}
+
+/// The id of a job.
+pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
+    text.parse().map_err(|_| no_id(text))
+}
+
+fn no_id(text: &str) -> String {
+    format!("`{text}` is not an id: one looks like `019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11`")
+}
+
+/// A command for the shell.
+pub(crate) fn shell_command(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty: give what the shell is to run for each job".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// The name of a job type or queue.

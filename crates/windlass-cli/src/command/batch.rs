@@ -1,20 +1,24 @@
 //! Many jobs from the lines of standard input, each an object: a thousand go by one command.
 
 use std::fmt::Display;
-use std::io::{BufRead, stdin};
+use std::io::{self, BufRead, Read, stdin};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
-use windlass::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS};
+use windlass::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
 
 use crate::exit::{Code, Failure, Result};
+use crate::input;
 use crate::output::{Output, is_watched, note};
 use crate::signal;
 
 /// How many lines are read ahead.
 const READ_AHEAD: usize = 2 * BATCH_MAX_ITEMS;
+
+/// The longest line, in bytes: a payload, and room for the rest.
+const LINE_MAX_BYTES: usize = PAYLOAD_MAX_BYTES + 64 * 1024;
 
 /// What lines become.
 pub(crate) trait Batch {
@@ -49,12 +53,7 @@ pub(crate) async fn run<B: Batch>(batch: B, output: Output) -> Result {
             note(&format!("{sent} lines"));
             Ok(())
         }
-        Err(failure) => {
-            if failure.line().is_some() {
-                note(&format!("nothing that follows line {last_line} was sent"));
-            }
-            Err(failure)
-        }
+        Err(failure) => Err(failure.and(format!("nothing that follows line {last_line} was sent"))),
     }
 }
 
@@ -95,6 +94,7 @@ impl<B: Batch> Sender<B> {
 
     fn add(&mut self, number: u64, line: &str) -> Result {
         let line = serde_json::from_str(line)
+            .map_err(|error| input::told(&error))
             .map_err(|error| Failure::usage(format!("{error}; a line is an object like {}", B::EXAMPLE)))?;
         self.bytes += self.batch.add(line)?;
         self.numbers.push(number);
@@ -111,7 +111,7 @@ impl<B: Batch> Sender<B> {
         for (number, done) in std::mem::take(&mut self.numbers).into_iter().zip(sent) {
             self.last_line = number;
             match done {
-                Ok(done) => self.output.one(&done, || done.to_string())?,
+                Ok(done) => self.output.done(&done, || done.to_string())?,
                 // One that is refused harms no other.
                 Err(failure) => {
                     self.refused += 1;
@@ -128,15 +128,29 @@ impl<B: Batch> Sender<B> {
 fn lines() -> mpsc::Receiver<(u64, Result<String>)> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
     std::thread::spawn(move || {
-        for (number, line) in (1..).zip(stdin().lock().lines()) {
-            let line = line.map_err(|error| Failure::usage(format!("it cannot be read: {error}")));
-            let is_empty = line.as_ref().is_ok_and(|line| line.trim().is_empty());
-            if !is_empty && sender.blocking_send((number, line)).is_err() {
+        for number in 1.. {
+            let line = match read_line(&mut stdin().lock()) {
+                Ok(None) => return,
+                Ok(Some(line)) if line.len() > LINE_MAX_BYTES => Err(input::too_large("line")),
+                Ok(Some(line)) => Ok(line),
+                Err(error) => Err(Failure::usage(format!("it cannot be read: {error}"))),
+            };
+            let (is_wrong, is_empty) =
+                (line.is_err(), line.as_ref().is_ok_and(|line| line.trim().is_empty()));
+            // After a wrong line there is nothing to go on with.
+            if !is_empty && (sender.blocking_send((number, line)).is_err() || is_wrong) {
                 return;
             }
         }
     });
     receiver
+}
+
+/// The next line; of one that is too long, as much as shows it.
+fn read_line(from: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    let length = from.take(LINE_MAX_BYTES as u64 + 1).read_line(&mut line)?;
+    Ok((length > 0).then_some(line))
 }
 
 fn progress() -> ProgressBar {

@@ -21,9 +21,9 @@ const SINGLE_MAX: u64 = 500;
 
 pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
     // A folder of its own on the same disk, unless a store was named.
-    let folder = match context.store_url {
-        Some(_) => None,
-        None => Some(
+    let folder = match context.is_store_named {
+        true => None,
+        false => Some(
             tempfile::tempdir_in(".")
                 .map_err(|error| Failure::failed(format!("no folder to work in: {error}")))?,
         ),

@@ -14,12 +14,12 @@ pub(crate) async fn run(context: &Context, complete: Complete) -> Result {
     let Complete { name, value, key_type, then, fail } = complete;
     let step = match (then, fail) {
         (Some(job_type), _) => {
-            let job = NewJob::new(job_type, input::payload(value.as_deref(), "input")?);
+            let job = NewJob::new(job_type, input::payload(value.as_deref(), "input").await?);
             Step::Continue { next: NextJob { id: JobId::new(), job }, create: Vec::new() }
         }
         (None, Some(error)) => Step::Fail { error: ErrorText::new(error), retention: None },
         (None, None) => {
-            let output = input::payload(value.as_deref(), "output")?;
+            let output = input::payload(value.as_deref(), "output").await?;
             Step::Complete { output, retention: None, create: Vec::new() }
         }
     };

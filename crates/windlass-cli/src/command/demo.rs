@@ -19,9 +19,9 @@ use shop::{Plain, Shop, Transactions};
 
 pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
     // A folder of its own, unless a store was named.
-    let folder = match context.store_url {
-        Some(_) => None,
-        None => Some(
+    let folder = match context.is_store_named {
+        true => None,
+        false => Some(
             tempfile::tempdir().map_err(|error| Failure::failed(format!("no folder to work in: {error}")))?,
         ),
     };

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::time::timeout;
-use windlass::command::{NextDue, TypeCount, Types};
-use windlass::{Capability, ChainId, Client, Finding, Hint, Store, Timestamp, Topic};
+use windlass::command::{ChainFilter, ListChains, NextDue, Page, TypeCount, Types};
+use windlass::{Capability, ChainId, Client, Finding, Hint, Status, Store, Timestamp, Topic};
 
 use super::Context;
 use crate::exit::{Code, Failure, Result};
@@ -17,6 +17,9 @@ const SKEW_MAX: Duration = Duration::from_secs(2);
 
 /// How long a ready job may wait before somebody should look.
 const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// How many chains that ended without having completed are looked at.
+const ENDED_MAX: u32 = 100;
 
 /// How long a hint may take.
 const HINT_MAX: Duration = Duration::from_secs(3);
@@ -99,7 +102,7 @@ async fn notifier(connection: &Connection) -> Vec<Finding> {
     }
 }
 
-/// Whether what is due is worked on.
+/// Whether what is there to do is worked on.
 async fn work(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     let can = client.store().capabilities();
     if !(can.has(Capability::Count) && can.has(Capability::Workers)) {
@@ -107,39 +110,65 @@ async fn work(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     }
     let (counts, workers) = (client.count(Types::All).await?.types, client.workers().await?);
     let worked: BTreeSet<_> = workers.iter().flat_map(|worker| &worker.types).collect();
-    let of_type = |count: &TypeCount| {
-        let mut findings = Vec::new();
-        let job_type = &count.job_type;
-        let waits = count.oldest_ready.map(|since| Timestamp::now().since(since)).unwrap_or_default();
-        let waited = humantime::format_duration(Duration::from_secs(waits.as_secs()));
-        if waits > WAIT_MAX && count.paused {
+    let of_type = |count: &TypeCount| of_type(count, worked.contains(&count.job_type));
+    let mut findings: Vec<_> = counts.iter().flat_map(of_type).collect();
+    if counts.iter().any(|count| count.blocked > 0) {
+        findings.extend(blocked(client).await?);
+    }
+    Ok(findings)
+}
+
+fn of_type(count: &TypeCount, is_worked: bool) -> Vec<Finding> {
+    let TypeCount { job_type, pending, expired_leases, .. } = count;
+    let mut findings = Vec::new();
+    let waits = count.oldest_ready.map(|since| Timestamp::now().since(since));
+    let waited = humantime::format_duration(Duration::from_secs(waits.unwrap_or_default().as_secs()));
+    if count.paused && *pending > 0 {
+        findings.push(finding(
+            format!("`{job_type}` is paused, and {pending} of its jobs are pending"),
+            format!("`windlass resume {job_type}`, when what it was paused for is over"),
+        ));
+    } else if waits.is_some() && !is_worked {
+        findings.push(finding(
+            format!("jobs of `{job_type}` have been due for {waited}, and no live worker handles the type"),
+            format!("start a worker that does, like `windlass work {job_type} --exec COMMAND`"),
+        ));
+    } else if waits.is_some_and(|waits| waits > WAIT_MAX) {
+        findings.push(finding(
+            format!("jobs of `{job_type}` have been due for {waited}: the workers do not keep up"),
+            "give them more slots, or start more of them",
+        ));
+    }
+    if *expired_leases > 0 && !is_worked {
+        findings.push(finding(
+            format!("{expired_leases} leases of `{job_type}` have expired, and no worker puts the jobs back"),
+            "start a worker that handles the type: it reaps too",
+        ));
+    }
+    findings
+}
+
+/// Whether jobs wait for chains that ended without having completed: those that failed or were cancelled lately are
+/// looked at.
+async fn blocked(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
+    let statuses = vec![Status::Failed, Status::Cancelled];
+    let filter = ChainFilter { statuses, ..ChainFilter::default() };
+    let page = Page { max: ENDED_MAX, ..Page::default() };
+    let mut findings = Vec::new();
+    for chain in client.list_chains(ListChains { filter, page }).await?.chains {
+        let dependents = client.dependents(chain.id).await?;
+        let waiting = dependents.iter().filter(|job| job.status == Status::Blocked).count();
+        if waiting > 0 {
+            let (id, status) = (chain.id, chain.status());
             findings.push(finding(
-                format!("`{job_type}` is paused, and its jobs have been due for {waited}"),
-                format!("`windlass resume {job_type}`, when what it was paused for is over"),
-            ));
-        } else if waits > WAIT_MAX && !worked.contains(job_type) {
-            findings.push(finding(
-                format!("jobs of `{job_type}` have been due for {waited}, and no worker takes them"),
-                "start a worker that handles the type",
-            ));
-        } else if waits > WAIT_MAX {
-            findings.push(finding(
-                format!("jobs of `{job_type}` have been due for {waited}: the workers do not keep up"),
-                "give them more slots, or start more of them",
-            ));
-        }
-        if count.expired_leases > 0 && !worked.contains(job_type) {
-            findings.push(finding(
+                format!("{waiting} blocked jobs wait for chain {id}, which is {status}"),
                 format!(
-                    "{} leases of `{job_type}` have expired, and no worker puts the jobs back",
-                    count.expired_leases
+                    "`windlass retry {id}`, or cancel those that wait: `windlass chains {id}` lists them"
                 ),
-                "start a worker that handles the type: it reaps too",
             ));
         }
-        findings
-    };
-    Ok(counts.iter().flat_map(of_type).collect())
+    }
+    Ok(findings)
 }
 
 fn finding(what: impl Into<String>, cure: impl Into<String>) -> Finding {

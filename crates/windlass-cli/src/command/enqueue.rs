@@ -26,7 +26,7 @@ pub(crate) async fn enqueue(context: &Context, enqueue: &Enqueue) -> Result {
         let items = Items { connection: &connection, queue, jobs: Vec::new() };
         return batch::run(items, context.output).await;
     };
-    let payload: Json = input::payload(enqueue.payload.as_deref(), "payload")?.decode()?;
+    let payload: Json = input::payload(enqueue.payload.as_deref(), "payload").await?.decode()?;
     let connection = context.open(Access::Use).await?;
     let queue = queue(&connection, enqueue)?;
     let enqueuing = async {
@@ -38,8 +38,8 @@ pub(crate) async fn enqueue(context: &Context, enqueue: &Enqueue) -> Result {
     if enqueue.wait {
         return print_end(context, &connection, name, id, enqueue.timeout).await;
     }
-    let done = Done::of(id.to_string(), &enqueued);
-    context.output.one(&done, || done.state.to_owned())
+    let done = Done::of(id.to_string(), enqueued);
+    context.output.one(&done, || done.words())
 }
 
 pub(crate) async fn result(context: &Context, wanted: &ResultOf) -> Result {
@@ -82,7 +82,8 @@ impl Batch for Items<'_> {
     const EXAMPLE: &'static str = r#"{"id": "a.jpg", "payload": 7}"#;
 
     fn add(&mut self, line: Item) -> Result<usize> {
-        let size = line.payload.as_ref().map_or(0, |payload| payload.get().len());
+        let payload = line.payload.as_ref().map_or("null", |payload| payload.get());
+        let size = input::json(payload, "payload")?.bytes().len();
         Key::new(&line.id)?;
         self.jobs.push(line);
         Ok(size)
@@ -102,7 +103,7 @@ impl Batch for Items<'_> {
         let topics = vec![Topic::Scheduled(self.queue.name().clone())];
         let enqueued = self.connection.announced(topics, enqueuing).await?;
         let done =
-            |(job, enqueued): (Item, windlass::Result<Enqueued<Json>>)| Ok(Done::of(job.id, &enqueued?));
+            |(job, enqueued): (Item, windlass::Result<Enqueued<Json>>)| Ok(Done::of(job.id, enqueued?));
         Ok(jobs.into_iter().zip(enqueued).map(done).collect())
     }
 }
@@ -111,24 +112,33 @@ impl Batch for Items<'_> {
 #[derive(Serialize)]
 struct Done {
     id: String,
-    new: bool,
+    outcome: &'static str,
     state: &'static str,
+    result: Option<Json>,
 }
 
 impl Done {
-    fn of(id: String, enqueued: &Enqueued<Json>) -> Self {
-        let (new, state) = match enqueued {
-            Enqueued::Queued => (true, "queued"),
-            Enqueued::Duplicate(state) => (false, state_word(*state)),
-            Enqueued::Completed(_) => (false, "completed"),
+    fn of(id: String, enqueued: Enqueued<Json>) -> Self {
+        let (outcome, state, result) = match enqueued {
+            Enqueued::Queued => ("queued", "queued", None),
+            Enqueued::Duplicate(state) => ("duplicate", state_word(state), None),
+            Enqueued::Completed(result) => ("completed", "completed", Some(result)),
         };
-        Self { id, new, state }
+        Self { id, outcome, state, result }
+    }
+
+    fn words(&self) -> String {
+        match (&self.result, self.outcome) {
+            (Some(result), outcome) => format!("{outcome} {result}"),
+            (None, "duplicate") => format!("duplicate {}", self.state),
+            (None, outcome) => outcome.to_owned(),
+        }
     }
 }
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}  {}", self.id, self.state)
+        write!(f, "{}  {}", self.id, self.words())
     }
 }
 

@@ -8,7 +8,7 @@ use windlass::limit::PAGE_MAX;
 use windlass::{ChainRecord, JobRecord, Status, Timestamp, TypeName, WorkerId};
 
 use super::{Context, show, target};
-use crate::arguments::{Chains, Jobs, Queues, When};
+use crate::arguments::{Chains, Jobs, Queues, Standing, When};
 use crate::exit::{Failure, Result};
 use crate::output::shortened;
 use crate::store::Access;
@@ -26,16 +26,16 @@ pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
         return show::job(context.output, &client, &job).await;
     }
     let Jobs { types, statuses, chain_types, chain, when, .. } = jobs;
-    let statuses = statuses.into_iter().map(Status::from).collect();
-    let (created_from, created_to) = (when.since, when.until);
+    let standings = Standings(statuses);
+    let (statuses, created_from, created_to) = (standings.statuses(), when.since, when.until);
     let filter = JobFilter { types, statuses, chain_types, chain, created_from, created_to };
     let mut list = ListJobs { filter, page: when.first_page() };
     let (mut rows, mut left) = (Vec::new(), when.limit());
     loop {
-        list.page.max = page_size(left);
+        list.page.max = standings.page_size(left);
         let reply = client.list_jobs(list.clone()).await?;
-        left = left.saturating_sub(reply.jobs.len() as u64);
-        for job in &reply.jobs {
+        for job in reply.jobs.iter().filter(|job| standings.are_of(job)).take(left) {
+            left -= 1;
             match context.output.is_json() {
                 true => context.output.object(&JobView::from(job))?,
                 false => rows.push(job_row(job)),
@@ -60,16 +60,16 @@ pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
         return show::chain(context.output, &client, &found.chain).await;
     }
     let Chains { types, statuses, top_level, when, .. } = chains;
-    let statuses = statuses.into_iter().map(Status::from).collect();
-    let (created_from, created_to) = (when.since, when.until);
+    let standings = Standings(statuses);
+    let (statuses, created_from, created_to) = (standings.statuses(), when.since, when.until);
     let filter = ChainFilter { types, statuses, top_level, created_from, created_to };
     let mut list = ListChains { filter, page: when.first_page() };
     let (mut rows, mut left) = (Vec::new(), when.limit());
     loop {
-        list.page.max = page_size(left);
+        list.page.max = standings.page_size(left);
         let reply = client.list_chains(list.clone()).await?;
-        left = left.saturating_sub(reply.chains.len() as u64);
-        for chain in &reply.chains {
+        for chain in reply.chains.iter().filter(|chain| standings.are_of(&chain.latest)).take(left) {
+            left -= 1;
             match context.output.is_json() {
                 true => context.output.object(&ChainView::from(chain))?,
                 false => rows.push(chain_row(chain)),
@@ -88,8 +88,15 @@ pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
 
 pub(crate) async fn queues(context: &Context, Queues { types }: Queues) -> Result {
     let connection = context.open(Access::Look).await?;
-    let wanted = if types.is_empty() { Types::All } else { Types::Only(types) };
+    let wanted = if types.is_empty() { Types::All } else { Types::Only(types.clone()) };
     let reply = connection.client().count(wanted).await?;
+    let is_known =
+        |named: &TypeName| reply.types.iter().any(|count| count.job_type == *named && is_stored(count));
+    if let Some(unknown) = types.iter().find(|named| !is_known(named)) {
+        return Err(Failure::not_found(format!(
+            "no job of type `{unknown}` is stored: is it the right store?"
+        )));
+    }
     if context.output.is_json() {
         let mut counts = reply.types.iter().map(|count| CountView::of(count, reply.closed_estimated));
         return counts.try_for_each(|count| context.output.object(&count));
@@ -121,7 +128,7 @@ pub(crate) async fn workers(context: &Context) -> Result {
             ]
         })
         .collect();
-    context.output.table(["ID", "NAME", "BUSY", "STARTED", "SEEN", "TYPES"], &rows)
+    context.output.table(["ID", "NAME", "BUSY WHEN SEEN", "STARTED", "SEEN", "TYPES"], &rows)
 }
 
 pub(crate) async fn stats(context: &Context) -> Result {
@@ -200,14 +207,31 @@ impl When {
         Page { order, after: None, max: 1 }
     }
 
-    const fn limit(&self) -> u64 {
-        if self.limit == 0 { u64::MAX } else { self.limit }
+    const fn limit(&self) -> usize {
+        if self.limit == 0 { usize::MAX } else { self.limit }
     }
 }
 
-/// How many rows the next page has.
-fn page_size(left: u64) -> u32 {
-    u32::try_from(left.min(PAGE_MAX as u64)).unwrap_or(1).max(1)
+/// Which jobs to list, by where they stand; all if none is given.
+struct Standings(Vec<Standing>);
+
+impl Standings {
+    /// What to ask the store for.
+    fn statuses(&self) -> Vec<Status> {
+        self.0.iter().map(|standing| standing.status()).collect()
+    }
+
+    /// Whether what the store gives is to be listed.
+    fn are_of(&self, job: &JobRecord) -> bool {
+        self.0.is_empty() || self.0.iter().any(|standing| standing.is_of(job))
+    }
+
+    /// How many rows to ask for: as many as are left to list, or more where not all of them will be.
+    fn page_size(&self, left: usize) -> u32 {
+        let all_listed = self.0.iter().all(|standing| standing.is_status());
+        let wanted = if all_listed { left } else { PAGE_MAX };
+        u32::try_from(wanted.clamp(1, PAGE_MAX)).unwrap_or(1)
+    }
 }
 
 fn one_type(types: &[TypeName]) -> Result<Option<&TypeName>> {
@@ -222,7 +246,7 @@ pub(super) fn job_row(job: &JobRecord) -> [String; 7] {
     [
         job.id.to_string(),
         job.job_type.to_string(),
-        standing(job),
+        Standing::of(job).word().to_owned(),
         attempts(job),
         ago(job.created_at),
         if job.status.is_open() { job.due_at.to_string() } else { String::new() },
@@ -235,12 +259,18 @@ pub(super) fn chain_row(chain: &ChainRecord) -> [String; 8] {
         chain.id.to_string(),
         chain.chain_type.to_string(),
         chain.key.as_ref().map(|key| shortened(key.key.as_str(), ERROR_WIDTH)).unwrap_or_default(),
-        standing(&chain.latest),
+        Standing::of(&chain.latest).word().to_owned(),
         (chain.latest.index + 1).to_string(),
         chain.latest.job_type.to_string(),
         ago(chain.created_at),
         chain.latest.error.as_ref().map(|error| shortened(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
     ]
+}
+
+/// Whether anything is known of a type.
+fn is_stored(count: &TypeCount) -> bool {
+    let TypeCount { blocked, pending, running, completed, failed, cancelled, paused, .. } = count;
+    *paused || blocked + pending + running + completed + failed + cancelled > 0
 }
 
 fn count_row(count: &TypeCount, about: &str) -> [String; 9] {
@@ -261,16 +291,6 @@ fn count_row(count: &TypeCount, about: &str) -> [String; 9] {
         count.oldest_ready.map(ago).unwrap_or_default(),
         note,
     ]
-}
-
-/// Where a job stands, in the words of people: what is pending may be due later, or have failed before.
-pub(super) fn standing(job: &JobRecord) -> String {
-    match job.status {
-        Status::Pending if job.error.is_some() => "failing".to_owned(),
-        Status::Pending if job.due_at > Timestamp::now() => "scheduled".to_owned(),
-        Status::Running if job.cancel_requested => "stopping".to_owned(),
-        status => status.to_string(),
-    }
 }
 
 pub(super) fn attempts(job: &JobRecord) -> String {

@@ -1,12 +1,15 @@
 //! `windlass cancel`, `retry`, `trigger`, `delete`, `pause` and `resume`.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use windlass::command::{CancelMode, Cancelled, DeleteReply, Retried, TriggerReply, Untriggerable};
-use windlass::{Status, Topic};
+use windlass::limit::DELETE_MAX_CHAINS;
+use windlass::{ChainId, Client, Status, Store, Topic, TypeName};
 
 use super::Context;
 use super::target::{self, Found};
-use crate::arguments::{Cancel, Delete, Named, Types};
+use crate::arguments::{Cancel, Delete, Retry, Trigger};
 use crate::exit::{Code, Failure, Result};
 use crate::output::Output;
 use crate::store::Access;
@@ -43,11 +46,11 @@ pub(crate) async fn cancel(context: &Context, cancel: &Cancel) -> Result {
     outcome
 }
 
-pub(crate) async fn retry(context: &Context, named: &Named) -> Result {
+pub(crate) async fn retry(context: &Context, retry: &Retry) -> Result {
     let connection = context.open(Access::Look).await?;
     let client = connection.client();
     let mut outcome = Ok(());
-    for found in target::all(&client, &named.chosen).await? {
+    for found in target::all(&client, &retry.chosen).await? {
         let topics = vec![Topic::Scheduled(found.chain.latest.job_type.clone())];
         let retrying = async {
             let retried = client.retry(found.chain.id).await?;
@@ -69,10 +72,10 @@ pub(crate) async fn retry(context: &Context, named: &Named) -> Result {
     outcome
 }
 
-pub(crate) async fn trigger(context: &Context, named: &Named) -> Result {
+pub(crate) async fn trigger(context: &Context, trigger: &Trigger) -> Result {
     let connection = context.open(Access::Look).await?;
     let client = connection.client();
-    let found = target::all(&client, &named.chosen).await?;
+    let found = target::all(&client, &trigger.chosen).await?;
     let topics = found.iter().map(|found| Topic::Scheduled(found.chain.latest.job_type.clone())).collect();
     let triggering = async {
         let reply = client.trigger(found.iter().map(Found::target).collect()).await?;
@@ -102,11 +105,22 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
     let connection = context.open(Access::Look).await?;
     let client = connection.client();
     let found = target::all(&client, &delete.chosen).await?;
+    if !delete.running {
+        refuse_running(&client, &found, delete.cascade).await?;
+    }
     let chains = found.iter().map(|found| found.chain.id.into()).collect();
-    match client.delete(chains, delete.cascade).await? {
+    let leases = found.iter().filter_map(|found| found.chain.latest.lease);
+    let topics: Vec<_> = leases.map(|lease| Topic::OwnershipLost(lease.worker)).collect();
+    let was_running = !topics.is_empty();
+    let deleting = async {
+        let reply = client.delete(chains, delete.cascade).await?;
+        let is_hinted = was_running && matches!(reply, DeleteReply::Deleted(_));
+        Ok((reply, is_hinted))
+    };
+    match connection.announced(topics, deleting).await? {
         DeleteReply::Deleted(deleted) => deleted.chains.iter().try_for_each(|chain| {
             let line = Line { id: chain.chain.to_string(), done: true, what: "deleted".to_owned() };
-            context.output.one(&line, || line.text())
+            context.output.done(&line, || line.text())
         }),
         DeleteReply::Refused(refusals) => {
             let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
@@ -116,7 +130,27 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
     }
 }
 
-pub(crate) async fn pause(context: &Context, Types { types }: Types, paused: bool) -> Result {
+/// An error if one of the chains that would go runs.
+async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bool) -> Result {
+    let mut next: Vec<ChainId> = found.iter().map(|found| found.chain.id).collect();
+    let mut seen: BTreeSet<ChainId> = next.iter().copied().collect();
+    while let Some(chain) = next.pop() {
+        let jobs = client.chain_jobs(chain).await?;
+        if jobs.iter().any(|job| job.status == Status::Running) {
+            let text =
+                format!("nothing was deleted: chain {chain} is running; --running deletes it all the same");
+            return Err(Failure::failed(text));
+        }
+        // The store refuses what is more than this.
+        if cascade && seen.len() <= DELETE_MAX_CHAINS {
+            let blockers = jobs.iter().flat_map(|job| job.blockers.iter().map(|blocker| blocker.chain));
+            next.extend(blockers.filter(|blocker| seen.insert(*blocker)));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn pause(context: &Context, types: Vec<TypeName>, paused: bool) -> Result {
     let connection = context.open(Access::Look).await?;
     let client = connection.client();
     let before = client.pause(types.clone(), paused).await?;
@@ -124,7 +158,7 @@ pub(crate) async fn pause(context: &Context, Types { types }: Types, paused: boo
         let word = if paused { "paused" } else { "resumed" };
         let what = if was_paused == paused { format!("{word} before") } else { word.to_owned() };
         let line = Line { id: job_type.to_string(), done: true, what };
-        context.output.one(&line, || line.text())?;
+        context.output.done(&line, || line.text())?;
     }
     Ok(())
 }
@@ -147,6 +181,6 @@ impl Line {
 fn tell(output: Output, found: &Found, done: Result<String, String>) -> Result<Result> {
     let is_done = done.is_ok();
     let line = Line { id: found.name.clone(), done: is_done, what: done.unwrap_or_else(|why| why) };
-    output.one(&line, || line.text())?;
+    output.done(&line, || line.text())?;
     Ok(if is_done { Ok(()) } else { Err(Failure::told(Code::Failed)) })
 }

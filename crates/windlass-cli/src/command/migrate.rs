@@ -19,6 +19,14 @@ pub(crate) async fn run(context: &Context, migrate: &Migrate) -> Result {
 }
 
 async fn status(context: &Context) -> Result {
+    if context.place.is_missing() {
+        told(
+            context,
+            false,
+            "there is no store here yet: `windlass migrate` makes it, and so does the first start",
+        )?;
+        return Err(Failure::told(Code::Failed));
+    }
     match context.place.open(Access::Look).await {
         Ok(_) => told(context, true, "the store is up to date"),
         Err(failure) if failure.is_outdated() => {

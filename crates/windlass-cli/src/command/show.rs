@@ -3,7 +3,9 @@
 use serde::Serialize;
 use windlass::{AttemptRecord, ChainRecord, Client, JobRecord, Payload, Store};
 
-use super::look::{ago, attempts, chain_row, job_row, standing, worker_text};
+use super::look::{ago, attempts, chain_row, job_row, worker_text};
+use super::why;
+use crate::arguments::Standing;
 use crate::exit::Result;
 use crate::output::Output;
 use crate::view::{AttemptView, ChainView, Content, JobView, end_word};
@@ -13,15 +15,17 @@ pub(crate) async fn job(output: Output, client: &Client<dyn Store>, job: &JobRec
     let history = client.attempts(job.id).await?;
     let blockers: Vec<_> = client.blockers(job.id).await?.into_iter().flatten().collect();
     let chain = client.chain_jobs(job.chain).await?;
+    let why = why::reasons(client, job).await?;
     if output.is_json() {
         return output.object(&JobPage {
             job: job.into(),
+            why,
             attempts: history.iter().map(AttemptView::from).collect(),
             blockers: blockers.iter().map(ChainView::from).collect(),
             chain_jobs: chain.iter().map(JobView::from).collect(),
         });
     }
-    print_job(output, job)?;
+    print_job(output, job, &why)?;
     print_attempts(output, &history)?;
     if !blockers.is_empty() {
         print_chains(output, "waits or waited for", &blockers)?;
@@ -37,9 +41,11 @@ pub(crate) async fn chain(output: Output, client: &Client<dyn Store>, chain: &Ch
     let jobs = client.chain_jobs(chain.id).await?;
     let dependents = client.dependents(chain.id).await?;
     let blockers: Vec<_> = client.blockers(chain.latest.id).await?.into_iter().flatten().collect();
+    let why = why::reasons(client, &chain.latest).await?;
     if output.is_json() {
         return output.object(&ChainPage {
             chain: chain.into(),
+            why,
             chain_jobs: jobs.iter().map(JobView::from).collect(),
             blockers: blockers.iter().map(ChainView::from).collect(),
             dependents: dependents.iter().map(JobView::from).collect(),
@@ -50,7 +56,8 @@ pub(crate) async fn chain(output: Output, client: &Client<dyn Store>, chain: &Ch
     facts(
         output,
         &[
-            ("status", Some(standing(&chain.latest))),
+            ("status", Some(Standing::of(&chain.latest).word().to_owned())),
+            ("why", told(&why)),
             ("key", key),
             ("created", Some(format!("{} ({})", chain.created_at, ago(chain.created_at)))),
             ("closed", chain.closed.map(|closed| closed.at.to_string())),
@@ -73,6 +80,7 @@ pub(crate) async fn chain(output: Output, client: &Client<dyn Store>, chain: &Ch
 struct JobPage<'a> {
     #[serde(flatten)]
     job: JobView<'a>,
+    why: Vec<String>,
     attempts: Vec<AttemptView<'a>>,
     blockers: Vec<ChainView<'a>>,
     chain_jobs: Vec<JobView<'a>>,
@@ -82,18 +90,20 @@ struct JobPage<'a> {
 struct ChainPage<'a> {
     #[serde(flatten)]
     chain: ChainView<'a>,
+    why: Vec<String>,
     chain_jobs: Vec<JobView<'a>>,
     blockers: Vec<ChainView<'a>>,
     dependents: Vec<JobView<'a>>,
 }
 
-fn print_job(output: Output, job: &JobRecord) -> Result {
+fn print_job(output: Output, job: &JobRecord, why: &[String]) -> Result {
     output.line(&format!("job {} of type {}", job.id, job.job_type))?;
     let worker = job.lease.map(|lease| format!("{} until {}", lease.worker, lease.until));
     facts(
         output,
         &[
-            ("status", Some(standing(job))),
+            ("status", Some(Standing::of(job).word().to_owned())),
+            ("why", told(why)),
             ("chain", Some(format!("{} of type {}, job {} of it", job.chain, job.chain_type, job.index + 1))),
             ("attempt", Some(attempts(job))),
             ("priority", Some(job.priority.to_string())),
@@ -142,6 +152,10 @@ fn print_chains(output: Output, title: &str, chains: &[ChainRecord]) -> Result {
     let rows: Vec<_> = chains.iter().map(chain_row).collect();
     output.line(&format!("\n{title}"))?;
     output.table(["ID", "TYPE", "KEY", "STATUS", "JOBS", "CURRENT", "CREATED", "ERROR"], &rows)
+}
+
+fn told(why: &[String]) -> Option<String> {
+    (!why.is_empty()).then(|| why.join("; "))
 }
 
 fn facts(output: Output, facts: &[(&str, Option<String>)]) -> Result {

@@ -10,7 +10,7 @@ use windlass::{ChainId, Key, Millis, Payload, Topic, TypeName};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};
-use crate::arguments::{Options, Start};
+use crate::arguments::{Options, Start, chain_id, duration, time};
 use crate::exit::{Failure, Result};
 use crate::input;
 use crate::output::{Output, note};
@@ -25,7 +25,7 @@ pub(crate) async fn run(context: &Context, start: Start) -> Result {
     }
     // What is wrong with the input is known before anything is opened.
     let job_type = job_type.ok_or_else(|| Failure::usage("which type? give TYPE"))?;
-    let new = chain(job_type, input::payload(input.as_deref(), "input")?, &options)?;
+    let new = chain(job_type, input::payload(input.as_deref(), "input").await?, &options)?;
     let connection = context.open(Access::Use).await?;
     let client = connection.client();
     let topics = vec![Topic::Scheduled(new.job.job_type.clone())];
@@ -49,10 +49,10 @@ pub(crate) struct Described {
     #[serde(rename = "type")]
     pub(crate) job_type: Option<String>,
     pub(crate) input: Option<Box<RawValue>>,
-    key: Option<String>,
+    pub(crate) key: Option<String>,
     delay: Option<String>,
     at: Option<String>,
-    blocked_by: Option<Vec<ChainId>>,
+    blocked_by: Option<Vec<String>>,
     priority: Option<i8>,
     max_attempts: Option<u32>,
 }
@@ -73,22 +73,28 @@ impl Described {
     /// The options with what is said here in place of theirs.
     fn over(self, options: &Options) -> Result<Options> {
         let mut options = options.clone();
-        if let Some(text) = self.delay {
-            let delay = humantime::parse_duration(&text)
-                .map_err(|error| Failure::usage(format!("`delay`: {error}")))?;
-            (options.delay, options.at) = (Some(delay), None);
-        }
-        if let Some(text) = self.at {
-            let at = humantime::parse_rfc3339_weak(&text)
-                .map_err(|error| Failure::usage(format!("`at`: {error}")))?;
-            (options.delay, options.at) = (None, Some(at.into()));
+        match (self.delay, self.at) {
+            (None, None) => {}
+            (Some(delay), None) => {
+                (options.delay, options.at) = (Some(said("delay", duration(&delay))?), None)
+            }
+            (None, Some(at)) => (options.delay, options.at) = (None, Some(said("at", time(&at))?)),
+            (Some(_), Some(_)) => return Err(Failure::usage("it has both `delay` and `at`: leave one out")),
         }
         options.key = self.key.map(Key::new).transpose()?.or(options.key);
-        options.blocked_by = self.blocked_by.unwrap_or(options.blocked_by);
+        if let Some(chains) = self.blocked_by {
+            let chains = chains.iter().map(|chain| said("blocked_by", chain_id(chain)));
+            options.blocked_by = chains.collect::<Result<_>>()?;
+        }
         options.priority = self.priority.or(options.priority);
         options.max_attempts = self.max_attempts.or(options.max_attempts);
         Ok(options)
     }
+}
+
+/// The value of a field, or what is wrong with it.
+fn said<T>(field: &str, value: Result<T, String>) -> Result<T> {
+    value.map_err(|why| Failure::usage(format!("`{field}`: {why}")))
 }
 
 /// Lines that start chains.

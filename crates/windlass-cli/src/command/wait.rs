@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use windlass::{ChainId, ChainRecord, Client, Status, Store};
+use windlass::{ChainId, ChainRecord, Client, ErrorKind, Status, Store};
 
-use super::{Context, target};
+use super::{Context, target, why};
 use crate::arguments::Wait;
 use crate::exit::{Failure, Result};
 use crate::output::Output;
@@ -16,14 +16,15 @@ pub(crate) async fn run(context: &Context, wait: &Wait) -> Result {
     let client = connection.client();
     let found = target::all(&client, &wait.chosen).await?;
     let waits = found.into_iter().map(|found| {
-        let (client, timeout) = (client.clone(), wait.timeout);
-        tokio::spawn(async move { client.closed(found.chain.id, timeout).await })
+        let (client, chain, timeout) = (client.clone(), found.chain.id, wait.timeout);
+        (chain, tokio::spawn(async move { client.closed(chain, timeout).await }))
     });
     // All are waited for at once, and told in their order; the first that failed is the error.
     let mut outcome = Ok(());
-    for wait in waits.collect::<Vec<_>>() {
+    for (chain, wait) in waits.collect::<Vec<_>>() {
         let ended = wait.await.map_err(Failure::failed)?;
-        outcome = outcome.and(ended.map_err(Failure::from).and_then(|record| print(&record, context.output)));
+        let ended = explained(&client, chain, ended).await;
+        outcome = outcome.and(ended.and_then(|record| print(&record, context.output)));
     }
     outcome
 }
@@ -35,7 +36,26 @@ pub(crate) async fn print_end(
     timeout: Duration,
     output: Output,
 ) -> Result {
-    print(&client.closed(chain, timeout).await?, output)
+    let ended = client.closed(chain, timeout).await;
+    print(&explained(client, chain, ended).await?, output)
+}
+
+/// A chain that has ended. If it has not in time, the error says why nothing happens.
+async fn explained(
+    client: &Client<dyn Store>,
+    chain: ChainId,
+    ended: windlass::Result<ChainRecord>,
+) -> Result<ChainRecord> {
+    let error = match ended {
+        Err(error) if error.kind() == ErrorKind::TimedOut => error,
+        ended => return Ok(ended?),
+    };
+    let why = match client.chain(chain).await? {
+        Some(record) => why::reasons(client, &record.latest).await?.join("; "),
+        None => String::new(),
+    };
+    let failure = Failure::from(error);
+    Err(if why.is_empty() { failure } else { failure.and(why) })
 }
 
 fn print(record: &ChainRecord, output: Output) -> Result {

@@ -37,8 +37,7 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
         folder: folder.path().to_owned(),
         grace: work.grace,
         hurry: hurry.clone(),
-        store: context.store_url.clone(),
-        namespace: context.place.namespace.clone(),
+        environment: context.place.environment(),
     });
     let types: BTreeSet<TypeName> = work.types.iter().cloned().collect();
     let mut worker = Worker::new(&client).concurrency(work.concurrency).poll(work.poll);

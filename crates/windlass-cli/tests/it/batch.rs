@@ -1,4 +1,7 @@
-use crate::program::Program;
+use std::fs;
+use std::process::Stdio;
+
+use crate::program::{Program, run};
 
 #[tokio::test]
 async fn lines_become_chains() {
@@ -37,6 +40,60 @@ async fn a_wrong_line_stops_its_thousand() {
     assert!(ran.stderr.contains("nothing that follows line 1000 was sent"), "{}", ran.stderr);
     assert!(ran.stderr.contains("error: line 1201: unknown field `inputs`"), "{}", ran.stderr);
     assert_eq!(program.json(&["queues"]).await[0]["pending"], 1_000);
+}
+
+/// Whoever looks at the first lines only still starts all of them.
+#[tokio::test]
+async fn a_reader_that_goes_stops_no_batch() {
+    let program = Program::on_sqlite();
+    let lines: String = (0..3_000).map(|n| format!("{{\"id\": \"{n}\"}}\n")).collect();
+    fs::write(program.folder().join("jobs"), &lines).unwrap();
+    fs::write(program.folder().join("chains"), lines.replace("id", "key")).unwrap();
+    for call in ["start count --batch < chains", "enqueue queue < jobs"] {
+        let windlass = format!("'{}' --store sqlite:jobs.db {call}", env!("CARGO_BIN_EXE_windlass"));
+        let script = format!("{windlass} | head -n 1 | wc -l; echo ${{PIPESTATUS[0]}}");
+        let mut shell = tokio::process::Command::new("bash");
+        shell
+            .args(["-c", &script])
+            .current_dir(program.folder())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let ran = run(shell).await;
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1\n0\n", "3000 lines\n"));
+    }
+    for row in program.json(&["queues"]).await {
+        assert_eq!(row["pending"], 3_000, "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_is_wrong_is_named() {
+    let program = Program::on_sqlite();
+    let large = format!("{{}}\n{{\"input\": \"{}\"}}\n", "x".repeat(4 * 1024 * 1024));
+    let endless = format!("{{}}\n{}", "x".repeat(5 * 1024 * 1024));
+    let cases = [
+        (
+            "{}\n{\"delay\": \"1m\", \"at\": \"2026-11-15\"}",
+            "line 2: it has both `delay` and `at`: leave one out",
+        ),
+        ("{\"delay\": \"soon\"}", "line 1: `delay`: `soon` is no duration: write it like"),
+        ("\n{\"at\": \"soon\"}", "line 2: `at`: `soon` is no time: write it in UTC like"),
+        ("{\"blocked_by\": [\"x\"]}", "line 1: `blocked_by`: `x` is not an id"),
+        ("{\"priority\": 1000}", "line 1: invalid value: integer `1000`"),
+        ("{\"max_attempts\": 0}", "line 1: a job needs at least one attempt"),
+        ("hello", "line 1: expected value at column 1; a line is an object like"),
+        (large.as_str(), "line 2: the input is larger than 4 MiB"),
+        (endless.as_str(), "line 2: the line is larger than 4 MiB"),
+    ];
+    for (lines, what) in cases {
+        let ran = program.run_with(&["start", "one", "--batch"], lines).await;
+        assert_eq!(
+            (ran.code, ran.stderr.lines().count(), ran.stdout.as_str()),
+            (2, 1, ""),
+            "{what}: {ran:?}"
+        );
+        assert!(ran.stderr.starts_with(&format!("error: {what}")), "{what}: {ran:?}");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ async fn it_runs_with_nothing_installed_and_leaves_nothing() {
     let checks: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with('✓')).collect();
     assert_eq!(checks.len(), 8, "{ran:?}");
     assert!(ran.stdout.contains("all of it as it should be"), "{ran:?}");
+    assert!(ran.stderr.contains("takes 14 orders on SQLite, and rolls 1 of them back on purpose"), "{ran:?}");
+    assert!(ran.stdout.contains("chains left by the 1 orders"), "{ran:?}");
     assert!(ran.stderr.contains(" s: "), "plain lines where there is no terminal: {ran:?}");
     assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'), "no colours: {ran:?}");
     assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its folder is gone");

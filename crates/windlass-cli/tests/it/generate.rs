@@ -17,9 +17,37 @@ async fn man_pages_are_written_for_each_command() {
     let program = Program::on_sqlite();
     let ran = run(program.bare(&["man", "pages/man1"])).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    let page = fs::read_to_string(program.folder().join("pages/man1/windlass-work.1")).unwrap();
-    assert!(page.contains("WINDLASS_OUTCOME"), "{page}");
-    assert!(program.folder().join("pages/man1/windlass.1").exists());
+    let page = |name: &str| fs::read_to_string(program.folder().join("pages/man1").join(name)).unwrap();
+    assert!(page("windlass-work.1").contains("WINDLASS_OUTCOME"));
+    assert!(page("windlass.1").contains("windlass"));
+    for command in commands(&program).await {
+        assert!(page(&format!("windlass-{command}.1")).contains("Example"), "{command}");
+    }
+}
+
+/// The commands that the help lists.
+async fn commands(program: &Program) -> Vec<String> {
+    let help = run(program.bare(&["--help"])).await.stdout;
+    let (_, list) = help.split_once("Commands:\n").unwrap();
+    let list = list.lines().take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("    "));
+    let names = list.map(|line| line.split_whitespace().next().unwrap().to_owned());
+    let names: Vec<_> = names.filter(|name| name != "help").collect();
+    assert!(names.len() > 20, "{names:?}");
+    names
+}
+
+/// Colours are for terminals, or for those who insist, and never where they are not wanted.
+#[tokio::test]
+async fn no_color_is_respected() {
+    let program = Program::on_sqlite();
+    for (variables, coloured) in
+        [(&[][..], false), (&["CLICOLOR_FORCE"], true), (&["CLICOLOR_FORCE", "NO_COLOR"], false)]
+    {
+        let mut command = program.bare(&["wait", "no-id"]);
+        command.env_remove("CLICOLOR_FORCE").envs(variables.iter().map(|name| (name, "1")));
+        let ran = run(command).await;
+        assert_eq!(ran.stderr.contains('\u{1b}'), coloured, "{variables:?}: {ran:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! Ctrl-C and SIGTERM leave nothing half-done.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use windlass_testkit::wait_until;
 
-use crate::program::{Program, ended, terminate};
+use crate::program::{Program, ended, interrupt, terminate};
 
 #[tokio::test]
 async fn a_batch_ends_between_two_commands_and_says_where() {
@@ -47,4 +48,55 @@ async fn a_demo_removes_what_it_made() {
     assert_eq!(last, "error: interrupted: what it made is removed");
     assert_eq!(ended(child).await.code, 130);
     assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its folder is gone");
+}
+
+/// It is one rule for all commands, whether they wait for a chain, for their input or for a server.
+#[tokio::test]
+async fn whatever_waits_ends_with_the_same_code() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "mail"]).await;
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://{}/db", silent.local_addr().unwrap());
+    let calls: [&[&str]; 4] = [
+        &["wait", &chain],
+        &["start", "mail", "--wait"],
+        &["start", "mail", "-"],
+        &["jobs", "--store", &url],
+    ];
+    for (signal, arguments) in calls.iter().enumerate() {
+        let mut child = program.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let _kept_open = child.stdin.take();
+        wait_until("it listens to signals", Duration::from_secs(20), async || {
+            hears_signals(child.id().unwrap())
+        })
+        .await;
+        if signal % 2 == 0 {
+            interrupt(&child).await;
+        } else {
+            terminate(&child).await;
+        }
+        let ran = ended(child).await;
+        assert_eq!((ran.code, ran.stderr.as_str()), (130, "error: interrupted\n"), "{arguments:?}: {ran:?}");
+    }
+}
+
+/// Whether a process has a handler for SIGINT and SIGTERM.
+fn hears_signals(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    let wanted = (1 << (2 - 1)) | (1 << (15 - 1));
+    caught & wanted == wanted
+}
+
+#[tokio::test]
+async fn a_worker_ends_with_success_for_that_is_how_it_is_stopped() {
+    let program = Program::on_sqlite();
+    let worker = program.command(&["work", "mail", "--exec", "true"]).spawn().unwrap();
+    wait_until("the worker is there", Duration::from_secs(20), async || {
+        program.run(&["workers", "--json"]).await.stdout.contains("\"mail\"")
+    })
+    .await;
+    interrupt(&worker).await;
+    assert_eq!(ended(worker).await.code, 0);
 }

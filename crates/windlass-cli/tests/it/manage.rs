@@ -1,4 +1,8 @@
-use crate::program::Program;
+use std::time::Duration;
+
+use windlass_testkit::wait_until;
+
+use crate::program::{Program, ended, run, terminate};
 
 #[tokio::test]
 async fn a_chain_is_cancelled_and_retried() {
@@ -37,6 +41,44 @@ async fn a_chain_is_deleted_with_what_it_waits_for() {
     assert_eq!((refused.code, refused.stderr.contains("depends on chain")), (1, true), "{refused:?}");
     assert_eq!(program.ok(&["delete", &blocked, "--cascade"]).await.lines().count(), 2);
     assert!(program.json(&["chains"]).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_running_chain_is_deleted_only_if_that_is_meant() {
+    let program = Program::on_sqlite();
+    let running = program.ok(&["start", "slow"]).await;
+    let waiting = program.ok(&["start", "later", "--blocked-by", &running]).await;
+    let command = "touch begun; until [ -e never ]; do sleep 0.02; done";
+    let worker = program.command(&["work", "slow", "--exec", command, "--lease", "500ms"]).spawn().unwrap();
+    wait_until("the command runs", Duration::from_secs(20), async || program.folder().join("begun").exists())
+        .await;
+    for arguments in [&["delete", &running][..], &["delete", &waiting, "--cascade"]] {
+        let ran = program.run(arguments).await;
+        assert_eq!((ran.code, ran.stderr.lines().count()), (1, 1), "{ran:?}");
+        assert!(ran.stderr.contains(&format!("chain {running} is running; --running deletes it")), "{ran:?}");
+    }
+    let deleted = program.json(&["delete", &waiting, "--cascade", "--running"]).await;
+    assert_eq!(deleted.len(), 2, "{deleted:?}");
+    assert!(program.json(&["chains"]).await.is_empty());
+    terminate(&worker).await;
+    assert_eq!(ended(worker).await.code, 0);
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_stops_no_change() {
+    let program = Program::on_sqlite();
+    let mut chains = Vec::new();
+    for _ in 0..3 {
+        chains.push(program.ok(&["start", "mail"]).await);
+    }
+    let windlass =
+        format!("'{}' cancel --store sqlite:jobs.db {}", env!("CARGO_BIN_EXE_windlass"), chains.join(" "));
+    // Nobody reads at all.
+    let mut shell = tokio::process::Command::new("bash");
+    shell.args(["-c", &format!("{windlass} > >(exec true); echo $? > code")]).current_dir(program.folder());
+    run(shell).await;
+    assert_eq!(std::fs::read_to_string(program.folder().join("code")).unwrap(), "0\n");
+    assert_eq!(program.json(&["chains", "--status", "cancelled"]).await.len(), 3);
 }
 
 #[tokio::test]

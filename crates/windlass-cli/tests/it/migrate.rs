@@ -29,7 +29,7 @@ async fn a_store_without_tables_has_nothing_to_migrate() {
 #[tokio::test]
 async fn the_doctor_finds_nothing_wrong_with_a_good_store() {
     let sqlite = Program::on_sqlite();
-    sqlite.ok(&["start", "mail"]).await;
+    sqlite.ok(&["migrate"]).await;
     let postgres = Program::on_postgres().await;
     postgres.ok(&["migrate"]).await;
     for program in [sqlite, postgres] {
@@ -38,6 +38,18 @@ async fn the_doctor_finds_nothing_wrong_with_a_good_store() {
         assert!(checks.iter().all(|check| check["ok"] == true), "{checks:?}");
         assert!(program.ok(&["doctor"]).await.contains("notifier: ok"));
     }
+}
+
+/// The server of the tests keeps nothing on disk.
+#[tokio::test]
+async fn the_doctor_finds_what_redis_would_lose() {
+    let ran = Program::on_redis().await.run(&["doctor"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(
+        ran.stdout.contains("has no append-only file") && ran.stdout.contains("cure: set `appendonly yes`"),
+        "{ran:?}"
+    );
+    assert!(ran.stdout.contains("notifier: ok"), "{ran:?}");
 }
 
 #[tokio::test]

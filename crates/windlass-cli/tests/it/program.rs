@@ -126,6 +126,15 @@ pub(crate) async fn ended(child: Child) -> Ran {
 
 /// Sends SIGTERM.
 pub(crate) async fn terminate(child: &Child) {
-    let kill = format!("kill -TERM {}", child.id().unwrap());
+    send(child, "TERM").await;
+}
+
+/// Sends SIGINT, as Ctrl-C does.
+pub(crate) async fn interrupt(child: &Child) {
+    send(child, "INT").await;
+}
+
+async fn send(child: &Child, signal: &str) {
+    let kill = format!("kill -{signal} {}", child.id().unwrap());
     assert!(Command::new("sh").args(["-c", &kill]).status().await.unwrap().success());
 }

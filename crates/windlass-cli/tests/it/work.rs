@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use windlass_testkit::wait_until;
 
-use crate::program::{Program, ended, terminate};
+use crate::program::{Program, ended, run, terminate};
 
 #[tokio::test]
 async fn a_command_has_the_job_and_its_facts() {
@@ -71,6 +71,52 @@ async fn a_command_may_call_the_program_itself() {
     let script = format!("'{}' start child 7 > /dev/null", env!("CARGO_BIN_EXE_windlass"));
     program.drain(&["parent"], &script).await;
     assert_eq!(program.json(&["jobs", "--type", "child"]).await.len(), 1);
+}
+
+/// The store is always named, and in a way that is true in every folder.
+#[tokio::test]
+async fn a_command_finds_the_store_from_any_folder() {
+    let program = Program::on_sqlite();
+    let script = format!(
+        "cd / && '{}' start child 7 > /dev/null && echo \"$WINDLASS_STORE|$WINDLASS_NAMESPACE|$WINDLASS_NOTIFIER\"",
+        env!("CARGO_BIN_EXE_windlass")
+    );
+    let cases: [(&[&str], &str, &str); 2] = [
+        (&[], "windlass.db", "||"),
+        (&["--store", "sqlite:other.db", "--namespace", "ns", "--notifier", "none"], "other.db", "|ns|none"),
+    ];
+    for (place, file, rest) in cases {
+        let call = async |arguments: &[&str]| {
+            let ran = run(program.bare(&[arguments, place].concat())).await;
+            assert_eq!(ran.code, 0, "{ran:?}");
+            ran.stdout.trim().to_owned()
+        };
+        let chain = call(&["start", "parent"]).await;
+        call(&["work", "parent", "--exec", &script, "--drain"]).await;
+        let folder = program.folder().canonicalize().unwrap();
+        let expected = format!("\"sqlite:{}{rest}\"", folder.join(file).display());
+        assert_eq!(call(&["wait", &chain]).await, expected);
+        assert_eq!(call(&["jobs", "--type", "child", "--json"]).await.lines().count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_that_does_not_fit_is_told() {
+    let program = Program::on_sqlite();
+    let cases = [
+        (r#"{"again_in": "5m"}"#, 0, "$WINDLASS_OUTCOME says `again_in`, which goes with 75"),
+        (r#"{"then": {"type": "b", "key": "k"}}"#, 0, "`then` has a `key`"),
+        (r#"{"thenn": 1}"#, 0, "$WINDLASS_OUTCOME is wrong: unknown field `thenn`"),
+        (r#"{"then": {"type": "b"}}"#, 65, "the command ended with exit status: 65"),
+    ];
+    for (said, code, error) in cases {
+        let chain = program.ok(&["start", "a", "--max-attempts", "1"]).await;
+        let ran = program.drain(&["a"], &format!("echo '{said}' > \"$WINDLASS_OUTCOME\"; exit {code}")).await;
+        let job = &program.json(&["jobs", &chain]).await[0];
+        assert!(job["status"] == "failed" && job["error"].as_str().unwrap().contains(error), "{said}: {job}");
+        assert_eq!(ran.stderr.contains("that was ignored"), code != 0, "{ran:?}");
+    }
+    assert!(program.json(&["jobs", "--type", "b"]).await.is_empty());
 }
 
 #[tokio::test]

@@ -66,7 +66,6 @@ impl Stage {
 
 impl Progress {
     pub(super) fn new(orders: u32, place: &Place) -> Self {
-        note(&format!("a shop takes {orders} orders on {}", store_word(&place.store)));
         let target = if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let all = MultiProgress::with_draw_target(target);
         let style = ProgressStyle::with_template("{prefix:>9} {bar:40.cyan/blue} {pos:>4} {wide_msg}");
@@ -77,6 +76,11 @@ impl Progress {
             shipped += 1;
             approved += u64::from(TakeOrder::euros(order) >= LARGE);
         }
+        let rolled_back = match u64::from(orders) - shipped {
+            0 => String::new(),
+            some => format!(", and rolls {some} of them back on purpose"),
+        };
+        note(&format!("a shop takes {orders} orders on {}{rolled_back}", store_word(&place.store)));
         let bars = Stage::ALL.map(|stage| {
             let expected = if matches!(stage, Stage::Approved) { approved } else { shipped };
             all.add(ProgressBar::new(expected).with_style(style.clone()).with_prefix(stage.word()))

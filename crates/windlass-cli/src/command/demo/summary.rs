@@ -17,7 +17,7 @@ pub(super) struct Summary {
 
 #[derive(Debug, Serialize)]
 struct Check {
-    what: &'static str,
+    what: String,
     expected: u64,
     stored: u64,
 }
@@ -48,19 +48,23 @@ pub(super) async fn summarize<S: Store, W: Way<S>>(
     placed: &[Placed],
 ) -> Result<Summary, BoxError> {
     let mut found = Found::default();
-    let (mut orders, mut large, mut busy) = (0, 0, 0);
+    let (mut orders, mut large, mut busy, mut rolled_back) = (0, 0, 0, 0);
     for placed in placed {
         found.look(&shop.client, ratings, placed).await?;
         let kept = !placed.rolled_back;
         orders += u64::from(kept);
+        rolled_back += u64::from(placed.rolled_back);
         large += u64::from(kept && placed.order.is_large());
         busy += u64::from(kept && placed.order.meets_busy_bank());
     }
     let mut checks = Vec::new();
-    let mut check = |what, expected, stored| checks.push(Check { what, expected, stored });
+    let mut check = |what: &str, expected, stored| {
+        checks.push(Check { what: what.to_owned(), expected, stored });
+    };
     if let Some((rows, paid)) = shop.way.rows(&shop.client).await? {
         check("orders committed with their chains", orders, u64::try_from(rows)?);
-        check("chains left by the orders that were rolled back", 0, found.left_over);
+        let left = format!("chains left by the {rolled_back} orders that were rolled back on purpose");
+        check(&left, 0, found.left_over);
         check("orders marked as paid in the transaction that ended the job", orders, u64::try_from(paid)?);
     }
     check("orders shipped, each with its own label and boxes", orders, found.shipped);

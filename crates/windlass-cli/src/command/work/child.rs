@@ -32,8 +32,7 @@ pub(super) struct Runner {
     /// Cancelled when a worker that stops waits no longer.
     pub(super) hurry: CancellationToken,
     /// For commands that call this program themselves.
-    pub(super) store: Option<String>,
-    pub(super) namespace: Option<String>,
+    pub(super) environment: [(&'static str, String); 3],
 }
 
 impl Runner {
@@ -49,12 +48,10 @@ impl Runner {
         let mut command = shell(&self.command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         signal::set_apart(&mut command);
-        command.envs(facts(attempt)).env("WINDLASS_OUTCOME", &files.outcome);
+        command.envs(self.environment.clone()).envs(facts(attempt)).env("WINDLASS_OUTCOME", &files.outcome);
         if !attempt.blockers().is_empty() {
             command.env("WINDLASS_BLOCKERS", &files.blockers);
         }
-        command.envs(self.store.iter().map(|store| ("WINDLASS_STORE", store)));
-        command.envs(self.namespace.iter().map(|namespace| ("WINDLASS_NAMESPACE", namespace)));
         command.spawn().map_err(|error| format!("the command cannot be run: {error}").into())
     }
 

@@ -1,5 +1,6 @@
 //! What an ended command comes to: its exit code decides, and a file says more.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -8,9 +9,10 @@ use serde::Deserialize;
 use windlass::command::{NewChain, NextJob, Outcome, Schedule};
 use windlass::{BoxError, ErrorText, JobId, Millis, Payload};
 
-use crate::arguments::Options;
+use crate::arguments::{Options, duration, time};
 use crate::command::start::Described;
 use crate::exit::Failure;
+use crate::input;
 
 /// No more attempts: `EX_DATAERR` of `sysexits.h`.
 const FAILED_FOR_GOOD: i32 = 65;
@@ -46,15 +48,36 @@ impl Said {
         if text.trim_ascii().is_empty() {
             return Ok(Self::default());
         }
-        serde_json::from_slice(&text).map_err(|error| format!("$WINDLASS_OUTCOME is wrong: {error}").into())
+        serde_json::from_slice(&text).map_err(|error| wrong(input::told(&error)))
     }
 
     fn schedule(&self) -> Result<Schedule, BoxError> {
         match (&self.again_in, &self.again_at) {
-            (Some(delay), _) => Ok(Schedule::After(Millis::try_from(humantime::parse_duration(delay)?)?)),
-            (None, Some(at)) => Ok(Schedule::At(humantime::parse_rfc3339_weak(at)?.into())),
+            (Some(delay), None) => {
+                let delay = duration(delay).map_err(|why| wrong(format!("`again_in`: {why}")))?;
+                Ok(Schedule::After(Millis::try_from(delay)?))
+            }
+            (None, Some(at)) => {
+                Ok(Schedule::At(time(at).map_err(|why| wrong(format!("`again_at`: {why}")))?))
+            }
             (None, None) => Ok(Schedule::After(AGAIN_AFTER)),
+            (Some(_), Some(_)) => Err(wrong("it has both `again_in` and `again_at`: leave one out")),
         }
+    }
+
+    /// What it says that goes with another exit code than this one.
+    fn unfitting(&self, code: Option<i32>) -> Vec<String> {
+        let done = code == Some(0);
+        let again = code == Some(AGAIN);
+        let said = [
+            ("then", self.then.is_some() && !done, "0"),
+            ("start", !self.start.is_empty() && !done, "0"),
+            ("again_in", self.again_in.is_some() && !again, "75"),
+            ("again_at", self.again_at.is_some() && !again, "75"),
+            ("error", self.error.is_some() && done, "all exit codes but 0"),
+        ];
+        let unfitting = said.into_iter().filter(|(_, is_unfitting, _)| *is_unfitting);
+        unfitting.map(|(field, _, code)| format!("`{field}`, which goes with {code}")).collect()
     }
 }
 
@@ -71,6 +94,16 @@ pub(super) struct Ended {
 impl Ended {
     /// What becomes of the job. An error is a failure that is tried again.
     pub(super) fn outcome(self) -> Result<Outcome, BoxError> {
+        let unfitting = self.said.unfitting(self.status.code()).join(", ");
+        if !unfitting.is_empty() {
+            let unfit =
+                format!("$WINDLASS_OUTCOME says {unfitting}, and the command ended with {}", self.status);
+            // A success that leaves out what the command asked for is none. What fails has an error of its own.
+            if self.status.success() {
+                return Err(unfit.into());
+            }
+            tracing::warn!("{unfit}: that was ignored");
+        }
         let error = self.said.error.clone().unwrap_or(self.error);
         match self.status.code() {
             Some(0) => done(self.said, self.stdout),
@@ -88,6 +121,9 @@ impl Ended {
 fn done(said: Said, stdout: Vec<u8>) -> Result<Outcome, BoxError> {
     let create = said.start.into_iter().map(described).collect::<Result<_, _>>()?;
     match said.then {
+        Some(Described { key: Some(_), .. }) => {
+            Err(wrong("`then` has a `key`: only a chain of its own has one"))
+        }
         Some(then) => {
             let next = NextJob { id: JobId::new(), job: described(then)?.job };
             Ok(Outcome::Continue { next, create })
@@ -97,9 +133,13 @@ fn done(said: Said, stdout: Vec<u8>) -> Result<Outcome, BoxError> {
 }
 
 fn described(described: Described) -> Result<NewChain, BoxError> {
-    let wrong =
-        |failure: Failure| format!("$WINDLASS_OUTCOME is wrong: {}", failure.line().unwrap_or_default());
-    described.chain(None, &Options::default()).map_err(|failure| wrong(failure).into())
+    described
+        .chain(None, &Options::default())
+        .map_err(|failure: Failure| wrong(failure.line().unwrap_or_default()))
+}
+
+fn wrong(what: impl fmt::Display) -> BoxError {
+    format!("$WINDLASS_OUTCOME is wrong: {what}").into()
 }
 
 /// What was written to standard output: JSON, or else a text without its last line end; nothing is `null`.
@@ -176,7 +216,37 @@ mod tests {
         assert_eq!((next.job.job_type.as_str(), next.job.priority), ("ship", 3));
         assert_eq!(next.job.input.bytes(), "7");
         assert_eq!(create.len(), 1);
-        let error = ended(0, "", r#"{"then": {"input": 7}}"#).unwrap_err();
-        assert!(error.contains("no `type`"), "{error}");
+        check_wrong(0, r#"{"then": {"input": 7}}"#, "no `type`");
+        check_wrong(0, r#"{"then": {"type": "ship", "key": "k"}}"#, "`then` has a `key`");
+        check_wrong(
+            0,
+            r#"{"start": [{"type": "a", "delay": "1m", "at": "2026-11-15"}]}"#,
+            "both `delay` and `at`",
+        );
+        check_wrong(
+            0,
+            r#"{"start": [{"type": "a", "blocked_by": ["b"]}]}"#,
+            "`blocked_by`: `b` is not an id",
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_the_exit_code_is_told() {
+        check_wrong(
+            0,
+            r#"{"again_in": "5m"}"#,
+            "`again_in`, which goes with 75, and the command ended with exit status: 0",
+        );
+        check_wrong(0, r#"{"error": "why"}"#, "`error`, which goes with all exit codes but 0");
+        check_wrong(75, r#"{"again_in": "5m", "again_at": "2026-11-15"}"#, "both `again_in` and `again_at`");
+        check_wrong(75, r#"{"again_in": "soon"}"#, "`again_in`: `soon` is no duration");
+        // What failed is told by its own error.
+        check_wrong(1, r#"{"then": {"type": "ship"}}"#, "oh");
+        assert_eq!(ended(65, "", r#"{"again_in": "5m"}"#), Ok(Outcome::fail("oh")));
+    }
+
+    fn check_wrong(code: i32, said: &str, what: &str) {
+        let error = ended(code, "", said).expect_err("it is wrong");
+        assert!(error.contains(what), "{error}");
     }
 }

@@ -1,0 +1,72 @@
+//! Why a job does not run, for those who wait for it.
+
+use windlass::command::Types;
+use windlass::{ChainRecord, Client, JobRecord, Status, Store, Timestamp};
+
+use crate::exit::Result;
+
+/// How many chains are named; of more, their number.
+const NAMED_MAX: usize = 3;
+
+/// What a job waits for, and how to cure it; nothing if it is only its turn.
+pub(crate) async fn reasons(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<String>> {
+    match job.status {
+        Status::Blocked => blocked(client, job).await,
+        Status::Pending => pending(client, job).await,
+        Status::Running => Ok(running(job)),
+        Status::Completed | Status::Failed | Status::Cancelled => Ok(Vec::new()),
+    }
+}
+
+async fn blocked(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<String>> {
+    let chains = client.blockers(job.id).await?;
+    let awaited = job.blockers.iter().zip(chains);
+    let awaited = awaited.filter(|(blocker, _)| !blocker.resolved).filter_map(|(_, chain)| chain);
+    // One that has completed is about to be resolved.
+    let awaited = awaited.filter(|chain| chain.status() != Status::Completed);
+    let (open, ended): (Vec<ChainRecord>, Vec<_>) = awaited.partition(|chain| chain.status().is_open());
+    let unnamed = (open.len() + ended.len()).saturating_sub(NAMED_MAX);
+    let mut reasons = Vec::new();
+    for chain in ended.iter().take(NAMED_MAX) {
+        let (id, became) =
+            (chain.id, if chain.status() == Status::Failed { "failed" } else { "was cancelled" });
+        reasons.push(format!("it waits for chain {id}, which {became} (`windlass retry {id}`)"));
+    }
+    for chain in open.into_iter().take(NAMED_MAX.saturating_sub(ended.len())) {
+        let (id, job_type, word) = (chain.id, &chain.latest.job_type, chain.status());
+        let mut reason = format!("it waits for chain {id}, whose job `{job_type}` is {word}");
+        if chain.status() == Status::Pending {
+            let why = pending(client, &chain.latest).await?.join(", ");
+            reason = if why.is_empty() { reason } else { format!("{reason}: {why}") };
+        }
+        reasons.push(reason);
+    }
+    if unnamed > 0 {
+        reasons.push(format!("it waits for {unnamed} more"));
+    }
+    Ok(reasons)
+}
+
+async fn pending(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<String>> {
+    let job_type = &job.job_type;
+    let mut reasons = Vec::new();
+    if job.due_at > Timestamp::now() {
+        reasons.push(format!("it is due at {}", job.due_at));
+    }
+    let counts = client.count(Types::Only(vec![job_type.clone()])).await?;
+    if counts.types.iter().any(|count| count.paused) {
+        reasons.push(format!("`{job_type}` is paused (`windlass resume {job_type}`)"));
+    }
+    if !client.workers().await?.iter().any(|worker| worker.types.contains(job_type)) {
+        reasons.push(format!("no live worker handles `{job_type}`: start one"));
+    }
+    Ok(reasons)
+}
+
+fn running(job: &JobRecord) -> Vec<String> {
+    let expired = job.lease.filter(|lease| lease.until < Timestamp::now());
+    let told = expired.map(|lease| {
+        format!("worker {} was not heard of since its lease expired: another takes over", lease.worker)
+    });
+    told.into_iter().collect()
+}

@@ -1,0 +1,146 @@
+//! What the URLs of stores and notifiers say.
+
+use std::path::PathBuf;
+
+use crate::exit::{Failure, Result};
+
+/// A store by its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    Memory,
+    Sqlite(PathBuf),
+    Postgres(String),
+    Redis(String),
+}
+
+/// A notifier by its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NotifierUrl {
+    /// The store's own.
+    Own,
+    /// Nobody outside this process is told: others poll.
+    None,
+    Postgres(String),
+    Redis(String),
+    Nats {
+        url: String,
+        /// Where wake budgets are kept; without it every worker looks.
+        bucket: Option<String>,
+    },
+}
+
+impl StoreUrl {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        // Only the scheme is ever told: the rest may hold a password.
+        let Some((scheme, rest)) = url.split_once(':') else {
+            let text = format!("`{url}` is not the URL of a store: did you mean `sqlite:{url}`?");
+            return Err(Failure::usage(text));
+        };
+        match scheme {
+            "memory" => Ok(Self::Memory),
+            "sqlite" => match rest.strip_prefix("//").unwrap_or(rest) {
+                "" => Err(Failure::usage("`sqlite:` names no file: write `sqlite:windlass.db`")),
+                path => Ok(Self::Sqlite(path.into())),
+            },
+            "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
+            "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
+            _ => {
+                let text = format!(
+                    "`{scheme}:` is no store: give `sqlite:PATH`, `postgres://…`, `redis://…` or `memory:`"
+                );
+                Err(Failure::usage(text))
+            }
+        }
+    }
+
+    /// The same store for a process that may run in another folder.
+    pub(crate) fn absolute(&self) -> String {
+        match self {
+            Self::Memory => "memory:".to_owned(),
+            Self::Sqlite(path) => {
+                let absolute = std::path::absolute(path);
+                format!("sqlite:{}", absolute.as_ref().unwrap_or(path).display())
+            }
+            Self::Postgres(url) | Self::Redis(url) => url.clone(),
+        }
+    }
+}
+
+impl NotifierUrl {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        match url.split_once(':').map_or(url, |(scheme, _)| scheme) {
+            "none" => Ok(Self::None),
+            "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
+            "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
+            "nats" | "tls" => Self::nats(url),
+            scheme => {
+                let text = format!(
+                    "--notifier: `{scheme}` is no notifier: give `postgres://…`, `redis://…`, `nats://…` or `none`, or \
+                     leave it to the store"
+                );
+                Err(Failure::usage(text))
+            }
+        }
+    }
+
+    fn nats(url: &str) -> Result<Self> {
+        let (url, query) = url.split_once('?').unwrap_or((url, ""));
+        let bucket = match query.split_once('=') {
+            None if query.is_empty() => None,
+            Some(("bucket", name)) if !name.is_empty() && !name.contains('&') => Some(name.to_owned()),
+            _ => {
+                let text = "--notifier: the URL of NATS may end in `?bucket=NAME`, and in nothing else";
+                return Err(Failure::usage(text));
+            }
+        };
+        Ok(Self::Nats { url: url.to_owned(), bucket })
+    }
+
+    /// What was given; nothing for the store's own.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Own => String::new(),
+            Self::None => "none".to_owned(),
+            Self::Postgres(url) | Self::Redis(url) | Self::Nats { url, bucket: None } => url.clone(),
+            Self::Nats { url, bucket: Some(bucket) } => format!("{url}?bucket={bucket}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_told_by_their_scheme() {
+        assert_eq!(StoreUrl::parse("sqlite:a/b.db").unwrap(), StoreUrl::Sqlite("a/b.db".into()));
+        assert_eq!(StoreUrl::parse("sqlite:///b.db").unwrap(), StoreUrl::Sqlite("/b.db".into()));
+        assert_eq!(StoreUrl::parse("memory:").unwrap(), StoreUrl::Memory);
+        assert!(matches!(StoreUrl::parse("postgresql://h/d").unwrap(), StoreUrl::Postgres(_)));
+        let line = |url| StoreUrl::parse(url).unwrap_err().line().unwrap();
+        assert!(line("jobs.db").contains("did you mean `sqlite:jobs.db`?"));
+        assert!(line("sqlite:").contains("names no file"));
+        assert!(!line("mysql://ada:secret@h/d").contains("secret"));
+    }
+
+    #[test]
+    fn a_store_is_the_same_in_another_folder() {
+        let folder = std::env::current_dir().unwrap();
+        let absolute = StoreUrl::parse("sqlite:a/b.db").unwrap().absolute();
+        assert_eq!(absolute, format!("sqlite:{}", folder.join("a/b.db").display()));
+        assert_eq!(StoreUrl::parse("redis://h").unwrap().absolute(), "redis://h");
+    }
+
+    #[test]
+    fn notifiers_are_told_by_their_scheme() {
+        for url in ["none", "redis://h", "nats://ada:pw@h:4222", "tls://h?bucket=b"] {
+            assert_eq!(NotifierUrl::parse(url).unwrap().text(), url);
+        }
+        let bucket = NotifierUrl::parse("nats://h?bucket=b").unwrap();
+        assert_eq!(bucket, NotifierUrl::Nats { url: "nats://h".to_owned(), bucket: Some("b".to_owned()) });
+        for url in ["carrier-pigeon", "nats://h?bukket=b", "nats://h?bucket=", "nats://h?bucket=a&x=1"] {
+            let line = NotifierUrl::parse(url).unwrap_err().line().unwrap();
+            assert!(line.starts_with("--notifier: "), "{line}");
+        }
+    }
+}

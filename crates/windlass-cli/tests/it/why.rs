@@ -1,0 +1,85 @@
+//! Why nothing happens, and where a job stands.
+
+use crate::program::Program;
+
+#[tokio::test]
+async fn a_type_that_is_paused_or_that_nobody_works_is_told() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "mail"]).await;
+    check(&program, &chain, "no live worker handles `mail`: start one").await;
+    check_doctor(&program, "no live worker handles the type").await;
+    program.ok(&["pause", "mail"]).await;
+    check(&program, &chain, "`mail` is paused (`windlass resume mail`)").await;
+    check_doctor(&program, "cure: `windlass resume mail`").await;
+    program.ok(&["resume", "mail"]).await;
+    program.drain(&["mail"], "true").await;
+    assert_eq!(program.json(&["jobs", &chain]).await[0]["why"].as_array().unwrap().len(), 0);
+    assert!(program.ok(&["doctor"]).await.contains("work: ok"));
+}
+
+#[tokio::test]
+async fn a_blocker_is_told_with_what_became_of_it() {
+    let program = Program::on_sqlite();
+    let blocker = program.ok(&["start", "first"]).await;
+    let chain = program.ok(&["start", "second", "--blocked-by", &blocker]).await;
+    check(
+        &program,
+        &chain,
+        &format!("it waits for chain {blocker}, whose job `first` is pending: no live worker"),
+    )
+    .await;
+    program.drain(&["first"], "exit 65").await;
+    check(&program, &chain, &format!("chain {blocker}, which failed (`windlass retry {blocker}`)")).await;
+    check_doctor(&program, &format!("1 blocked jobs wait for chain {blocker}, which is failed")).await;
+}
+
+async fn check(program: &Program, chain: &str, why: &str) {
+    for look in ["jobs", "chains"] {
+        let page = program.ok(&[look, chain]).await;
+        assert!(page.contains(why), "{page}");
+        let told = program.json(&[look, chain]).await[0]["why"].to_string();
+        assert!(told.contains(why), "{told}");
+    }
+    let waited = program.run(&["wait", chain, "--timeout", "50ms"]).await;
+    assert_eq!((waited.code, waited.stderr.lines().count()), (5, 1), "{waited:?}");
+    assert!(waited.stderr.contains(why), "{waited:?}");
+}
+
+async fn check_doctor(program: &Program, finding: &str) {
+    let ran = program.run(&["doctor"]).await;
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stdout.contains(finding), "{ran:?}");
+}
+
+#[tokio::test]
+async fn jobs_are_listed_by_where_they_stand() {
+    let program = Program::on_sqlite();
+    let later = program.ok(&["start", "mail", "--delay", "1h"]).await;
+    let failing = program.ok(&["start", "print", "--max-attempts", "2"]).await;
+    let arguments = ["work", "print", "--exec", "exit 1", "--drain", "--backoff", "1h"];
+    assert_eq!(program.run(&arguments).await.code, 0);
+    let pending = program.ok(&["start", "mail"]).await;
+    let listed = async |status: &str| -> Vec<String> {
+        let chains = program.json(&["chains", "--oldest", "--status", status]).await;
+        let jobs = program.json(&["jobs", "--oldest", "--status", status, "--limit", "7"]).await;
+        let ids = |rows: &[serde_json::Value]| {
+            rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&chains), ids(&jobs));
+        ids(&jobs)
+    };
+    assert_eq!(listed("scheduled").await, [later.as_str()]);
+    assert_eq!(listed("failing").await, [failing.as_str()]);
+    assert_eq!(listed("stopping").await, [""; 0]);
+    assert_eq!(listed("pending").await, [later, failing.clone(), pending]);
+    let job = &program.json(&["jobs", &failing]).await[0];
+    assert_eq!((&job["status"], &job["standing"]), (&"pending".into(), &"failing".into()));
+    assert_eq!(program.json(&["jobs", "--status", "pending", "--limit", "2"]).await.len(), 2);
+
+    // What is opened again begins anew.
+    program.ok(&["trigger", &failing]).await;
+    program.drain(&["print"], "exit 1").await;
+    program.ok(&["retry", &failing]).await;
+    let job = &program.json(&["jobs", &failing]).await[0];
+    assert_eq!((&job["attempt"], &job["standing"]), (&0.into(), &"pending".into()), "{job}");
+}
