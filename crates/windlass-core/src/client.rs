@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use announce::{Announcements, Untold};
 pub(crate) use batch::Batcher;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
+pub(crate) use place::{BUSY_DELAY, BUSY_TRIES};
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{alter, batches, job_options, new_job, refused};
 pub(crate) use telling::{Teller, Watching};

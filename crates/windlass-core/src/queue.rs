@@ -65,7 +65,7 @@ pub use look::ItemStatus;
 pub use manage::{ItemCancelled, TtlUpdated};
 pub use wait::Answer;
 
-use crate::client::Client;
+use crate::client::{BUSY_DELAY, BUSY_TRIES, Client};
 use crate::command::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Backoff, JobOptions};
@@ -75,10 +75,6 @@ use crate::store::AnyStore;
 use crate::time::Millis;
 use crate::worker::BoxError;
 use hook::Hook;
-
-/// How often, and after how long, a row is tried again that somebody's open transaction holds.
-const BUSY_TRIES: u32 = 20;
-const BUSY_DELAY: Duration = Duration::from_millis(50);
 
 /// A named queue of jobs that take a `P` and give an `O`: producer, consumer or both. Cheap to clone; clones
 /// share everything. See [the module](crate::queue).

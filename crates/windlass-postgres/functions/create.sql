@@ -218,21 +218,27 @@ declare
   new windlass.new_v1;
   reply windlass.reply_v1;
   busy_keys integer[];
+  blockers constant uuid[] := array(select distinct b from unnest(news) n, unnest(n.blockers) b);
   busy_chains uuid[];
   named uuid[] := '{}';
   meant uuid[] := '{}';
 begin
+  -- Others are in the same batch. What somebody's open transaction has is tried again by the client.
+  perform set_config('lock_timeout', '20ms', true);
   busy_keys := windlass.lock_keys_v1(now, news);
-  busy_chains := windlass.lock_chains_v1(array(select distinct b from unnest(news) n, unnest(n.blockers) b), true);
+  busy_chains := windlass.lock_chains_v1(blockers, true);
+  perform set_config('lock_timeout', '1s', true);
   foreach new in array news loop
     if new.item = any (busy_keys) or new.blockers && busy_chains then
       reply := ('created', new.item, null, array['busy'], null, null);
+      -- Who waits for it is tried again with it.
+      busy_chains := busy_chains || new.id;
     else
       reply := windlass.create_chain_v1(now, new, named, meant);
-      if reply.words[1] = 'existing' then
+      if reply.words[1] = 'existing' and new.id = any (blockers) then
+        -- Who waits for it waits for the one that exists.
         named := named || new.id;
         meant := meant || reply.ids[1];
-        -- Who waits for it waits for the one that exists.
         busy_chains := busy_chains || windlass.lock_chains_v1(array[reply.ids[1]], true);
       end if;
     end if;

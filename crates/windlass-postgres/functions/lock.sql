@@ -82,6 +82,7 @@ create function windlass.lock_keys_v1(now bigint, news windlass.new_v1[]) return
 declare
   wanted record;
   busy integer[] := '{}';
+  patience constant text := current_setting('lock_timeout');
 begin
   if not exists (select from unnest(news) n where n.key is not null) then
     return busy;
@@ -108,6 +109,8 @@ begin
   exception when lock_not_available or deadlock_detected then
     null;
   end;
+  -- All of them together have had their time: from here on each that somebody has is left at once.
+  perform set_config('lock_timeout', '1ms', true);
   for wanted in
     select n.type, n.key, array_agg(n.item) as items
     from unnest(news) n
@@ -120,6 +123,7 @@ begin
       busy := busy || wanted.items;
     end if;
   end loop;
+  perform set_config('lock_timeout', patience, true);
   return busy;
 end
 $$;

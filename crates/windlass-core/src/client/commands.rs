@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use super::place::{Executor, Sendable};
+use tokio::time::sleep;
+
+use super::place::{BUSY_DELAY, BUSY_TRIES, Executor, Sendable};
 use super::plan::{Plan, batches, handle};
 use crate::chain::{Chain, ChainRef, is_of};
 use crate::command::{
@@ -231,11 +233,13 @@ pub(super) async fn start_many<J: Entry>(
     started.collect()
 }
 
+/// Creates chains. Those that somebody's open transaction stands in the way of are tried again for a while: a store
+/// does not wait for them, because others may be in the same command.
 pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
     let asked = on.teller().ask(&mut chains);
     let request = Create { chains };
-    let reply = match on.execute(&request).await {
-        Ok(reply) => reply.chains,
+    let reply = match create_patiently(&mut on, &request).await {
+        Ok(reply) => reply,
         Err(error) => {
             on.teller().rolled_back(&asked);
             return Err(error);
@@ -250,6 +254,23 @@ pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> 
         announcements.traced(asked);
     });
     Ok(reply)
+}
+
+async fn create_patiently(on: &mut impl Executor, request: &Create) -> Result<Vec<Created>> {
+    let mut created = on.execute(request).await?.chains;
+    for _ in 0..BUSY_TRIES {
+        let is_busy = |(_, created): &(&NewChain, &Created)| matches!(created, Created::Busy);
+        let busy = request.chains.iter().zip(&created).filter(is_busy);
+        let chains: Vec<_> = busy.map(|(new, _)| new.clone()).collect();
+        if chains.is_empty() {
+            break;
+        }
+        sleep(BUSY_DELAY).await;
+        let again = on.execute(&Create { chains }).await?.chains;
+        let busy = created.iter_mut().filter(|created| matches!(created, Created::Busy));
+        busy.zip(again).for_each(|(created, again)| *created = again);
+    }
+    Ok(created)
 }
 
 /// The chains that exist no more than before.

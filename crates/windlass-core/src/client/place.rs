@@ -13,6 +13,10 @@ use crate::store::{BoxFuture, Store, Transactional};
 /// How often a command is repeated whose reply was lost.
 const REPEATS: u32 = 3;
 
+/// How often, and after how long, a row is tried again that somebody's open transaction holds.
+pub(crate) const BUSY_TRIES: u32 = 20;
+pub(crate) const BUSY_DELAY: Duration = Duration::from_millis(50);
+
 /// A place that a start or a completion from outside can go to without its type being known.
 pub(super) trait Place: Send {
     /// Creates a chain.
@@ -99,7 +103,7 @@ impl<S: Store + ?Sized> Place for &Client<S> {
         Box::pin(async move {
             // Asked here and not where the batch is written: the caller's trace is the caller's.
             let asked = self.shared.teller.ask(std::slice::from_mut(&mut new));
-            let created = self.shared.creates.add(new).await;
+            let created = self.create_shared(new).await;
             if !matches!(created, Ok(Created::New { .. })) {
                 self.shared.teller.rolled_back(&asked);
             }
@@ -109,6 +113,21 @@ impl<S: Store + ?Sized> Place for &Client<S> {
 
     fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
         Box::pin(outside::complete(*self, job, steps))
+    }
+}
+
+impl<S: ?Sized> Client<S> {
+    /// Creates a chain together with others; again, for a while, if somebody's open transaction is in the way.
+    async fn create_shared(&self, new: NewChain) -> Result<Created> {
+        let mut tries = if new.key.is_some() || !new.job.blockers.is_empty() { BUSY_TRIES } else { 0 };
+        while tries > 0 {
+            match self.shared.creates.add(new.clone()).await? {
+                Created::Busy => tokio::time::sleep(BUSY_DELAY).await,
+                created => return Ok(created),
+            }
+            tries -= 1;
+        }
+        self.shared.creates.add(new).await
     }
 }
 

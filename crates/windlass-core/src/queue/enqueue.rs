@@ -3,12 +3,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::encoding::{read, write};
 use super::item::ItemState;
 use super::wait::Answer;
-use super::{BUSY_DELAY, BUSY_TRIES, Queue, positive};
+use super::{Queue, positive};
 use crate::client::{Destination, InTx, alter, batches, job_options, refused};
 use crate::command::{Created, Existing, NewChain, NewJob, NewKey};
 use crate::error::{Error, ErrorKind, Result};
@@ -61,26 +59,13 @@ where
     ) -> Result<Vec<Result<Enqueued<O>>>> {
         let _entered = self.enter()?;
         let plans: Vec<_> = jobs.into_iter().map(|job| self.own(job)).collect();
-        // Somebody's open transaction may be in the way of some: those are tried again, all at once.
-        let mut created: Vec<_> =
-            plans.iter().map(|new| new.as_ref().map(|_| Created::Busy).map_err(Clone::clone)).collect();
-        for tries in 0..=BUSY_TRIES {
-            let busy = created.iter().zip(&plans).filter(|(created, _)| is_busy(created));
-            let busy: Vec<_> = busy.filter_map(|(_, new)| new.clone().ok()).collect();
-            if busy.is_empty() {
-                break;
-            }
-            if tries > 0 {
-                sleep(BUSY_DELAY).await;
-            }
-            let replies = self.create_many(busy).await;
-            created
-                .iter_mut()
-                .filter(|created| is_busy(created))
-                .zip(replies)
-                .for_each(|(it, reply)| *it = reply);
-        }
-        Ok(created.into_iter().map(|created| self.enqueued(created?)).collect())
+        let good = plans.iter().filter_map(|new| new.as_ref().ok().cloned()).collect();
+        let mut created = self.create_many(good).await.into_iter();
+        let enqueued = plans.into_iter().map(|new| {
+            new?;
+            self.enqueued(created.next().unwrap_or(Ok(Created::Busy))?)
+        });
+        Ok(enqueued.collect())
     }
 
     /// What a job comes to that was made by this queue.
@@ -127,14 +112,7 @@ where
         Ok(NewChain { key: Some(key), retention, ..NewChain::new(ChainId::new(), job) })
     }
 
-    /// Creates a chain. If somebody's open transaction is in the way, waits for it a while.
     pub(super) async fn create(&self, new: NewChain) -> Result<Created> {
-        for _ in 0..BUSY_TRIES {
-            match Destination::from(&self.shared.client).create(new.clone()).await? {
-                Created::Busy => sleep(BUSY_DELAY).await,
-                created => return Ok(created),
-            }
-        }
         Destination::from(&self.shared.client).create(new).await
     }
 
@@ -156,10 +134,6 @@ where
             _ => Ok(None),
         }
     }
-}
-
-const fn is_busy(created: &Result<Created>) -> bool {
-    matches!(created, Ok(Created::Busy))
 }
 
 /// A job to be enqueued, with its options; await it, or give it to [`Queue::enqueue_many`].

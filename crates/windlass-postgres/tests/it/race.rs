@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use windlass_conformance::{LEASE, complete, race};
 use windlass_core::command::{Acquired, Create, Created, Renew, RenewLease, Renewed, Settled};
-use windlass_core::{Status, Store, Transactional};
+use windlass_core::{Client, Status, Store, Transactional};
+use windlass_postgres::{PostgresStore, Sqlx};
+use windlass_testkit::wait_until;
 
 use crate::Database;
 
@@ -79,13 +81,62 @@ async fn a_key_in_an_open_transaction_is_busy_and_not_waited_for_without_end() {
     let s = database.subject();
     let mut tx = database.store.begin().await.unwrap();
     let create = Create { chains: vec![s.start("a").key("k").build()] };
-    database.store.run_in(&mut tx, create).await.unwrap();
-    let chains = vec![s.start("a").key("k").build(), s.start("a").key("l").build(), s.start("a").build()];
+    database.store.run_in((&mut tx).into(), create).await.unwrap();
+    let busy = s.start("a").key("k").build();
+    let waits = s.start("b").blocked_by([busy.id]).build();
+    let chains = vec![busy, waits, s.start("a").key("l").build(), s.start("a").build()];
     let created = s.create(chains.clone()).await;
-    assert_eq!(created[0], Created::Busy);
-    assert!(created[1..].iter().all(|one| matches!(one, Created::New { .. })), "{created:?}");
+    assert_eq!(created[..2], [Created::Busy, Created::Busy], "who waits for it is tried again with it");
+    assert!(created[2..].iter().all(|one| matches!(one, Created::New { .. })), "{created:?}");
     database.store.rollback(tx).await.unwrap();
     assert!(matches!(s.create(vec![chains[0].clone()]).await[0], Created::New { .. }));
+}
+
+/// Keys that somebody's open transaction has delay nobody who shares a batch with them.
+#[tokio::test(flavor = "multi_thread")]
+async fn held_keys_delay_no_free_ones() {
+    let database = Database::new().await;
+    let s = database.subject();
+    let keyed = |key: usize| s.start("a").key(&format!("k{key:02}")).build();
+    // The first batch is for what a connection has to plan.
+    s.create((100..155).map(keyed).collect()).await;
+    let mut tx = database.store.begin().await.unwrap();
+    let held = Create { chains: (0..55).step_by(11).map(keyed).collect() };
+    database.store.run_in((&mut tx).into(), held).await.unwrap();
+    let began = Instant::now();
+    let created = s.create((0..55).map(keyed).collect()).await;
+    let took = began.elapsed();
+    let busy: Vec<_> = (0..55).filter(|place| created[*place] == Created::Busy).collect();
+    assert_eq!(busy, [0, 11, 22, 33, 44]);
+    assert!(created.iter().filter(|one| matches!(one, Created::New { .. })).count() == 50, "{created:?}");
+    assert!(took < Duration::from_millis(300), "it took {took:?}");
+    database.store.rollback(tx).await.unwrap();
+}
+
+/// A client waits for a key by itself, while others go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_tries_a_held_key_again() {
+    let database = Database::new().await;
+    let s = database.subject();
+    let client = Client::builder(
+        PostgresStore::open(Sqlx::from(database.pool.clone()), database.options.clone()).await.unwrap(),
+    )
+    .build();
+    let mut tx = database.store.begin().await.unwrap();
+    database
+        .store
+        .run_in((&mut tx).into(), Create { chains: vec![s.start("a").key("k").build()] })
+        .await
+        .unwrap();
+    let before = client.store().counters().round_trips;
+    let create = client.create(vec![s.start("a").key("k").build(), s.start("a").build()]);
+    let end = async {
+        let tried_twice = async || client.store().counters().round_trips >= before + 2;
+        wait_until("it was tried twice", Duration::from_secs(10), tried_twice).await;
+        database.store.rollback(tx).await.unwrap();
+    };
+    let (created, ()) = tokio::join!(create, end);
+    assert!(created.unwrap().iter().all(|one| matches!(one, Created::New { .. })));
 }
 
 /// While an open transaction waits for a chain to stay as it is, the chain's jobs run, are renewed and put back.
@@ -96,7 +147,7 @@ async fn attaching_in_an_open_transaction_stops_only_the_end_of_the_blocker() {
     let blocker = s.start("b").await;
     let mut tx = database.store.begin().await.unwrap();
     let waiting = s.start("a").blocked_by([blocker]).build();
-    database.store.run_in(&mut tx, Create { chains: vec![waiting.clone()] }).await.unwrap();
+    database.store.run_in((&mut tx).into(), Create { chains: vec![waiting.clone()] }).await.unwrap();
     let attempt = s.acquire_one("b").await;
     assert!(matches!(s.renew(&attempt).await, Renewed::Held { .. }));
     assert_eq!(s.settle(&attempt, complete("1")).await, Settled::Busy);
