@@ -153,6 +153,15 @@ for_each_command!(store);
 
 impl Transactional for Bad {
     type Tx = MemoryTx;
+    type Lent<'t> = &'t mut MemoryTx;
+
+    fn lend(tx: &mut MemoryTx) -> &mut MemoryTx {
+        tx
+    }
+
+    fn lend_on<'t>(tx: &'t mut &mut MemoryTx) -> &'t mut MemoryTx {
+        tx
+    }
 
     fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
         self.inner.begin()

@@ -184,7 +184,8 @@ impl<S: Transactional> Client<S> {
         Tx::begin(self).await
     }
 
-    /// Gives commands inside a transaction that somebody else began and will end.
+    /// Gives commands inside a transaction that somebody else began and will end: one of the store's, or one of
+    /// the application's own driver. They are refused if there is none.
     ///
     /// ```
     /// # use windlass_core::{Client, Entry, Job, MemoryStore, Transactional};
@@ -201,8 +202,8 @@ impl<S: Transactional> Client<S> {
     /// assert!(client.chain(chain).await?.is_some());
     /// # Ok(()) }
     /// ```
-    pub fn in_tx<'a>(&self, tx: &'a mut S::Tx) -> InTx<'a, S> {
-        InTx::new(self, tx)
+    pub fn in_tx<'a>(&self, tx: impl Into<S::Lent<'a>>) -> InTx<'a, S> {
+        InTx::new(self, tx.into())
     }
 }
 

@@ -308,6 +308,15 @@ impl fmt::Debug for MemoryTx {
 
 impl Transactional for MemoryStore {
     type Tx = MemoryTx;
+    type Lent<'t> = &'t mut MemoryTx;
+
+    fn lend(tx: &mut MemoryTx) -> &mut MemoryTx {
+        tx
+    }
+
+    fn lend_on<'t>(tx: &'t mut &mut MemoryTx) -> &'t mut MemoryTx {
+        tx
+    }
 
     fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
         Box::pin(async {

@@ -349,8 +349,18 @@ for_each_command!(execute);
 /// of them. Time inside is the clock at each command, not at the transaction's start. A transaction that is
 /// dropped is rolled back.
 pub trait Transactional: Store {
-    /// The transaction of the application's own driver.
+    /// The transaction that this store begins, by the application's own driver.
     type Tx: Send + 'static;
+
+    /// A transaction as its owner lends it: one that this store began, or any that the application began with
+    /// its driver and that becomes one of these.
+    type Lent<'t>: Send;
+
+    /// Lends a transaction that this store began.
+    fn lend(tx: &mut Self::Tx) -> Self::Lent<'_>;
+
+    /// Lends on what was lent.
+    fn lend_on<'t>(tx: &'t mut Self::Lent<'_>) -> Self::Lent<'t>;
 
     /// Begins a transaction.
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>>;
@@ -361,24 +371,31 @@ pub trait Transactional: Store {
     /// Forgets its writes.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
+    /// Refuses, by an error of kind `Invalid`, what is not in a transaction: there a command would commit by
+    /// itself. A store where each command finds that out by itself needs none of this.
+    fn check_open<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+        drop(tx);
+        Box::pin(async { Ok(()) })
+    }
+
     /// Marks a place in the transaction that can be returned to. Places nest.
-    fn savepoint<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<()>>;
+    fn savepoint<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
 
     /// Keeps what was written since the latest savepoint, and forgets the place.
-    fn release<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<()>>;
+    fn release<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
 
     /// Forgets what was written since the latest savepoint, and the place. The transaction goes on.
-    fn rollback_to<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<()>>;
+    fn rollback_to<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
 
     /// Carries a command out inside the transaction, with the contract of the [`Store`] method of its name.
     /// Commands that only workers give are refused with an error of kind `Invalid` (see
     /// [`Command::is_transactional`]).
-    fn execute_in<'a>(&'a self, tx: &'a mut Self::Tx, command: Command) -> BoxFuture<'a, Result<Reply>>;
+    fn execute_in<'a>(&'a self, tx: Self::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>>;
 
     /// [`execute_in`](Self::execute_in) with the reply's type.
     fn run_in<'a, R: Request>(
         &'a self,
-        tx: &'a mut Self::Tx,
+        tx: Self::Lent<'a>,
         request: R,
     ) -> impl Future<Output = Result<R::Reply>> + Send + 'a
     where

@@ -92,18 +92,18 @@ pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
 
 async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, latest: i64) -> Result<()> {
     let mut tx = lock(provider, names).await?;
-    provider.script_in(&mut tx, &preparation(names)).await?;
+    provider.script_in(P::lend(&mut tx), &preparation(names)).await?;
     let found = version(provider, names, Some(&mut tx)).await?;
     check(found, latest, names)?;
     if found < migration.version {
         for part in migration.parts {
             let part = names.render(part);
             match migration.in_transaction {
-                true => provider.script_in(&mut tx, &part).await?,
+                true => provider.script_in(P::lend(&mut tx), &part).await?,
                 false => provider.script(&part).await?,
             }
         }
-        provider.script_in(&mut tx, &names.render(&record(migration))).await?;
+        provider.script_in(P::lend(&mut tx), &names.render(&record(migration))).await?;
     }
     provider.commit(tx).await
 }
@@ -123,7 +123,7 @@ async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
     let ends_at = Instant::now() + PATIENCE;
     while Instant::now() < ends_at {
         let mut tx = provider.begin().await?;
-        let rows = provider.run_in(&mut tx, &attempt, Vec::new()).await?;
+        let rows = provider.run_in(P::lend(&mut tx), &attempt, Vec::new()).await?;
         if rows.first().is_some_and(|row| row.numbers == [Some(1)]) {
             return Ok(tx);
         }
@@ -173,7 +173,7 @@ async fn version<P: Provider>(provider: &P, names: &Names, tx: Option<&mut P::Tx
     let found = match tx {
         None if provider.run(&exists, table).await?.is_empty() => return Ok(0),
         None => provider.run(&latest, Vec::new()).await?,
-        Some(tx) => provider.run_in(tx, &latest, Vec::new()).await?,
+        Some(tx) => provider.run_in(P::lend(tx), &latest, Vec::new()).await?,
     };
     Ok(found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0))
 }

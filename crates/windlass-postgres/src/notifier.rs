@@ -43,6 +43,9 @@ const SINGLE_MAX: usize = 200;
 /// How many hints wait to be sent before the oldest are dropped.
 const WAITING_MAX: usize = 10_000;
 
+/// From so many on that wait, events are refused: those who watch look elsewhere, and the rest is for those who work.
+const EVENTS_MAX: usize = WAITING_MAX / 2;
+
 /// Hints between the processes that use one database.
 ///
 /// Behind a pooler that gives each transaction another connection a `LISTEN` hears nothing. The notifier looks whether its
@@ -68,6 +71,8 @@ struct State {
     waiting: VecDeque<Hint>,
     /// Types of which more was scheduled than hints are sent.
     unheard: BTreeSet<TypeName>,
+    /// How many hints were dropped since that was last said.
+    dropped: usize,
     topics: HashMap<Topic, HashMap<u64, Publisher>>,
     closed: bool,
 }
@@ -125,9 +130,9 @@ impl<P> fmt::Debug for PostgresNotifier<P> {
 impl<P: Provider> Notifier for PostgresNotifier<P> {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.shared.open()?.collect(hint);
+            let collected = self.shared.open()?.collect(hint);
             self.shared.wanted.notify_one();
-            Ok(())
+            collected
         })
     }
 
@@ -173,21 +178,34 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
 
 impl State {
     /// Adds a hint to those that wait.
-    fn collect(&mut self, hint: Hint) {
-        if let (true, Hint::Scheduled { job_type, .. }) = (self.waiting.len() >= SINGLE_MAX, &hint) {
-            self.unheard.insert(job_type.clone());
-            return;
+    fn collect(&mut self, hint: Hint) -> Result<()> {
+        let waiting = self.waiting.len();
+        match &hint {
+            Hint::Scheduled { job_type, .. } if waiting >= SINGLE_MAX => {
+                self.unheard.insert(job_type.clone());
+                return Ok(());
+            }
+            Hint::Event(_) if waiting >= EVENTS_MAX => {
+                let text = format!(
+                    "{waiting} hints wait to be sent: check that PostgreSQL answers, or publish no events"
+                );
+                return Err(Error::new(ErrorKind::Unavailable, text));
+            }
+            _ => {}
         }
-        if self.waiting.len() >= WAITING_MAX {
+        if waiting >= WAITING_MAX {
             self.waiting.pop_front();
+            self.dropped += 1;
         }
         self.waiting.push_back(hint);
+        Ok(())
     }
 
-    /// Everything that waits to be sent.
-    fn take_lines(&mut self) -> Vec<Line> {
+    /// Everything that waits to be sent, and how many were dropped.
+    fn take(&mut self) -> (Vec<Line>, usize) {
         let unheard = std::mem::take(&mut self.unheard).into_iter().map(Line::Unheard);
-        self.waiting.drain(..).map(Line::Hint).chain(unheard).collect()
+        let lines = self.waiting.drain(..).map(Line::Hint).chain(unheard).collect();
+        (lines, std::mem::take(&mut self.dropped))
     }
 
     /// Hands a line to those who subscribed to its topic.
@@ -242,9 +260,14 @@ impl<P: Provider> Shared<P> {
         loop {
             self.wanted.notified().await;
             loop {
-                let lines = self.state().take_lines();
+                let (lines, dropped) = self.state().take();
                 if lines.is_empty() {
                     break;
+                }
+                if dropped > 0 {
+                    tracing::warn!(
+                        "{dropped} hints were dropped: more came than PostgreSQL took, and workers poll for the rest"
+                    );
                 }
                 // Hints are lossy, and whoever waits for one polls too.
                 if let Err(error) = self.send(payloads(lines)).await {

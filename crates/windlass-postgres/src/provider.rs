@@ -16,6 +16,16 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// The transaction of the driver: what the application writes its own rows with. Dropped, it is rolled back.
     type Tx: Send + 'static;
 
+    /// What statements in a transaction need of it. The application's own transactions become one of these too, where the
+    /// driver's type for them is another: give it `From` of a mutable reference to each that it has.
+    type Lent<'t>: Send;
+
+    /// Lends a transaction that was begun here.
+    fn lend(tx: &mut Self::Tx) -> Self::Lent<'_>;
+
+    /// Lends on what was lent.
+    fn lend_on<'t>(tx: &'t mut Self::Lent<'_>) -> Self::Lent<'t>;
+
     /// Runs a statement by itself on a pooled connection. It commits when it succeeds.
     fn run<'a>(
         &'a self,
@@ -26,7 +36,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Runs a statement in a transaction.
     fn run_in<'a>(
         &'a self,
-        tx: &'a mut Self::Tx,
+        tx: Self::Lent<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>>;
@@ -35,7 +45,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
     /// Runs statements without parameters and rows in a transaction.
-    fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>>;
+    fn script_in<'a>(&'a self, tx: Self::Lent<'a>, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
     /// Begins a transaction. A call that is dropped half-way leaves no connection in a transaction.
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>>;

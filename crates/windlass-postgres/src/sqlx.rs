@@ -1,9 +1,11 @@
 //! sqlx as the driver: the application's own pool, and its own transactions.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction};
@@ -71,8 +73,53 @@ impl From<PgPool> for Sqlx {
     }
 }
 
+/// A connection in a transaction, lent by whoever has it: a [`Transaction`], or a connection on which one was begun.
+#[derive(Debug)]
+pub struct LentConnection<'t>(&'t mut PgConnection);
+
+impl<'t> From<&'t mut Transaction<'_, Postgres>> for LentConnection<'t> {
+    fn from(tx: &'t mut Transaction<'_, Postgres>) -> Self {
+        Self(tx)
+    }
+}
+
+impl<'t> From<&'t mut PgConnection> for LentConnection<'t> {
+    fn from(connection: &'t mut PgConnection) -> Self {
+        Self(connection)
+    }
+}
+
+impl<'t> From<&'t mut PoolConnection<Postgres>> for LentConnection<'t> {
+    fn from(connection: &'t mut PoolConnection<Postgres>) -> Self {
+        Self(connection)
+    }
+}
+
+impl Deref for LentConnection<'_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.0
+    }
+}
+
+impl DerefMut for LentConnection<'_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.0
+    }
+}
+
 impl Provider for Sqlx {
     type Tx = Transaction<'static, Postgres>;
+    type Lent<'t> = LentConnection<'t>;
+
+    fn lend(tx: &mut Self::Tx) -> LentConnection<'_> {
+        tx.into()
+    }
+
+    fn lend_on<'t>(tx: &'t mut LentConnection<'_>) -> LentConnection<'t> {
+        LentConnection(tx.0)
+    }
 
     fn run<'a>(
         &'a self,
@@ -86,7 +133,7 @@ impl Provider for Sqlx {
             // The driver prepares it first and runs it then. In between a pooler may lend the server connection to somebody
             // whose own statement without a name would be run in its place; but not within a transaction.
             let mut tx = self.begin().await?;
-            let found = self.run_in(&mut tx, statement, parameters).await?;
+            let found = self.run_in((&mut tx).into(), statement, parameters).await?;
             self.commit(tx).await?;
             Ok(found)
         })
@@ -94,14 +141,11 @@ impl Provider for Sqlx {
 
     fn run_in<'a>(
         &'a self,
-        tx: &'a mut Self::Tx,
+        tx: LentConnection<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
-        Box::pin(async move {
-            let connection: &mut PgConnection = tx;
-            rows(bind(statement, parameters).fetch_all(connection).await)
-        })
+        Box::pin(async move { rows(bind(statement, parameters).fetch_all(tx.0).await) })
     }
 
     fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -109,9 +153,9 @@ impl Provider for Sqlx {
         Box::pin(async move { self.pool.execute(script).await.map(drop).map_err(from_driver) })
     }
 
-    fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn script_in<'a>(&'a self, tx: LentConnection<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
         let script = sqlx::raw_sql(AssertSqlSafe(text));
-        Box::pin(async move { (&mut **tx).execute(script).await.map(drop).map_err(from_driver) })
+        Box::pin(async move { tx.0.execute(script).await.map(drop).map_err(from_driver) })
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {

@@ -155,22 +155,14 @@ impl<P: Provider> PostgresStore<P> {
         self.statements.all().into_iter().map(text).collect()
     }
 
-    pub(crate) fn call<'a>(&'a self, tx: Option<&'a mut P::Tx>) -> Result<Call<'a, P>> {
+    pub(crate) fn call<'a>(&'a self, tx: Option<P::Lent<'a>>) -> Result<Call<'a, P>> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"));
         }
         Ok(Call { store: self, tx })
     }
 
-    /// Refuses a transaction that somebody has ended behind the driver's back: a command would commit by itself. Neither
-    /// driver tells, and no function of PostgreSQL; but a savepoint needs a transaction, and costs a round trip.
-    async fn check_open(&self, tx: &mut P::Tx) -> Result<()> {
-        self.call(None)?;
-        self.round_trips.fetch_add(1, Ordering::Relaxed);
-        self.provider.script_in(tx, "savepoint windlass_open; release savepoint windlass_open").await
-    }
-
-    async fn savepoints(&self, tx: &mut P::Tx) -> Result<i64> {
+    async fn savepoints<'a>(&'a self, tx: P::Lent<'a>) -> Result<i64> {
         let found = self.provider.run_in(tx, &self.savepoints, Vec::new()).await?;
         let depth = found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0);
         if depth > 0 {
@@ -191,7 +183,7 @@ const SAVEPOINTS: &str = "select 'savepoints', null::integer, null::uuid[], null
 /// One command, by itself or in a transaction.
 pub(crate) struct Call<'a, P: Provider> {
     store: &'a PostgresStore<P>,
-    tx: Option<&'a mut P::Tx>,
+    tx: Option<P::Lent<'a>>,
 }
 
 impl<'a, P: Provider> Call<'a, P> {
@@ -216,7 +208,7 @@ impl<'a, P: Provider> Call<'a, P> {
         let store = self.store;
         store.round_trips.fetch_add(1, Ordering::Relaxed);
         if let Some(tx) = &mut self.tx {
-            return store.provider.run_in(tx, statement, parameters).await;
+            return store.provider.run_in(P::lend_on(tx), statement, parameters).await;
         }
         let mut left = TRIES;
         loop {
@@ -294,6 +286,15 @@ for_each_command!(store);
 
 impl<P: Provider> Transactional for PostgresStore<P> {
     type Tx = P::Tx;
+    type Lent<'t> = P::Lent<'t>;
+
+    fn lend(tx: &mut P::Tx) -> P::Lent<'_> {
+        P::lend(tx)
+    }
+
+    fn lend_on<'t>(tx: &'t mut P::Lent<'_>) -> P::Lent<'t> {
+        P::lend_on(tx)
+    }
 
     fn begin(&self) -> BoxFuture<'_, Result<P::Tx>> {
         Box::pin(async {
@@ -313,30 +314,39 @@ impl<P: Provider> Transactional for PostgresStore<P> {
         self.provider.rollback(tx)
     }
 
-    fn savepoint<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
+    /// Neither driver tells, and no function of PostgreSQL; but a savepoint needs a transaction.
+    fn check_open<'a>(&'a self, tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.call(None)?;
+            self.round_trips.fetch_add(1, Ordering::Relaxed);
+            self.provider.script_in(tx, "savepoint windlass_open; release savepoint windlass_open").await
+        })
+    }
+
+    fn savepoint<'a>(&'a self, tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
         let text = "savepoint windlass; select set_config('windlass.savepoints', (coalesce(nullif(\
                     current_setting('windlass.savepoints', true), ''), '0')::bigint + 1)::text, true)";
         self.provider.script_in(tx, text)
     }
 
-    fn release<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async {
-            let left = self.savepoints(tx).await? - 1;
+    fn release<'a>(&'a self, mut tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let left = self.savepoints(P::lend_on(&mut tx)).await? - 1;
             let text = format!(
                 "release savepoint windlass; select set_config('windlass.savepoints', '{left}', true)"
             );
-            self.provider.script_in(tx, &text).await
+            self.provider.script_in(P::lend_on(&mut tx), &text).await
         })
     }
 
-    fn rollback_to<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async {
-            self.savepoints(tx).await?;
+    fn rollback_to<'a>(&'a self, mut tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.savepoints(P::lend_on(&mut tx)).await?;
             self.provider.script_in(tx, "rollback to savepoint windlass; release savepoint windlass").await
         })
     }
 
-    fn execute_in<'a>(&'a self, tx: &'a mut P::Tx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn execute_in<'a>(&'a self, tx: P::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
         Box::pin(async move {
             if !command.is_transactional() {
                 let name = command.name();
@@ -344,11 +354,6 @@ impl<P: Provider> Transactional for PostgresStore<P> {
                     "`{name}` belongs to workers and takes effect at once: give it outside the transaction"
                 );
                 return Err(Error::new(ErrorKind::Invalid, text));
-            }
-            // What a worker gives comes through a transaction that this store began.
-            let is_workers = matches!(command, Command::Settle(_) | Command::Renew(_));
-            if !is_workers && !command.is_query() {
-                self.check_open(tx).await?;
             }
             execute(self.call(Some(tx))?, command).await
         })

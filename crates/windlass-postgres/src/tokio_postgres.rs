@@ -2,15 +2,18 @@
 
 use std::error::Error as StdError;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use deadpool_postgres::{Client, Manager, Object, Pool};
+use deadpool_postgres::{Client, ClientWrapper, Manager, Object, Pool, StatementCache};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{AsyncMessage, Config, NoTls, SimpleQueryMessage};
+use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::provider::{
@@ -25,9 +28,12 @@ const NOTIFICATIONS_MAX: usize = 1_000;
 #[derive(Clone)]
 pub struct TokioPostgres {
     pool: Pool,
-    listening: Option<Config>,
+    listening: Option<Listen>,
     owned: bool,
 }
+
+/// Makes a connection that is nobody else's, and starts to read from it.
+type Listen = Arc<dyn Fn() -> BoxFuture<'static, Result<Listening>> + Send + Sync>;
 
 impl TokioPostgres {
     /// Connects to a server without encryption: `postgres://user:password@host:port/database`. The pool is closed with
@@ -40,7 +46,7 @@ impl TokioPostgres {
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
         let pool = pool.map_err(|error| unreachable(error.to_string()).with_source(error))?;
         drop(pool.get().await.map_err(from_pool)?);
-        Ok(Self { pool, listening: Some(config), owned: true })
+        Ok(Self { owned: true, ..Self::new(pool).listening(config, NoTls) })
     }
 
     /// The application's pool, which stays open when the store is closed.
@@ -51,8 +57,21 @@ impl TokioPostgres {
 
     /// How a notifier connects for itself.
     #[must_use]
-    pub fn listening(mut self, config: Config) -> Self {
-        self.listening = Some(config);
+    pub fn listening<T>(mut self, config: Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket, Stream: Send, TlsConnect: TlsConnect<Socket, Future: Send> + Send>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.listening = Some(Arc::new(move || {
+            let (config, tls) = (config.clone(), tls.clone());
+            Box::pin(async move {
+                let (client, connection) = config.connect(tls).await.map_err(from_driver)?;
+                Ok(Listening::over(client, connection))
+            })
+        }));
         self
     }
 }
@@ -96,8 +115,86 @@ impl Drop for PooledTx {
     }
 }
 
+/// A client in a transaction, lent by whoever has it: a [`PooledTx`], a transaction of the driver or of deadpool, or a
+/// client on which one was begun.
+#[derive(Debug)]
+pub struct LentClient<'t> {
+    client: &'t tokio_postgres::Client,
+    /// The statements that are prepared on it; none if nobody keeps them.
+    prepared: Option<&'t StatementCache>,
+}
+
+impl<'t> LentClient<'t> {
+    const fn pooled(client: &'t tokio_postgres::Client, prepared: &'t StatementCache) -> Self {
+        Self { client, prepared: Some(prepared) }
+    }
+
+    async fn run(&self, statement: &Statement, parameters: &[Parameter]) -> Result<Vec<Row>> {
+        let rows = match self.prepared.filter(|_| statement.is_cached()) {
+            Some(prepared) => {
+                let prepared = prepared.prepare(self.client, statement.text()).await.map_err(from_driver)?;
+                let parameters: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|one| one as _).collect();
+                self.client.query(&prepared, &parameters).await
+            }
+            None => {
+                let typed = |one| (one as &(dyn ToSql + Sync), type_of(one));
+                let parameters = parameters.iter().map(typed).collect::<Vec<_>>();
+                self.client.query_typed(statement.text(), &parameters).await
+            }
+        };
+        rows.map_err(from_driver)?.iter().map(|found| row(found).map_err(from_driver)).collect()
+    }
+}
+
+impl<'t> From<&'t mut PooledTx> for LentClient<'t> {
+    fn from(tx: &'t mut PooledTx) -> Self {
+        Self::from(&mut ***tx)
+    }
+}
+
+impl<'t> From<&'t mut ClientWrapper> for LentClient<'t> {
+    fn from(client: &'t mut ClientWrapper) -> Self {
+        Self::pooled(client, &client.statement_cache)
+    }
+}
+
+impl<'t> From<&'t mut deadpool_postgres::Transaction<'_>> for LentClient<'t> {
+    fn from(tx: &'t mut deadpool_postgres::Transaction<'_>) -> Self {
+        Self::pooled(tx.client(), &tx.statement_cache)
+    }
+}
+
+impl<'t> From<&'t mut tokio_postgres::Transaction<'_>> for LentClient<'t> {
+    fn from(tx: &'t mut tokio_postgres::Transaction<'_>) -> Self {
+        Self { client: tx.client(), prepared: None }
+    }
+}
+
+impl<'t> From<&'t mut tokio_postgres::Client> for LentClient<'t> {
+    fn from(client: &'t mut tokio_postgres::Client) -> Self {
+        Self { client, prepared: None }
+    }
+}
+
+impl Deref for LentClient<'_> {
+    type Target = tokio_postgres::Client;
+
+    fn deref(&self) -> &tokio_postgres::Client {
+        self.client
+    }
+}
+
 impl Provider for TokioPostgres {
     type Tx = PooledTx;
+    type Lent<'t> = LentClient<'t>;
+
+    fn lend(tx: &mut PooledTx) -> LentClient<'_> {
+        tx.into()
+    }
+
+    fn lend_on<'t>(tx: &'t mut LentClient<'_>) -> LentClient<'t> {
+        LentClient { ..*tx }
+    }
 
     fn run<'a>(
         &'a self,
@@ -105,18 +202,18 @@ impl Provider for TokioPostgres {
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
         Box::pin(async move {
-            let client = self.pool.get().await.map_err(from_pool)?;
-            run(&client, statement, &parameters).await
+            let mut client = self.pool.get().await.map_err(from_pool)?;
+            LentClient::from(&mut *client).run(statement, &parameters).await
         })
     }
 
     fn run_in<'a>(
         &'a self,
-        tx: &'a mut PooledTx,
+        tx: LentClient<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
-        Box::pin(async move { run(tx, statement, &parameters).await })
+        Box::pin(async move { tx.run(statement, &parameters).await })
     }
 
     fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -126,7 +223,7 @@ impl Provider for TokioPostgres {
         })
     }
 
-    fn script_in<'a>(&'a self, tx: &'a mut PooledTx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn script_in<'a>(&'a self, tx: LentClient<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { tx.batch_execute(text).await.map_err(from_driver) })
     }
 
@@ -157,24 +254,13 @@ impl Provider for TokioPostgres {
 
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
         Box::pin(async move {
-            let config = self.listening.as_ref().ok_or_else(|| {
+            let listen = self.listening.as_ref().ok_or_else(|| {
                 Error::new(
                     ErrorKind::Unsupported,
                     "a pool does not tell how to connect: give that by `TokioPostgres::listening`",
                 )
             })?;
-            let (client, mut connection) = config.connect(NoTls).await.map_err(from_driver)?;
-            let (sender, payloads) = mpsc::channel(NOTIFICATIONS_MAX);
-            let reading = tokio::spawn(async move {
-                let mut messages = poll_fn(move |context| connection.poll_message(context));
-                while let Some(Ok(message)) = messages.next().await {
-                    let AsyncMessage::Notification(notification) = message else { continue };
-                    if sender.send(notification.payload().to_owned()).await.is_err() {
-                        return;
-                    }
-                }
-            });
-            let listening = Listening { payloads, reading, client };
+            let listening = listen().await?;
             for _ in 0..COMPARISONS {
                 let own = backend(&listening.client).await?;
                 let other = self.begin().await?;
@@ -205,6 +291,27 @@ struct Listening {
     client: tokio_postgres::Client,
 }
 
+impl Listening {
+    fn over<S, T>(client: tokio_postgres::Client, mut connection: Connection<S, T>) -> Self
+    where
+        Connection<S, T>: Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin,
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let (sender, payloads) = mpsc::channel(NOTIFICATIONS_MAX);
+        let reading = tokio::spawn(async move {
+            let mut messages = poll_fn(move |context| connection.poll_message(context));
+            while let Some(Ok(message)) = messages.next().await {
+                let AsyncMessage::Notification(notification) = message else { continue };
+                if sender.send(notification.payload().to_owned()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self { payloads, reading, client }
+    }
+}
+
 async fn backend(client: &tokio_postgres::Client) -> Result<Option<String>> {
     let messages = client.simple_query(BACKEND).await.map_err(from_driver)?;
     let row = |message: &SimpleQueryMessage| match message {
@@ -226,18 +333,6 @@ impl Listener for Listening {
             self.payloads.recv().await.ok_or_else(|| unreachable("the listening connection was lost"))
         })
     }
-}
-
-async fn run(client: &Client, statement: &Statement, parameters: &[Parameter]) -> Result<Vec<Row>> {
-    let rows = if statement.is_cached() {
-        let prepared = client.prepare_cached(statement.text()).await.map_err(from_driver)?;
-        let parameters: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|one| one as _).collect();
-        client.query(&prepared, &parameters).await
-    } else {
-        let typed = |one| (one as &(dyn ToSql + Sync), type_of(one));
-        client.query_typed(statement.text(), &parameters.iter().map(typed).collect::<Vec<_>>()).await
-    };
-    rows.map_err(from_driver)?.iter().map(|found| row(found).map_err(from_driver)).collect()
 }
 
 const fn type_of(parameter: &Parameter) -> Type {

@@ -214,6 +214,15 @@ for_each_command!(store);
 
 impl<P: Provider> Transactional for SqliteStore<P> {
     type Tx = P::Tx;
+    type Lent<'t> = &'t mut P::Tx;
+
+    fn lend(tx: &mut P::Tx) -> &mut P::Tx {
+        tx
+    }
+
+    fn lend_on<'t>(tx: &'t mut &mut P::Tx) -> &'t mut P::Tx {
+        tx
+    }
 
     fn begin(&self) -> BoxFuture<'_, Result<P::Tx>> {
         Box::pin(async {

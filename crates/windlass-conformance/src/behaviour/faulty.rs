@@ -184,6 +184,15 @@ windlass_core::for_each_command!(store);
 
 impl<S: Transactional> Transactional for Faulty<S> {
     type Tx = S::Tx;
+    type Lent<'t> = S::Lent<'t>;
+
+    fn lend(tx: &mut S::Tx) -> S::Lent<'_> {
+        S::lend(tx)
+    }
+
+    fn lend_on<'t>(tx: &'t mut S::Lent<'_>) -> S::Lent<'t> {
+        S::lend_on(tx)
+    }
 
     fn begin(&self) -> BoxFuture<'_, Result<S::Tx>> {
         Box::pin(self.call("begin", self.inner.begin()))
@@ -197,19 +206,23 @@ impl<S: Transactional> Transactional for Faulty<S> {
         self.inner.rollback(tx)
     }
 
-    fn savepoint<'a>(&'a self, tx: &'a mut S::Tx) -> BoxFuture<'a, Result<()>> {
+    fn check_open<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+        self.inner.check_open(tx)
+    }
+
+    fn savepoint<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
         self.inner.savepoint(tx)
     }
 
-    fn release<'a>(&'a self, tx: &'a mut S::Tx) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
         self.inner.release(tx)
     }
 
-    fn rollback_to<'a>(&'a self, tx: &'a mut S::Tx) -> BoxFuture<'a, Result<()>> {
+    fn rollback_to<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
         self.inner.rollback_to(tx)
     }
 
-    fn execute_in<'a>(&'a self, tx: &'a mut S::Tx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn execute_in<'a>(&'a self, tx: S::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
         Box::pin(self.call("in_tx", self.inner.execute_in(tx, command)))
     }
 }

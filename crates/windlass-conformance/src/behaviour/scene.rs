@@ -225,7 +225,7 @@ impl<S: Transactional> Scene<S> {
     ///
     /// If it is there already.
     pub async fn mark(&self, tx: &mut S::Tx, name: &str) -> Result<()> {
-        let chain = self.client.in_tx(tx).start(Mark).key(name).await?;
+        let chain = self.client.in_tx(S::lend(tx)).start(Mark).key(name).await?;
         assert!(chain.is_new(), "{name:?} was marked before");
         Ok(())
     }
@@ -236,7 +236,7 @@ impl<S: Transactional> Scene<S> {
             Some(poison) => poison(tx).await,
             None => {
                 let refused = windlass_core::command::Expire { max: 1 };
-                let reply = self.store.run_in(tx, refused).await;
+                let reply = self.store.run_in(S::lend(tx), refused).await;
                 reply.expect_err("a worker's command is refused in a transaction");
             }
         }

@@ -38,9 +38,9 @@ pub struct Tx<S: Transactional> {
 
 impl<S: Transactional> Tx<S> {
     pub(super) async fn begin(client: &Client<S>) -> Result<Self> {
-        let tx = Held::Own(client.store().begin().await?);
+        let tx = Transaction::Own(client.store().begin().await?);
         let announcements = Held::Own(Announcements::by(&client.shared.teller));
-        Ok(Self { inside: Some(InTx { client: client.clone(), tx, announcements }) })
+        Ok(Self { inside: Some(InTx { client: client.clone(), tx, is_open: true, announcements }) })
     }
 
     /// Makes everything in it durable, and announces it. An error means that it was rolled back; or, if it is
@@ -67,7 +67,7 @@ impl<S: Transactional> Tx<S> {
 
     fn take(&mut self) -> Option<(Client<S>, S::Tx, Announcements)> {
         match self.inside.take()? {
-            InTx { client, tx: Held::Own(tx), announcements: Held::Own(announcements) } => {
+            InTx { client, tx: Transaction::Own(tx), announcements: Held::Own(announcements), .. } => {
                 Some((client, tx, announcements))
             }
             _ => None,
@@ -104,7 +104,12 @@ impl<S: Transactional> DerefMut for Tx<S> {
 /// The driver's own transaction, for the application's rows.
 impl<S: Transactional> AsMut<S::Tx> for Tx<S> {
     fn as_mut(&mut self) -> &mut S::Tx {
-        self.deref_mut().as_mut()
+        let inside = self.deref_mut();
+        inside.is_open = false;
+        match &mut inside.tx {
+            Transaction::Own(tx) => tx,
+            Transaction::Lent(_) => unreachable!("a transaction that was begun here is owned"),
+        }
     }
 }
 
@@ -118,8 +123,25 @@ impl<S: Transactional> fmt::Debug for Tx<S> {
 /// and will end ([`Client::in_tx`]). What is done is announced after the commit, and vanishes with a roll-back.
 pub struct InTx<'a, S: Transactional> {
     client: Client<S>,
-    tx: Held<'a, S::Tx>,
+    tx: Transaction<'a, S>,
+    /// Whether nobody else can have ended the transaction since it was known to be open. Looking costs a round
+    /// trip on some stores.
+    is_open: bool,
     announcements: Held<'a, Announcements>,
+}
+
+enum Transaction<'a, S: Transactional> {
+    Own(S::Tx),
+    Lent(S::Lent<'a>),
+}
+
+impl<S: Transactional> Transaction<'_, S> {
+    fn lend(&mut self) -> S::Lent<'_> {
+        match self {
+            Self::Own(tx) => S::lend(tx),
+            Self::Lent(tx) => S::lend_on(tx),
+        }
+    }
 }
 
 enum Held<'a, T> {
@@ -137,14 +159,15 @@ impl<T> Held<'_, T> {
 }
 
 impl<'a, S: Transactional> InTx<'a, S> {
-    pub(super) fn new(client: &Client<S>, tx: &'a mut S::Tx) -> Self {
+    pub(super) fn new(client: &Client<S>, tx: S::Lent<'a>) -> Self {
         let announcements = Held::Own(Announcements::by(&client.shared.teller));
-        Self { client: client.clone(), tx: Held::Lent(tx), announcements }
+        Self { client: client.clone(), tx: Transaction::Lent(tx), is_open: false, announcements }
     }
 
     /// Commands in a transaction whose owner announces them.
     pub(crate) fn over(client: &Client<S>, tx: &'a mut S::Tx, announcements: &'a mut Announcements) -> Self {
-        Self { client: client.clone(), tx: Held::Lent(tx), announcements: Held::Lent(announcements) }
+        let (tx, announcements) = (Transaction::Lent(S::lend(tx)), Held::Lent(announcements));
+        Self { client: client.clone(), tx, is_open: false, announcements }
     }
 
     /// Starts a chain: it exists when the transaction commits.
@@ -154,7 +177,18 @@ impl<'a, S: Transactional> InTx<'a, S> {
 
     /// Carries a command of the store contract out in the transaction. What it changes is not announced.
     pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
-        self.client.shared.store.run_in(self.tx.get(), request).await
+        let store = self.client.store();
+        if !self.is_open {
+            store.check_open(self.tx.lend()).await?;
+            self.is_open = true;
+        }
+        store.run_in(self.tx.lend(), request).await
+    }
+
+    /// The driver's own transaction, for the application's rows.
+    pub fn lend(&mut self) -> S::Lent<'_> {
+        self.is_open = false;
+        self.tx.lend()
     }
 
     /// Does this after the commit, in the order given. Forgotten by a roll-back, also one to a savepoint before
@@ -171,14 +205,14 @@ impl<'a, S: Transactional> InTx<'a, S> {
 
     /// Marks a place that can be returned to. What is to be announced is returned to it as well. Places nest.
     pub async fn savepoint(&mut self) -> Result<()> {
-        self.client.shared.store.savepoint(self.tx.get()).await?;
+        self.client.shared.store.savepoint(self.tx.lend()).await?;
         self.announcements.get().savepoint();
         Ok(())
     }
 
     /// Keeps what was done since the latest savepoint, and forgets that.
     pub async fn release(&mut self) -> Result<()> {
-        self.client.shared.store.release(self.tx.get()).await?;
+        self.client.shared.store.release(self.tx.lend()).await?;
         self.announcements.get().release();
         Ok(())
     }
@@ -188,7 +222,7 @@ impl<'a, S: Transactional> InTx<'a, S> {
         // Taken out before: if this is dropped half-way nobody is told what may be undone.
         let announcements = self.announcements.get().split_off();
         let untold = Untold { announcements, teller: Arc::clone(&self.client.shared.teller) };
-        let rolled_back = self.client.shared.store.rollback_to(self.tx.get()).await;
+        let rolled_back = self.client.shared.store.rollback_to(self.tx.lend()).await;
         if rolled_back.is_err() {
             self.announcements.get().put_back(untold.take());
         }
@@ -214,13 +248,6 @@ impl<'a, S: Transactional> InTx<'a, S> {
     }
 
     commands!([&mut self] self);
-}
-
-/// The driver's own transaction, for the application's rows.
-impl<S: Transactional> AsMut<S::Tx> for InTx<'_, S> {
-    fn as_mut(&mut self) -> &mut S::Tx {
-        self.tx.get()
-    }
 }
 
 impl<S: Transactional> fmt::Debug for InTx<'_, S> {

@@ -291,13 +291,13 @@ async fn finish<S: Transactional>(
 async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settlement) -> Result<SettleReply> {
     let settle = Settle { settlements: vec![settlement.clone()] };
     for _ in 0..BUSY_TRIES {
-        let reply = store.run_in(tx, settle.clone()).await?;
+        let reply = store.run_in(S::lend(tx), settle.clone()).await?;
         if !matches!(reply.settled.first(), Some(Settled::Busy)) {
             return Ok(reply);
         }
         sleep(BUSY_DELAY).await;
     }
-    store.run_in(tx, settle).await
+    store.run_in(S::lend(tx), settle).await
 }
 
 /// How a handler ends that gives its outcome itself.

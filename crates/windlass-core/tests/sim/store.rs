@@ -316,6 +316,15 @@ impl Drop for SimTx {
 
 impl Transactional for SimStore {
     type Tx = SimTx;
+    type Lent<'t> = &'t mut SimTx;
+
+    fn lend(tx: &mut SimTx) -> &mut SimTx {
+        tx
+    }
+
+    fn lend_on<'t>(tx: &'t mut &mut SimTx) -> &'t mut SimTx {
+        tx
+    }
 
     fn begin(&self) -> BoxFuture<'_, Result<SimTx>> {
         Box::pin(async move {

@@ -32,7 +32,7 @@ async fn is_unblocked_by_overlapping_ends(database: &Database) -> bool {
     s.start("a").blocked_by([one, two]).await;
     let attempts = s.acquire("b", 2).await;
     let mut tx = database.store.begin().await.unwrap();
-    database.store.run_in(&mut tx, settle(&attempts[0])).await.unwrap();
+    database.store.run_in((&mut tx).into(), settle(&attempts[0])).await.unwrap();
     s.complete(&attempts[1], "1").await;
     database.store.commit(tx).await.unwrap();
     s.acquire("a", 1).await.len() == 1
@@ -45,7 +45,7 @@ async fn is_unblocked_after_attaching_to_an_end(database: &Database) -> bool {
     let attempt = s.acquire_one("b").await;
     let mut tx = database.store.begin().await.unwrap();
     let waiting = s.start("a").blocked_by([blocker]).build();
-    database.store.run_in(&mut tx, Create { chains: vec![waiting] }).await.unwrap();
+    database.store.run_in((&mut tx).into(), Create { chains: vec![waiting] }).await.unwrap();
     let settled = s.settle(&attempt, complete("1")).await;
     database.store.commit(tx).await.unwrap();
     if settled == Settled::Busy {

@@ -5,6 +5,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod borrowed;
 mod connection;
 mod crash;
 mod known_bad;

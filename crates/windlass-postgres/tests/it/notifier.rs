@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time;
 use windlass_conformance::type_name;
-use windlass_core::{BoxFuture, Hint, Notifier, Result, Signal, Timestamp, Topic};
-use windlass_postgres::{Listener, Options, Parameter, PostgresNotifier, Provider, Row, Sqlx, Statement};
+use windlass_core::{BoxFuture, ChainId, ErrorKind, Hint, Notifier, Result, Signal, Timestamp, Topic};
+use windlass_postgres::{
+    LentConnection, Listener, Options, Parameter, PostgresNotifier, Provider, Row, Sqlx, Statement,
+};
 use windlass_testkit::{PostgresServer, wait_until};
 
 use crate::fixture;
@@ -50,6 +53,35 @@ async fn all_subscriptions_share_one_connection() {
     assert_eq!(listening.trim(), "1");
 }
 
+/// Events leave room for the hints that wake workers, and what is dropped is told. All of this comes before the notifier
+/// has its turn on this one thread.
+#[tokio::test]
+async fn hints_that_pile_up_are_bounded_and_drops_are_told() {
+    let (warnings, _guard) = warnings();
+    let (server, _, options) = fixture::fresh().await;
+    let provider = Sqlx::connect(&server.url()).await.unwrap();
+    let notifier = PostgresNotifier::new(provider, &options).unwrap();
+    let closed = Hint::ChainClosed(ChainId::new());
+    let mut subscription = notifier.subscribe(vec![closed.topic()]).await.unwrap();
+    let publish = async |count: usize, hint: &Hint| {
+        let mut refused = Vec::new();
+        for _ in 0..count {
+            refused.extend(notifier.publish(hint.clone()).await.err());
+        }
+        refused
+    };
+    let refused = publish(6_000, &Hint::Event(Bytes::from_static(b"x"))).await;
+    assert_eq!(refused.len(), 1_000);
+    assert!(refused.iter().all(|error| error.kind() == ErrorKind::Unavailable), "{}", refused[0]);
+    assert_eq!(publish(5_007, &closed).await.len(), 0);
+
+    assert_eq!(subscription.next().await, Some(Signal::Hint(closed)));
+    assert_eq!(
+        warnings.texts(),
+        ["7 hints were dropped: more came than PostgreSQL took, and workers poll for the rest"]
+    );
+}
+
 /// A driver whose listening connections hear nothing, as behind a pooler in transaction mode. It counts them.
 #[derive(Debug)]
 struct Deaf(Sqlx, Arc<AtomicUsize>);
@@ -64,6 +96,15 @@ impl Listener for Silence {
 
 impl Provider for Deaf {
     type Tx = <Sqlx as Provider>::Tx;
+    type Lent<'t> = LentConnection<'t>;
+
+    fn lend(tx: &mut Self::Tx) -> LentConnection<'_> {
+        Sqlx::lend(tx)
+    }
+
+    fn lend_on<'t>(tx: &'t mut LentConnection<'_>) -> LentConnection<'t> {
+        Sqlx::lend_on(tx)
+    }
 
     fn run<'a>(
         &'a self,
@@ -75,7 +116,7 @@ impl Provider for Deaf {
 
     fn run_in<'a>(
         &'a self,
-        tx: &'a mut Self::Tx,
+        tx: LentConnection<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
@@ -86,7 +127,7 @@ impl Provider for Deaf {
         self.0.script(text)
     }
 
-    fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn script_in<'a>(&'a self, tx: LentConnection<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
         self.0.script_in(tx, text)
     }
 

@@ -22,7 +22,7 @@ async fn a_crash_in_the_middle_of_a_finish_leaves_it_whole() {
     let mut tx = store.begin().await.unwrap();
     let outcome = complete("1");
     let settlement = Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome };
-    store.run_in(&mut tx, Settle { settlements: vec![settlement] }).await.unwrap();
+    store.run_in((&mut tx).into(), Settle { settlements: vec![settlement] }).await.unwrap();
     server.crash().await;
     let error = store.commit(tx).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -134,7 +134,7 @@ async fn jobs_that_run_or_wait_elsewhere_cost_nothing() {
 /// Runs a look-up in a transaction, and gives the rows that it read: those of whole tables, and those found by indexes.
 async fn cost(database: &Database, tx: &mut sqlx::PgTransaction<'static>, query: Command) -> (i64, i64) {
     let before = looked_at(tx, database).await;
-    database.store.execute_in(tx, query).await.unwrap();
+    database.store.execute_in(tx.into(), query).await.unwrap();
     let after = looked_at(tx, database).await;
     (after.0 - before.0, after.1 - before.1)
 }
@@ -172,7 +172,7 @@ async fn look_ups_lists_and_counts_use_indexes() {
     // Open jobs are counted one by one, in an index; closed ones are estimated where they are many.
     let (whole, _) = cost(&database, &mut tx, Count { types: Types::All }.into()).await;
     assert_eq!(whole, 0, "a whole table was read to count");
-    let counted = database.store.run_in(&mut tx, Count { types: Types::All }).await.unwrap();
+    let counted = database.store.run_in((&mut tx).into(), Count { types: Types::All }).await.unwrap();
     let completed = i64::try_from(counted.types[0].completed).unwrap();
     assert!(counted.closed_estimated && (completed - rows).abs() < rows / 2, "{counted:?}");
     let (whole, _) =

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::Types;
-use windlass_core::{Attempt, BoxError, Client, Done, Entry, ErrorKind, Job, Transactional, Worker};
+use windlass_core::{
+    Attempt, Backoff, BoxError, Client, Done, Entry, ErrorKind, Job, JobOptions, Transactional, Worker,
+};
 use windlass_postgres::{PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::shared_postgres;
 
@@ -24,6 +26,10 @@ impl Job for Greet {
     type Output = i64;
     type Next = ();
     type Blockers = ();
+
+    fn options() -> JobOptions {
+        JobOptions { backoff: Backoff::NONE, ..JobOptions::default() }
+    }
 }
 
 impl Entry for Greet {}
@@ -85,7 +91,7 @@ async fn check_outside<P: Provider>(provider: P, end: impl AsyncFn(&mut P::Tx)) 
     let client = Client::new(PostgresStore::open(provider, options).await.unwrap());
     let mut tx = client.store().begin().await.unwrap();
     end(&mut tx).await;
-    let error = client.in_tx(&mut tx).start(Greet { user: 1 }).await.unwrap_err();
+    let error = client.in_tx(P::lend(&mut tx)).start(Greet { user: 1 }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("there is no transaction: begin one first"), "{error}");
     drop(tx);

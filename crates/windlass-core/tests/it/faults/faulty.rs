@@ -166,6 +166,15 @@ windlass_core::for_each_command!(store);
 
 impl Transactional for Faulty {
     type Tx = MemoryTx;
+    type Lent<'t> = &'t mut MemoryTx;
+
+    fn lend(tx: &mut MemoryTx) -> &mut MemoryTx {
+        tx
+    }
+
+    fn lend_on<'t>(tx: &'t mut &mut MemoryTx) -> &'t mut MemoryTx {
+        tx
+    }
 
     fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
         Box::pin(self.call("begin", self.inner.begin()))
