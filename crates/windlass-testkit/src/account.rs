@@ -30,6 +30,11 @@ impl Account {
         account
     }
 
+    /// The ids of its user and group, if they are others than those of the tests.
+    pub(crate) const fn ids(self) -> Option<(u32, u32)> {
+        self.change
+    }
+
     /// A program and its arguments, as this account runs them. The process keeps its id.
     pub(crate) fn command_line(self, words: impl IntoIterator<Item = String>) -> Vec<String> {
         let change = self.change.map(|(user, group)| {

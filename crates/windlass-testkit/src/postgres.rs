@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     account::Account,
+    certificate,
     server::{Program, Server, free_ports, is_installed, located},
 };
 
@@ -25,6 +26,11 @@ pub(crate) const USER: &str = "windlass";
 pub(crate) const DATABASE: &str = "postgres";
 /// Below the server's folder.
 const DATA: &str = "data";
+/// A folder below the server's, and the tablespace in it.
+const SMALL_DISK: &str = "small_disk";
+
+/// Mounts a file system for the server alone: it is gone when the server is, whatever ends it.
+const MOUNT: &str = r#"mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@""#;
 
 /// A PostgreSQL server of one's own: on a free port of the loopback interface, with a temporary folder, and as durable
 /// as PostgreSQL is by default (`fsync` and `synchronous_commit` are on).
@@ -55,6 +61,8 @@ pub struct PostgresServer {
 #[must_use = "nothing is started before `start`"]
 pub struct PostgresServerBuilder {
     settings: Vec<(String, String)>,
+    small_disk_mebibytes: Option<u32>,
+    tls: bool,
 }
 
 impl PostgresServerBuilder {
@@ -63,6 +71,22 @@ impl PostgresServerBuilder {
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
+    }
+
+    /// Lets clients speak TLS, with a certificate that is its own [authority](PostgresServer::certificate).
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        // Relative to the data folder.
+        self.setting("ssl", "on")
+            .setting("ssl_cert_file", format!("../{}", certificate::CERTIFICATE))
+            .setting("ssl_key_file", format!("../{}", certificate::KEY))
+    }
+
+    /// Puts all tables that are made onto a file system of this size, so that it can be filled. It does not last over a
+    /// restart. Only who [may mount](PostgresServer::may_mount) can have it.
+    pub fn small_disk(mut self, mebibytes: u32) -> Self {
+        self.small_disk_mebibytes = Some(mebibytes);
+        self.setting("default_tablespace", SMALL_DISK)
     }
 
     /// Starts the server, and returns when it takes connections. The first call in a process takes longer: it
@@ -76,9 +100,22 @@ impl PostgresServerBuilder {
         let folder = TempDir::with_prefix("windlass-postgres-").expect("a temporary folder can be made");
         let programs = Programs::find();
         template::copy(&programs, &folder.path().join(DATA)).await;
+        let small_disk = folder.path().join(SMALL_DISK);
+        if self.small_disk_mebibytes.is_some() {
+            fs::create_dir(&small_disk).expect("a folder can be made");
+        }
+        if self.tls {
+            certificate::place(folder.path());
+        }
         let account = Account::owning(folder.path());
-        let postgres = Postgres { program: programs.path("postgres"), account, settings: self.settings };
-        PostgresServer { server: Server::start(postgres, folder, free_ports()).await }
+        let Self { settings, small_disk_mebibytes, .. } = self;
+        let postgres =
+            Postgres { program: programs.path("postgres"), account, settings, small_disk_mebibytes };
+        let server = PostgresServer { server: Server::start(postgres, folder, free_ports()).await };
+        if small_disk_mebibytes.is_some() {
+            server.query(&format!("CREATE TABLESPACE {SMALL_DISK} LOCATION '{}'", small_disk.display()));
+        }
+        server
     }
 }
 
@@ -95,6 +132,13 @@ impl PostgresServer {
     /// Begins a server with settings of its own.
     pub fn builder() -> PostgresServerBuilder {
         PostgresServerBuilder::default()
+    }
+
+    /// Whether the tests may mount file systems: root may, unless its container forbids it.
+    #[must_use]
+    pub fn may_mount() -> bool {
+        let tried = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success())
     }
 
     /// Where clients connect, as the superuser: `postgres://windlass@127.0.0.1:<port>/postgres`. It stays the same over
@@ -126,6 +170,12 @@ impl PostgresServer {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.server.folder()
+    }
+
+    /// The file with the certificate to trust, of a server that speaks [TLS](PostgresServerBuilder::tls).
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.folder().join(certificate::CERTIFICATE)
     }
 
     /// What the server has logged since its latest start.
@@ -222,6 +272,19 @@ struct Postgres {
     program: String,
     account: Account,
     settings: Vec<(String, String)>,
+    small_disk_mebibytes: Option<u32>,
+}
+
+impl Postgres {
+    /// What mounts the small disk before it becomes the server.
+    fn mounting(&self, folder: &Path) -> Vec<String> {
+        let Some(mebibytes) = self.small_disk_mebibytes else { return Vec::new() };
+        let (user, group) = self.account.ids().expect("only root may mount");
+        let options = format!("size={mebibytes}m,mode=0700,uid={user},gid={group}");
+        let small_disk = folder.join(SMALL_DISK).to_string_lossy().into_owned();
+        let words = ["unshare", "--mount", "sh", "-c", MOUNT, "sh", &options, &small_disk];
+        words.map(str::to_owned).to_vec()
+    }
 }
 
 impl Program for Postgres {
@@ -244,7 +307,9 @@ impl Program for Postgres {
         let asked = self.settings.iter().map(|(name, value)| format!("{name}={value}"));
         let settings = own.chain(asked).flat_map(|setting| ["-c".to_owned(), setting]);
         let words = [self.program.clone(), "-D".to_owned(), data];
-        self.account.command_line(words.into_iter().chain(settings))
+        let mut command_line = self.mounting(folder);
+        command_line.extend(self.account.command_line(words.into_iter().chain(settings)));
+        command_line
     }
 
     /// The server says so in the file that locks its folder: in the first line its process, in the eighth how it is.

@@ -8,6 +8,7 @@ mod fixture;
 mod borrowed;
 mod connection;
 mod crash;
+mod full_disk;
 mod known_bad;
 mod ledger;
 mod notifier;
@@ -18,6 +19,8 @@ mod pooler;
 mod race;
 mod random;
 mod schema;
+#[cfg(feature = "tls")]
+mod tls;
 mod warnings;
 mod worker;
 

@@ -1,0 +1,129 @@
+//! The disk is full, while jobs run, and has room again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use tokio::sync::Semaphore;
+use windlass_core::command::{Create, ListJobs};
+use windlass_core::{
+    Attempt, Backoff, BoxError, Client, Done, Entry, ErrorKind, Job, JobOptions, State, Status, Store,
+    Worker, plan,
+};
+use windlass_postgres::{Options, PostgresStore, Sqlx};
+use windlass_testkit::PostgresServer;
+
+const SOON: Duration = Duration::from_secs(60);
+const SLOTS: u32 = 4;
+const CHAINS: usize = 20;
+
+/// Rows that are neither compressed nor stored elsewhere.
+const TABLES: &str = "create table receipt (job uuid not null, paper text not null);
+    alter table receipt alter paper set storage plain;
+    create table filler (bytes text not null);
+    alter table filler alter bytes set storage plain";
+
+/// Large enough that there is never room for it by chance.
+const FILL: &str = "insert into filler select repeat('x', 7000) from generate_series(1, $1)";
+
+type Postgres = PostgresStore<Sqlx>;
+
+#[derive(Serialize, Deserialize)]
+struct Print {
+    text: String,
+}
+
+impl Job for Print {
+    const NAME: &'static str = "print";
+    type Output = ();
+    type Next = ();
+    type Blockers = ();
+
+    fn options() -> JobOptions {
+        JobOptions { backoff: Backoff::NONE, ..JobOptions::default() }
+    }
+}
+
+impl Entry for Print {}
+
+#[derive(Clone)]
+struct Office {
+    /// Tells that an attempt runs, and lets it go on.
+    running: Arc<Semaphore>,
+    gate: Arc<Semaphore>,
+    /// Tells that the disk had no room for a receipt.
+    refused: Arc<Semaphore>,
+}
+
+/// Writes a receipt in the transaction that completes the job.
+async fn print(
+    a: Attempt<Print, Postgres>,
+    State(office): State<Office>,
+) -> Result<Done<Print, Postgres>, BoxError> {
+    office.running.add_permits(1);
+    let _passed = office.gate.acquire().await?;
+    let mut step = a.finish().await?;
+    let receipt = sqlx::query("insert into receipt select $1, repeat('x', 7000) from generate_series(1, 10)");
+    let written = receipt.bind(a.job().id.as_uuid()).execute(&mut **step.tx()).await;
+    written.inspect_err(|_| office.refused.add_permits(1))?;
+    Ok(step.done(())?)
+}
+
+/// Writes until there is no room, in ever smaller pieces.
+async fn fill(pool: &PgPool) {
+    for rows in [100, 10, 1] {
+        while let Ok(done) = sqlx::query(FILL).bind(rows).execute(pool).await {
+            assert_eq!(done.rows_affected(), u64::try_from(rows).unwrap());
+        }
+    }
+    let error = sqlx::query(FILL).bind(1).execute(pool).await.unwrap_err();
+    assert!(error.to_string().contains("No space left on device"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
+    if !PostgresServer::may_mount() {
+        eprintln!("skipped: a disk that can be filled needs the right to mount one");
+        return;
+    }
+    let server = PostgresServer::builder().small_disk(24).start().await;
+    let pool = PgPool::connect(&server.url()).await.unwrap();
+    sqlx::raw_sql(TABLES).execute(&pool).await.unwrap();
+    let store = PostgresStore::open(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
+    let client = Client::new(store);
+    let [running, gate, refused] = std::array::from_fn(|_| Arc::new(Semaphore::new(0)));
+    let office = Office { running, gate, refused };
+    let worker = Worker::new(&client).concurrency(SLOTS).poll(Duration::from_millis(100));
+    let worker = worker.state(office.clone()).handle(print).start().await.unwrap();
+    let prints = (0..CHAINS).map(|number| Print { text: number.to_string() });
+    let chains = client.start_many(prints).await.unwrap();
+    drop(office.running.acquire_many(SLOTS).await.unwrap());
+
+    fill(&pool).await;
+    let (small, large) = (plan(Print { text: "small".into() }), plan(Print { text: noise() }));
+    let (known, batch) = (small.handle(), vec![small.build().unwrap(), large.build().unwrap()]);
+    let error = client.store().create(Create { chains: batch }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("the disk is full: make room"), "{error}");
+    assert!(client.chain(known).await.unwrap().is_none(), "the batch is not there by halves");
+    office.gate.add_permits(4);
+    drop(office.refused.acquire_many(SLOTS).await.unwrap());
+    let stored = client.list_jobs(ListJobs::default()).await.unwrap().jobs;
+    assert_eq!(stored.len(), CHAINS, "those that run are there, and no other");
+    assert!(stored.iter().all(|job| job.status != Status::Completed), "without a receipt nothing is done");
+
+    sqlx::raw_sql("drop table filler").execute(&pool).await.unwrap();
+    for chain in chains {
+        client.wait(chain).timeout(SOON).await.unwrap();
+    }
+    client.start(Print { text: noise() }).await.unwrap();
+    worker.stop(SOON).await;
+    let receipts = server.query("select count(*), count(distinct job) from receipt");
+    assert!(receipts.starts_with(&format!("{}|", CHAINS * 10)), "each has its receipt once: {receipts}");
+}
+
+/// More than a page has room for, and not to be compressed.
+fn noise() -> String {
+    std::iter::repeat_with(fastrand::alphanumeric).take(100_000).collect()
+}
