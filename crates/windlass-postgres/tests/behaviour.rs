@@ -1,21 +1,60 @@
-//! What clients and workers do, on PostgreSQL: without hints, with hints inside the process, and with PostgreSQL's own;
-//! and in memory, with hints of PostgreSQL.
+//! What clients and workers do, on PostgreSQL: without hints, with hints inside the process, with PostgreSQL's own, and
+//! with those of Redis and NATS; and in memory, with hints of PostgreSQL.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor, PgConnection, PgPool, Transaction};
+use tokio::sync::OnceCell;
 use windlass_conformance::{BehaviourFixture, BehaviourSuite, MuteNotifier, Scene};
 use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, MemoryStore, Notifier};
+use windlass_nats::NatsNotifier;
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
-use windlass_testkit::{SharedPostgres, shared_postgres};
+use windlass_redis::RedisNotifier;
+use windlass_testkit::{NatsServer, SharedPostgres, shared_postgres, shared_redis};
 
 #[derive(Clone, Copy)]
 enum Hints {
     None,
     InProcess,
     Postgres,
+    Redis,
+    Nats,
+}
+
+impl Hints {
+    /// The notifiers of two clients.
+    async fn notifiers(
+        self,
+        pools: [PgPool; 2],
+        options: &Options,
+        namespace: &str,
+    ) -> [Arc<dyn Notifier>; 2] {
+        match self {
+            Self::None => [Arc::new(MuteNotifier::default()), Arc::new(MuteNotifier::default())],
+            Self::InProcess => {
+                let notifier: Arc<dyn Notifier> = Arc::new(InProcessNotifier::new());
+                [Arc::clone(&notifier), notifier]
+            }
+            Self::Postgres => pools.map(|pool| -> Arc<dyn Notifier> {
+                Arc::new(PostgresNotifier::new(Sqlx::from(pool), options).unwrap())
+            }),
+            Self::Redis => {
+                let url = shared_redis().await.url();
+                let options = windlass_redis::Options::default().namespace(namespace);
+                let open = async || Arc::new(RedisNotifier::open(&url, &options).await.unwrap());
+                [open().await, open().await]
+            }
+            Self::Nats => {
+                static SERVER: OnceCell<NatsServer> = OnceCell::const_new();
+                let url = SERVER.get_or_init(NatsServer::start).await.url();
+                let options = windlass_nats::Options::default().namespace(namespace).bucket("budgets");
+                let open = async || Arc::new(NatsNotifier::open(&url, options.clone()).await.unwrap());
+                [open().await, open().await]
+            }
+        }
+    }
 }
 
 struct Postgres {
@@ -51,14 +90,7 @@ impl BehaviourFixture for Postgres {
             let [store, other] =
                 pools.each_ref().map(|pool| PostgresStore::open(pool.clone().into(), options.clone()));
             let stores = [Arc::new(store.await.unwrap()), Arc::new(other.await.unwrap())];
-            let in_process: Arc<dyn Notifier> = Arc::new(InProcessNotifier::new());
-            let notifiers = pools.map(|pool| -> Arc<dyn Notifier> {
-                match self.hints {
-                    Hints::None => Arc::new(MuteNotifier::default()),
-                    Hints::InProcess => Arc::clone(&in_process),
-                    Hints::Postgres => Arc::new(PostgresNotifier::new(Sqlx::from(pool), &options).unwrap()),
-                }
-            });
+            let notifiers = self.hints.notifiers(pools, &options, namespace).await;
             let outage = outage(&server);
             Scene::new(stores, notifiers).with_outage(outage).with_poison(poison).keeping(server)
         })
@@ -99,6 +131,9 @@ impl BehaviourFixture for Memory {
     }
 }
 
+/// What depends on the notifier: the rest is tried with three others.
+const HINTED: [&str; 7] = ["events", "notify", "resilience", "schedule", "untold", "wait", "worker"];
+
 /// Leaves the transaction so that it takes no more statements.
 fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a, ()> {
     Box::pin(async move {
@@ -110,7 +145,7 @@ fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a,
 /// Connections that can be told from those of other cases.
 fn pool(url: &str, name: &str) -> PgPool {
     let options: PgConnectOptions = url.parse().unwrap();
-    PgPoolOptions::new().max_connections(8).connect_lazy_with(options.application_name(name))
+    PgPoolOptions::new().max_connections(4).connect_lazy_with(options.application_name(name))
 }
 
 /// Ends the connections of one case.
@@ -128,12 +163,16 @@ fn outage(server: &SharedPostgres) -> impl Fn() -> BoxFuture<'static, ()> + Send
 fn main() {
     let pair = |name, hints| Postgres { name, hints };
     let mut suite = BehaviourSuite::new()
+        .threads(5)
         .transactional_pair(pair("postgres+postgres", Hints::Postgres))
+        .transactional_pair(pair("postgres+none", Hints::None))
+        .transactional_pair(pair("postgres+in-process", Hints::InProcess))
         .transactional_pair(Memory);
-    if std::env::var_os("WINDLASS_FULL").is_some() {
-        suite = suite
-            .transactional_pair(pair("postgres+none", Hints::None))
-            .transactional_pair(pair("postgres+in-process", Hints::InProcess));
+    for pair in [pair("postgres+redis", Hints::Redis), pair("postgres+nats", Hints::Nats)] {
+        suite = match std::env::var_os("WINDLASS_FULL") {
+            Some(_) => suite.transactional_pair(pair),
+            None => suite.transactional_groups(pair, &HINTED),
+        };
     }
     suite.run()
 }

@@ -14,6 +14,7 @@ use crate::runner::{Verdict, judge, trial_of};
 #[must_use = "call `run`"]
 pub struct BehaviourSuite {
     trials: Vec<Trial>,
+    threads: Option<usize>,
 }
 
 impl BehaviourSuite {
@@ -32,9 +33,29 @@ impl BehaviourSuite {
         self.add(fixture, all())
     }
 
+    /// The same with the cases of these groups only, by what their ids begin with: for a pair whose halves are tried in
+    /// full elsewhere.
+    pub fn transactional_groups<F: BehaviourFixture<Store: Transactional>>(
+        self,
+        fixture: F,
+        groups: &[&str],
+    ) -> Self {
+        let group = |case: &Behaviour<F::Store>| case.id.split('.').next().unwrap_or_default();
+        self.add(fixture, all().into_iter().filter(|case| groups.contains(&group(case))).collect())
+    }
+
+    /// How many cases run at once, unless the arguments say otherwise; as many as there are processors if this is not
+    /// given. Cases on a server wait for it most of their time.
+    pub const fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
     /// Runs them, with the arguments of Rust's own test harness, and ends the process.
     pub fn run(self) -> ! {
-        libtest_mimic::run(&Arguments::from_args(), self.trials).exit()
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads = arguments.test_threads.or(self.threads);
+        libtest_mimic::run(&arguments, self.trials).exit()
     }
 
     fn add<F: BehaviourFixture>(mut self, fixture: F, cases: Vec<Behaviour<F::Store>>) -> Self {

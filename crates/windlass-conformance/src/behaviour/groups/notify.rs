@@ -269,7 +269,7 @@ async fn completed_outside<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-job!(Short {} -> u32, options JobOptions { lease: Duration::from_millis(200), ..quick() });
+job!(Short {} -> u32, options JobOptions { lease: Duration::from_secs(1), ..quick() });
 
 /// Fails a third of its calls, loses a third of the hints, and repeats the others.
 #[derive(Debug)]
