@@ -19,7 +19,7 @@ use std::fmt;
 
 pub use covered::{BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES};
 pub use fixture::{BehaviourFixture, MuteNotifier, Need};
-pub use groups::{behaviours, transactional_behaviours};
+pub use groups::{QUEUE_EXCLUDED, behaviours, transactional_behaviours};
 pub use scene::Scene;
 pub use seen::Seen;
 pub use suite::{BehaviourSuite, run_behaviours};

@@ -76,7 +76,7 @@ mod transaction;
 
 pub use behaviour::{
     BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Behaviour, BehaviourFixture, BehaviourSuite,
-    MuteNotifier, Need, Scene, Seen, behaviours, run_behaviours, transactional_behaviours,
+    MuteNotifier, Need, QUEUE_EXCLUDED, Scene, Seen, behaviours, run_behaviours, transactional_behaviours,
 };
 pub use case::{Case, cases};
 pub use excluded::EXCLUDED;

@@ -17,6 +17,7 @@ mod worker;
 
 use std::sync::{Arc, Mutex};
 
+pub use queue::QUEUE_EXCLUDED;
 use tokio::sync::Semaphore;
 use windlass_core::{BoxError, Store, Transactional};
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::{env, fs};
 
-use windlass::Capabilities;
-use windlass_conformance::{EXCLUDED, coverage, table};
+use windlass::{Capabilities, MemoryStore};
+use windlass_conformance::{EXCLUDED, QUEUE_EXCLUDED, behaviours, coverage, table};
 
 #[test]
 fn the_table_in_the_docs_is_the_present_one() {
@@ -40,9 +40,24 @@ fn page() -> String {
         page.push_str(&format!("- {store}: {run} of {all} cases\n"));
     }
     page.push_str(&table(&stores));
+    page.push_str(&queue());
     page.push_str("\n## Cases of the sources without a counterpart\n\n| case | why |\n|---|---|\n");
-    for (case, reason) in EXCLUDED {
+    for (case, reason) in EXCLUDED.iter().chain(QUEUE_EXCLUDED) {
         page.push_str(&format!("| {case} | {reason} |\n"));
     }
     page
+}
+
+/// What holds for queues on every store: a case for each test of the queue that Windlass has its queue from.
+fn queue() -> String {
+    let mut text = String::from(
+        "\n## The queue\n\n\
+         What clients, consumers and reapers do, on every store. Sources beside those above are the titles of the tests of\n\
+         @platformatic/job-queue by group (Q, D, RR, RE, LE, LF, MQ, E) and its table of storage tests (ST-).\n\n\
+         | case | what holds | sources |\n|---|---|---|\n",
+    );
+    for case in behaviours::<MemoryStore>().iter().filter(|case| case.id.starts_with("queue.")) {
+        text.push_str(&format!("| `{}` | {} | {} |\n", case.id, case.name, case.sources.join(", ")));
+    }
+    text
 }

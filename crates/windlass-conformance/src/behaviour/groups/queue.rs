@@ -8,6 +8,7 @@ mod covered;
 mod encoding;
 mod enqueue;
 mod events;
+mod excluded;
 mod hook;
 mod lease;
 mod names;
@@ -18,6 +19,7 @@ mod ttl;
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub use excluded::QUEUE_EXCLUDED;
 use windlass_core::command::{Acquire, Quota};
 use windlass_core::queue::{Consumer, Item, ItemState, ItemStatus, QueueBuilder};
 use windlass_core::{Millis, Queue, RequestId, WorkerId};

@@ -1,9 +1,11 @@
 use std::collections::HashSet;
+use std::fs;
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use windlass_core::MemoryStore;
 
-use super::{cases as queue_cases, transactional_cases};
+use super::{QUEUE_EXCLUDED, cases as queue_cases, transactional_cases};
 use crate::{cases as contract_cases, notifier_cases};
 
 /// Titles of the source's tests by group: a letter and numbers, `Q01` and so on.
@@ -42,7 +44,7 @@ const BY_CONTRACT: &[(&str, &str)] = &[
     ("RR12", "subscription.ended"),
 ];
 
-/// Titles that a test of another place holds to, because it needs a clock that can be turned or a store that lacks
+/// Titles that a test of `windlass-core` holds to, because it needs a clock that can be turned or a store that lacks
 /// something.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("RR04", "a_wait_lasts_thirty_seconds_unless_said_otherwise"),
@@ -50,19 +52,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("ST-46", "the_leading_reaper_removes_what_is_kept_no_longer"),
     ("ST-47", "the_leading_reaper_removes_what_is_kept_no_longer"),
     ("RE04", "errors_of_a_reaper_are_observed"),
-];
-
-/// Titles without a counterpart, and why.
-const EXCLUDED: &[(&str, &str)] = &[
-    ("Q02", "there is no logger to give: lines go to `tracing`, and observers are told"),
-    ("Q04", "a consumer is stopped once, by its type"),
-    ("RE03", "a reaper is stopped once, by its type"),
-    ("RE12", "a reaper has no timers"),
-    ("MQ07", "every queue has a name"),
-    (
-        "ST-13",
-        "how a store reads many states is its own affair; the round trips are counted (`store.round_trips`)",
-    ),
 ];
 
 /// Defects that are a store's own, and where they are tested.
@@ -91,11 +80,11 @@ fn every_title_of_the_source_has_a_case_a_test_or_a_reason() {
     assert_eq!(numbered + STORAGE.iter().sum::<usize>(), TITLES);
     let sources = sources();
     let listed: HashSet<_> =
-        [BY_CONTRACT, ELSEWHERE, EXCLUDED].concat().iter().map(|(title, _)| *title).collect();
+        [BY_CONTRACT, ELSEWHERE, QUEUE_EXCLUDED].concat().iter().map(|(title, _)| *title).collect();
     let is_known = |title: &String| sources.contains(title.as_str()) || listed.contains(title.as_str());
     let missing: Vec<_> = titles().into_iter().filter(|title| !is_known(title)).collect();
     assert!(missing.is_empty(), "neither a case, nor a test, nor a reason: {missing:?}");
-    let both: Vec<_> = EXCLUDED.iter().filter(|(title, _)| sources.contains(title)).collect();
+    let both: Vec<_> = QUEUE_EXCLUDED.iter().filter(|(title, _)| sources.contains(title)).collect();
     assert!(both.is_empty(), "excluded, but there is a case: {both:?}");
 }
 
@@ -114,6 +103,15 @@ fn cases_of_the_contract_that_are_named_exist() {
     let notifier: HashSet<_> = notifier_cases().iter().map(|case| case.id).collect();
     for (title, id) in BY_CONTRACT {
         assert!(known.contains(id) || notifier.contains(id), "{title}: there is no case {id}");
+    }
+}
+
+#[test]
+fn tests_of_another_place_that_are_named_exist() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-core/tests/it/queue.rs");
+    let tests = fs::read_to_string(place).unwrap();
+    for (title, test) in ELSEWHERE {
+        assert!(tests.contains(&format!("async fn {test}()")), "{title}: there is no test {test}");
     }
 }
 

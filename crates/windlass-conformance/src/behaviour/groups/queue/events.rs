@@ -1,6 +1,6 @@
 //! What those who watch are told.
 
-use windlass_core::queue::{Events, QueueEvent};
+use windlass_core::queue::{Events, Executed, QueueEvent};
 use windlass_core::{Capability, Client};
 
 use super::prelude::*;
@@ -21,6 +21,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
             ["RE06", "issue: stalled, requeued"],
             [Need::Hints],
             stalled
+        ),
+        behaviour!(
+            "queue.events.trouble",
+            "What fails and is not a job is told as an error.",
+            ["Q30", "issue: error"],
+            [Need::Hints],
+            trouble
         ),
         behaviour!(
             "queue.events.across",
@@ -107,6 +114,23 @@ async fn stalled<S: Store>(scene: Scene<S>) {
         QueueEvent::Requeued { id },
     ];
     assert_eq!(next(&scene, &mut events, 4).await, expected);
+}
+
+async fn trouble<S: Store>(scene: Scene<S>) {
+    let broken = |_| async { Err::<Executed<String, String>, _>(BoxError::from("the hook is broken")) };
+    let queue = texts(&scene).after_execution(broken).build().unwrap();
+    let mut events = queue.events().await.unwrap();
+    let consumer = echo(&queue).await;
+    queue.enqueue("a", "x".to_owned()).await.unwrap();
+    let id = "a".to_owned();
+    let expected = [
+        QueueEvent::Queued { id: id.clone() },
+        QueueEvent::Processing { id: id.clone(), attempt: 1 },
+        QueueEvent::Error { error: "the hook is broken".to_owned() },
+        QueueEvent::Completed { id },
+    ];
+    assert_eq!(next(&scene, &mut events, 4).await, expected);
+    scene.stop_consumers([consumer]).await;
 }
 
 async fn across<S: Store>(scene: Scene<S>) {
