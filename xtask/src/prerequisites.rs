@@ -14,7 +14,7 @@ use crate::{Result, workspace};
 /// Variables name the programs that the tests start; kept in step with the test kit.
 const NEEDS: [Need; 5] = [
     Need {
-        what: "Redis server (`redis-server` or `valkey-server`) of version 7.0 or later",
+        what: "Redis server (`redis-server` or `valkey-server`) of version 7.0 or later, built with TLS",
         packages: &["redis-server"],
         variable: Some("WINDLASS_REDIS_SERVER"),
         find: find_redis,

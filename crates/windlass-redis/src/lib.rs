@@ -56,14 +56,15 @@
 //! - An acknowledged write is as durable as the server is set up to be.
 //!   [`Durability`](windlass_core::command::Durability) is read from its settings as the store is opened: `Synced` with
 //!   `appendonly yes` and `appendfsync always`, `Buffered` with another `appendfsync` or where `CONFIG GET` is not allowed,
-//!   `Volatile` without an append-only file or where `INFO` is not allowed.
+//!   `Volatile` without an append-only file or where `INFO` is not allowed. With `everysec` a server that is killed while
+//!   it syncs loses what it acknowledged meanwhile, up to two seconds.
 //! - Replication is asynchronous: a failover can lose the last acknowledged writes, and with them jobs, completions and
 //!   fences. What is then read is an earlier state, consistent in itself, because replicas get each script's writes as one.
 //!   [`wait_for_replicas`](Options::wait_for_replicas) makes starts wait, and tells what was reached.
 //! - The server must not evict: use `maxmemory-policy noeviction`. Under another policy it may remove jobs when its memory is
 //!   full, so that it is refused unless that is [accepted](Options::accept_eviction).
-//! - Scripts need Redis 7.0 or later, or a Valkey that does what it does; they are tested on Redis 7.0. An older server is
-//!   refused as the store is opened.
+//! - Scripts need Redis 7.0 or later, or a Valkey that does what it does; they are tested on Redis 7.0 and
+//!   Valkey 9.1. An older server is refused as the store is opened.
 //!
 //! # Hints
 //!
