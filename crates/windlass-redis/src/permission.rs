@@ -36,8 +36,8 @@ const WRITES: &[&str] = &["HDEL", "HSET", "LTRIM", "RPUSH", "SADD", "SET", "SREM
 /// What hints are carried by.
 const HINTS: &[&str] = &["DECR", "GET", "INCRBY", "PEXPIRE", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"];
 
-/// Refuses a user who may use only some of the commands of a store, of which some may need one more. A user who may write
-/// nothing at all may still look.
+/// Refuses a user who may use only some of the commands of a store; `more` is one that this store needs beside the others'.
+/// A user who may write nothing at all may still look.
 pub(crate) async fn check_store(connection: &mut Connection, tag: &str, more: Option<&str>) -> Result<()> {
     let writes: Vec<_> = WRITES.iter().copied().chain(more).collect();
     let mut missing = forbidden(connection, tag, &[READS, &writes].concat()).await?;
