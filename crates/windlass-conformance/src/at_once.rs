@@ -1,14 +1,16 @@
 //! Many at once, through both handles of a subject.
 //!
 //! A row may be somebody else's for a moment (an acquire that looked at it, a reap that passes by): the store then says
-//! `Busy`, which is no failure. Whoever settles beside others tries again, as a worker does.
+//! `Busy`, which is no failure. Whoever creates or settles beside others tries again, as a client or a worker does.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use windlass_core::command::{Acquired, Outcome, Settle, SettleReply, Settled, Settlement};
+use windlass_core::command::{
+    Acquired, Created, NewChain, Outcome, Settle, SettleReply, Settled, Settlement,
+};
 
 use crate::subject::{Subject, settlement};
 
@@ -28,6 +30,24 @@ where
         });
     }
     tasks.join_all().await
+}
+
+/// Creates a chain, however often that takes.
+pub(crate) async fn create(s: &Subject, chain: NewChain) -> Created {
+    create_all(s, vec![chain]).await.remove(0)
+}
+
+/// Creates chains with one command, and those that were busy with more. Gives what became of each.
+pub(crate) async fn create_all(s: &Subject, chains: Vec<NewChain>) -> Vec<Created> {
+    let mut created = s.create(chains.clone()).await;
+    while created.contains(&Created::Busy) {
+        tokio::task::yield_now().await;
+        let busy = chains.iter().zip(&created).filter(|(_, one)| **one == Created::Busy);
+        let again = s.create(busy.map(|(chain, _)| chain.clone()).collect()).await;
+        let busy = created.iter_mut().filter(|one| **one == Created::Busy);
+        busy.zip(again).for_each(|(one, again)| *one = again);
+    }
+    created
 }
 
 /// Ends an attempt, however often that takes.

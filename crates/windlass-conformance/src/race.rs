@@ -9,7 +9,7 @@ use std::sync::Arc;
 use windlass_core::Status;
 use windlass_core::command::{Acquired, Created, Delete, DeleteReply, Settled};
 
-use crate::at_once::{at_once, settle, settle_all};
+use crate::at_once::{at_once, create, settle, settle_all};
 use crate::outcome::{complete, continue_with};
 use crate::subject::{Subject, settlement};
 
@@ -54,7 +54,8 @@ pub async fn attached_while_closing(s: Subject) {
 
 /// Sixty-four producers start one key: one chain, which all of them get.
 pub async fn one_key(s: Subject) {
-    let created = at_once(&s, 64, |s, _| async move { s.start("a").key("k").created().await }).await;
+    let created =
+        at_once(&s, 64, |s, _| async move { create(&s, s.start("a").key("k").build()).await }).await;
     let new = created.iter().filter(|one| matches!(one, Created::New { .. })).count();
     let chains: HashSet<_> = created.iter().map(Created::chain).collect();
     assert_eq!((new, chains.len()), (1, 1), "{created:?}");

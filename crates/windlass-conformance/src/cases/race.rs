@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::prelude::*;
-use crate::at_once::{at_once, settle, settle_all};
+use crate::at_once::{at_once, create, create_all, settle, settle_all};
 
 pub(super) const CASES: &[Case] = &[
     case!(
@@ -84,7 +84,8 @@ fn agreed(created: &[Created]) -> ChainId {
 }
 
 async fn one_key(s: Subject) {
-    let created = at_once(&s, 64, |s, _| async move { s.start("a").key("k").created().await }).await;
+    let created =
+        at_once(&s, 64, |s, _| async move { create(&s, s.start("a").key("k").build()).await }).await;
     let id = agreed(&created);
     assert_eq!(chains_of(&s.acquire("a", 100).await), [id]);
 }
@@ -97,7 +98,7 @@ async fn many_keys(s: Subject) {
             chains.reverse();
         }
         let keys = chains.iter().map(|chain| chain.key.as_ref().unwrap().key.clone()).collect::<Vec<_>>();
-        keys.into_iter().zip(s.create(chains).await).collect::<Vec<_>>()
+        keys.into_iter().zip(create_all(&s, chains).await).collect::<Vec<_>>()
     })
     .await;
     let all: Vec<_> = replies.into_iter().flatten().collect();
@@ -112,16 +113,17 @@ async fn key_after_close(s: Subject) {
     for _ in 0..5 {
         s.start("a").key("k").await;
         s.work("a", complete("1")).await;
-        agreed(&at_once(&s, 16, |s, _| async move { s.start("a").key("k").created().await }).await);
+        agreed(&at_once(&s, 16, |s, _| async move { create(&s, s.start("a").key("k").build()).await }).await);
         s.work("a", complete("2")).await;
     }
 }
 
 async fn successor(s: Subject) {
     let first = s.start("a").key("k").await;
-    let created =
-        at_once(&s, 16, move |s, _| async move { s.start("a").key("k").replaces(first).created().await })
-            .await;
+    let created = at_once(&s, 16, move |s, _| async move {
+        create(&s, s.start("a").key("k").replaces(first).build()).await
+    })
+    .await;
     let second = agreed(&created);
     assert_eq!(s.by_key("a", "k").await, Some(second));
     assert!(!s.chain(first).await.key.unwrap().held, "the former holder no longer holds the key");

@@ -315,8 +315,11 @@ async fn one_key(s: Subject) {
         .map(|_| {
             let s = s.clone();
             tokio::spawn(async move {
-                let mut tx = s.begin().await;
-                let created = create(&mut tx, s.start("a").key("k").build()).await;
+                let (mut tx, chain) = (s.begin().await, s.start("a").key("k").build());
+                let mut created = create(&mut tx, chain.clone()).await;
+                while created == Created::Busy {
+                    created = create(&mut tx, chain.clone()).await;
+                }
                 tokio::task::yield_now().await;
                 tx.commit().await.unwrap();
                 created
