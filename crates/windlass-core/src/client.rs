@@ -153,8 +153,8 @@ impl<S: Store + ?Sized> Client<S> {
 
     commands!([&self] self);
 
-    /// Pauses a type, or resumes it. Whether it was paused before is not asked, so that this can be repeated when a
-    /// reply is lost.
+    /// Pauses a type, or resumes it. Whether it was paused before is not asked, so that this can be repeated
+    /// when a reply is lost.
     pub(crate) async fn set_paused(&self, job_type: &TypeName, paused: bool) -> Result<()> {
         let types = vec![job_type.clone()];
         commands::run(self, Pause { types, paused }).await.map(drop)

@@ -178,8 +178,8 @@ impl<P, O> Queue<P, O> {
         Ok(entered)
     }
 
-    /// Counts the jobs that are on their way to the store: those that somebody waits for, and those that only the
-    /// queue's own batcher has. Closed while the queue is being drained.
+    /// Counts the jobs that are on their way to the store: those that somebody waits for, and those that only
+    /// the queue's own batcher has. Closed while the queue is being drained.
     fn entrance(&self) -> &TaskTracker {
         self.shared.client.shared.creates.tasks()
     }

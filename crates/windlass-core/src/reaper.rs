@@ -31,8 +31,8 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 /// How long the giving back of the lock may take.
 const RELEASE: Duration = Duration::from_secs(5);
 
-/// Puts jobs back whose worker died or hangs, of all types or of some, also of those that no worker is there for; and
-/// removes what is kept no longer.
+/// Puts jobs back whose worker died or hangs, of all types or of some, also of those that no worker is there
+/// for; and removes what is kept no longer.
 ///
 /// Every worker does that for its own types, so that a reaper of its own is seldom needed. Where several run,
 /// one leads: it holds a lock of the store, renews it, and another takes over within the lock's TTL after it was
@@ -73,8 +73,8 @@ impl<S: Store + ?Sized> Reaper<S> {
         }
     }
 
-    /// Puts back jobs of these types, or queues, only. What is kept no longer is removed of all types: a store knows
-    /// that by its time alone. Those who reap the same types elect their leader among themselves.
+    /// Puts back jobs of these types, or queues, only. What is kept no longer is removed of all types: a store
+    /// knows that by its time alone. Those who reap the same types elect their leader among themselves.
     pub fn types(mut self, types: impl IntoIterator<Item = TypeName>) -> Self {
         self.types = Types::Only(types.into_iter().collect());
         self

@@ -236,8 +236,8 @@ impl fmt::Debug for Destination<'_> {
     }
 }
 
-/// The options that a job has wherever it is planned: as the first of a chain, as a continuation, in a queue. The
-/// type has a method `with_job` that changes the job.
+/// The options that a job has wherever it is planned: as the first of a chain, as a continuation, in a queue.
+/// The type has a method `with_job` that changes the job.
 macro_rules! job_options {
     ($attempts:ident) => {
         /// Not before this long from now.

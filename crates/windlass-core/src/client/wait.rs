@@ -111,8 +111,8 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
         self.run_since(Instant::now(), None).await
     }
 
-    /// The same for somebody who has waited since then. Who has subscribed before the chain was created gives that
-    /// subscription, and spares the first look.
+    /// The same for somebody who has waited since then. Who has subscribed before the chain was created gives
+    /// that subscription, and spares the first look.
     pub(crate) async fn run_since(
         self,
         began: Instant,

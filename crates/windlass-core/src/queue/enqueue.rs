@@ -40,9 +40,9 @@ where
         Enqueue { new: self.plan(id.as_ref(), payload.borrow()), queue: self.clone(), to: None }
     }
 
-    /// Enqueues many jobs of this queue, with one command for each thousand, and tells for each what became of it:
-    /// one that is refused harms no other. If a command fails, its jobs and those behind it have its error, and those
-    /// before it are enqueued. The whole is an error only if the queue is being drained.
+    /// Enqueues many jobs of this queue, with one command for each thousand, and tells for each what became of
+    /// it: one that is refused harms no other. If a command fails, its jobs and those behind it have its error,
+    /// and those before it are enqueued. The whole is an error only if the queue is being drained.
     ///
     /// ```
     /// # use windlass_core::{Client, MemoryStore};

@@ -82,8 +82,8 @@ pub enum QueueEvent {
         /// What; shortened, if it is long.
         error: String,
     },
-    /// Events were lost: this reader was slow, there were too many, the connection was lost, or a job could not be
-    /// looked up.
+    /// Events were lost: this reader was slow, there were too many, the connection was lost, or a job could not
+    /// be looked up.
     Missed {
         /// How many, as far as is known.
         count: u64,
@@ -188,8 +188,8 @@ impl Reader {
         })
     }
 
-    /// The caller's id; none for a job that was started without. Whoever reaps or cancels does not know it, so that
-    /// it is looked up here, where nobody else waits for it.
+    /// The caller's id; none for a job that was started without. Whoever reaps or cancels does not know it, so
+    /// that it is looked up here, where nobody else waits for it.
     async fn id(&self, news: &mut News) -> Result<Option<String>> {
         let (None, Some(chain)) = (&news.key, news.chain) else { return Ok(news.key.take()) };
         let record = answered(self.client.chain(chain)).await?;

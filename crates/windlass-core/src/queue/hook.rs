@@ -37,12 +37,13 @@ pub(super) type Hook<P, O> =
 /// # assert!(pages.build().is_ok());
 /// ```
 ///
-/// A hook that fails, panics, takes more than 10 s or goes on when the attempt is to stop, gives a TTL of no time or
-/// turns a success into a failure (or the other way round) changes nothing: the job ends as if there were no hook, and
-/// the observers are told. A handler that succeeded is never run again because of it.
+/// A hook that fails, panics, takes more than 10 s or goes on when the attempt is to stop, gives a TTL of no
+/// time or turns a success into a failure (or the other way round) changes nothing: the job ends as if there
+/// were no hook, and the observers are told. A handler that succeeded is never run again because of it.
 ///
-/// Two ends have no hook. A job whose payload cannot be read fails before there is anything to give to one. A job
-/// whose last attempt ended with its worker is ended by whoever reaps it, who may know nothing of this queue.
+/// Two ends have no hook. A job whose payload cannot be read fails before there is anything to give to one. A
+/// job whose last attempt ended with its worker is ended by whoever reaps it, who may know nothing of this
+/// queue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Executed<P, O> {

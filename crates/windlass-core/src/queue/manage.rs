@@ -29,8 +29,8 @@ where
     }
 
     async fn cancel_as(&self, id: impl AsRef<str> + Send, mode: CancelMode) -> Result<ItemCancelled> {
-        // Found first and then called off by the chain's own id, so that this can be repeated when a reply is lost: by
-        // then the caller's id may mean another.
+        // Found first and then called off by the chain's own id, so that this can be repeated when a reply is
+        // lost: by then the caller's id may mean another.
         let Some(record) = self.shared.client.chain(self.target(id)?).await? else {
             return Ok(ItemCancelled::NotFound);
         };

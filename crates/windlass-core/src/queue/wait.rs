@@ -39,8 +39,8 @@ where
         Self { queue, new, patience: Patience::default() }
     }
 
-    /// Gives up after so long, the enqueue included, with an error of kind `TimedOut`; the job goes on. 30 s unless
-    /// said otherwise.
+    /// Gives up after so long, the enqueue included, with an error of kind `TimedOut`; the job goes on. 30 s
+    /// unless said otherwise.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.patience.timeout = timeout;
         self
@@ -86,8 +86,8 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// Enqueues a job, or joins one of its id that is there already. Subscribes to its end before it exists, so that
-    /// no end is missed and no look is needed before there is one.
+    /// Enqueues a job, or joins one of its id that is there already. Subscribes to its end before it exists, so
+    /// that no end is missed and no look is needed before there is one.
     async fn join(&self, new: NewChain) -> Result<Joined<O>> {
         let _entered = self.enter()?;
         let teller = &self.shared.client.shared.teller;
