@@ -69,8 +69,9 @@ async fn take_orders(
                 .run(orders)
                 .await
         }
-        AnyStore::Memory(client) => Shop::new(client.clone(), Plain, progress).run(orders).await,
-        AnyStore::Redis(client) => Shop::new(client.clone(), Plain, progress).run(orders).await,
+        AnyStore::Memory(_) | AnyStore::Redis(_) => {
+            Shop::new(connection.client(), Plain, progress).run(orders).await
+        }
     };
     done.map_err(|error| match error.downcast::<windlass::Error>() {
         Ok(error) => (*error).into(),

@@ -27,7 +27,7 @@ struct NoOp {
 }
 
 /// The jobs of a workload.
-pub(super) struct Jobs<'a, S> {
+pub(super) struct Jobs<'a, S: ?Sized> {
     client: &'a Client<S>,
     jobs: u64,
     slots: u32,
@@ -36,7 +36,7 @@ pub(super) struct Jobs<'a, S> {
     padding: String,
 }
 
-impl<'a, S: Store> Jobs<'a, S> {
+impl<'a, S: Store + ?Sized> Jobs<'a, S> {
     pub(super) fn new(client: &'a Client<S>, bench: &Bench) -> Self {
         let padding = "x".repeat(usize::try_from(bench.payload).unwrap_or_default());
         let Bench { jobs, concurrency: slots, producers, batch, .. } = *bench;
@@ -146,7 +146,7 @@ impl Left {
     }
 
     /// Waits for the last handler. When the worker has stopped after it, all that they gave is stored.
-    async fn wait<S: Store>(&self, worker: Running<S>) -> Result<(), BoxError> {
+    async fn wait<S: Store + ?Sized>(&self, worker: Running<S>) -> Result<(), BoxError> {
         self.none.notified().await;
         worker.stop(STOP).await;
         Ok(())

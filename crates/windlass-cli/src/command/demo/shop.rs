@@ -42,7 +42,7 @@ pub(super) struct Desk {
 }
 
 /// The shop on a store.
-pub(super) struct Shop<S, W> {
+pub(super) struct Shop<S: ?Sized, W> {
     pub(super) client: Client<S>,
     pub(super) way: W,
     progress: Arc<Progress>,
@@ -68,7 +68,7 @@ pub(super) struct Transactions {
 pub(super) struct Plain;
 
 /// How orders are placed and charged, and what can be said of them afterwards.
-pub(super) trait Way<S>: Send + Sync {
+pub(super) trait Way<S: ?Sized>: Send + Sync {
     fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>>;
     fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>>;
     fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk>;
@@ -77,7 +77,7 @@ pub(super) trait Way<S>: Send + Sync {
     fn rows(&self, client: &Client<S>) -> BoxFuture<'_, Result<Option<(i64, i64)>, BoxError>>;
 }
 
-impl<S: Store, W: Way<S>> Shop<S, W> {
+impl<S: Store + ?Sized, W: Way<S>> Shop<S, W> {
     pub(super) const fn new(client: Client<S>, way: W, progress: Arc<Progress>) -> Self {
         Self { client, way, progress }
     }
@@ -202,7 +202,7 @@ impl<S: Rows> Way<S> for Transactions {
     }
 }
 
-impl<S: Store> Way<S> for Plain {
+impl<S: Store + ?Sized> Way<S> for Plain {
     fn open(&self, _: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async { Ok(()) })
     }

@@ -42,7 +42,7 @@ impl Summary {
 }
 
 /// Looks everything up.
-pub(super) async fn summarize<S: Store, W: Way<S>>(
+pub(super) async fn summarize<S: Store + ?Sized, W: Way<S>>(
     shop: &Shop<S, W>,
     ratings: &Queue<u32, u32>,
     placed: &[Placed],
@@ -88,7 +88,7 @@ struct Found {
 }
 
 impl Found {
-    async fn look<S: Store>(
+    async fn look<S: Store + ?Sized>(
         &mut self,
         client: &Client<S>,
         ratings: &Queue<u32, u32>,
