@@ -57,7 +57,7 @@ async fn measure_any(
         StoreUrl::Postgres(_) => "postgres",
         StoreUrl::Redis(_) => "redis",
     };
-    // Only where the type matters is a worker built for each store: that is most of what there is to compile.
+    // Only where the type matters is a worker built for each store: each of them is compiled anew.
     let measured = async {
         let mut figures = measure(&connection.client(), store, bench, progress).await?;
         figures.drain_tx_per_s = match &connection.store {
