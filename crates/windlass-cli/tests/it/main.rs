@@ -16,6 +16,7 @@ mod migrate;
 mod notifier;
 mod queue;
 mod start;
+mod tls;
 mod why;
 mod work;
 mod wrong;
