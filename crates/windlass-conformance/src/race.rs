@@ -39,7 +39,7 @@ pub async fn attached_while_closing(s: Subject) {
             async move {
                 match turn {
                     0 => assert_applied(&complete_all(&s, [&*attempt]).await),
-                    _ => drop(s.start("a").blocked_by([blocker]).await),
+                    _ => drop(create(&s, s.start("a").blocked_by([blocker]).build()).await),
                 }
             }
         })

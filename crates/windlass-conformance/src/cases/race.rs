@@ -261,7 +261,7 @@ async fn attach(s: Subject) {
                     settle(&s, &attempt, complete("1")).await;
                     return None;
                 }
-                Some(s.start("a").blocked_by([blocker]).await)
+                create(&s, s.start("a").blocked_by([blocker]).build()).await.chain()
             }
         })
         .await;
