@@ -306,6 +306,8 @@ function leader_v1(given bigint, of_name text, own uuid, ttl bigint)
 
 function leaving_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
 
+function lock_blockers_v1(news new_v1[])
+
 function lock_chains_v1(wanted uuid[], shared boolean)
 
 function lock_due_v1(now bigint, types text[], maxima bigint[], max_jobs integer)

@@ -148,6 +148,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
         let because = error.to_string();
         // A driver says the same with a code and a few words in front.
         let core = because.rsplit([':', ')']).next().unwrap_or_default().trim();
+        let core = if core.is_empty() { &because } else { core };
         if !text.contains(core) {
             text = format!("{text}: {because}");
         }
@@ -170,6 +171,8 @@ mod tests {
     fn every_cause_is_told_once() {
         let error = Error::new(ErrorKind::Unavailable, "no answer").with_source("refused");
         assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
+        let error = Error::new(ErrorKind::Unavailable, "no answer").with_source("refused (os error 111)");
+        assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused (os error 111)"));
         for source in ["refused", "error returned from the database: (code: 7) refused"] {
             let error = Error::new(ErrorKind::Unavailable, "no answer: refused").with_source(source);
             assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));

@@ -42,10 +42,10 @@ pub(crate) async fn create_all(s: &Subject, chains: Vec<NewChain>) -> Vec<Create
     let mut created = s.create(chains.clone()).await;
     while created.contains(&Created::Busy) {
         tokio::task::yield_now().await;
-        let busy = chains.iter().zip(&created).filter(|(_, one)| **one == Created::Busy);
-        let again = s.create(busy.map(|(chain, _)| chain.clone()).collect()).await;
-        let busy = created.iter_mut().filter(|one| **one == Created::Busy);
-        busy.zip(again).for_each(|(one, again)| *one = again);
+        // All of them: one may wait for another of them.
+        let again = s.create(chains.clone()).await;
+        let pairs = created.iter_mut().zip(again);
+        pairs.filter(|(one, _)| **one == Created::Busy).for_each(|(one, again)| *one = again);
     }
     created
 }

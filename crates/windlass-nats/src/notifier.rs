@@ -74,7 +74,8 @@ impl NatsNotifier {
     /// Connects to a server: `nats://user:password@host:port`, `nats://token@host:port`, or `tls://` for TLS. Several
     /// servers of a cluster are separated by commas; the first one's user counts.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
-        let addresses: Vec<_> = url.to_server_addrs().map_err(|_| unreadable())?.collect();
+        let servers: Vec<_> = url.split(',').map(str::trim).collect();
+        let addresses: Vec<_> = servers.to_server_addrs().map_err(|_| unreadable())?.collect();
         let login = login(addresses.first().ok_or_else(unreadable)?);
         Self::with_client(login.connect(addresses).await.map_err(no_connection)?, options).await
     }

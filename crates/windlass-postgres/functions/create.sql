@@ -236,10 +236,17 @@ begin
     else
       reply := windlass.create_chain_v1(now, new, named, meant);
       if reply.words[1] = 'existing' and new.id = any (blockers) then
-        -- Who waits for it waits for the one that exists.
-        named := named || new.id;
-        meant := meant || reply.ids[1];
-        busy_chains := busy_chains || windlass.lock_chains_v1(array[reply.ids[1]], true);
+        perform set_config('lock_timeout', '20ms', true);
+        if cardinality(windlass.lock_chains_v1(array[reply.ids[1]], true)) > 0 then
+          -- It is about to close, or to be deleted: who waits for it is tried again with it.
+          reply := ('created', new.item, null, array['busy'], null, null);
+          busy_chains := busy_chains || new.id;
+        else
+          -- Who waits for it waits for the one that exists.
+          named := named || new.id;
+          meant := meant || reply.ids[1];
+        end if;
+        perform set_config('lock_timeout', '1s', true);
       end if;
     end if;
     return next reply;

@@ -60,6 +60,8 @@ begin
     limit max_jobs + 1
     for no key update of c skip locked
   loop
+    -- Now that it is locked nobody attaches to it. Who did so since the look began is seen only by another look.
+    continue when exists (select from windlass.blocker b where b.chain = candidate.id and b.needed);
     if jobs + candidate.jobs > max_jobs then
       too_long := candidate.id;
       return;

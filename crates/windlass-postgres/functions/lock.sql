@@ -31,6 +31,19 @@ begin
 end
 $$;
 
+-- Keeps the chains that new jobs wait for as they are. Gives the items that wait for one that somebody else keeps.
+create function windlass.lock_blockers_v1(news windlass.new_v1[]) returns integer[] language plpgsql as $$
+declare
+  -- Once for all of them: in a condition it would be called for each item.
+  busy constant uuid[] := windlass.lock_chains_v1(array(select distinct b from unnest(news) n, unnest(n.blockers) b), true);
+begin
+  if cardinality(busy) = 0 then
+    return '{}';
+  end if;
+  return array(select n.item from unnest(news) n where n.blockers && busy);
+end
+$$;
+
 -- Locks jobs to change them. Gives those that somebody else keeps.
 create function windlass.lock_jobs_v1(wanted uuid[]) returns uuid[] language plpgsql as $$
 declare

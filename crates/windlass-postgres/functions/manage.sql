@@ -184,6 +184,7 @@ declare
   now constant bigint := windlass.time_v1(given);
   target record;
   busy uuid[];
+  held uuid[];
 begin
   busy := windlass.lock_jobs_v1(jobs);
   for target in
@@ -197,20 +198,11 @@ begin
       busy := busy || target.id;
     end if;
   end loop;
-  busy := busy || array(
-    select j.id
-    from windlass.job j
-    where j.id = any (jobs) and j.chain = any (windlass.lock_chains_v1(array(
-      select o.chain from windlass.job o where o.id = any (jobs)
-    ), false))
-  );
-  busy := busy || array(
-    select b.job
-    from windlass.blocker b
-    where b.job = any (jobs) and b.chain = any (windlass.lock_chains_v1(array(
-      select o.chain from windlass.blocker o where o.job = any (jobs)
-    ), true))
-  );
+  -- Each lock once for all of them: in a condition it would be called for each row.
+  held := windlass.lock_chains_v1(array(select j.chain from windlass.job j where j.id = any (jobs)), false);
+  busy := busy || array(select j.id from windlass.job j where j.id = any (jobs) and j.chain = any (held));
+  held := windlass.lock_chains_v1(array(select distinct b.chain from windlass.blocker b where b.job = any (jobs)), true);
+  busy := busy || array(select b.job from windlass.blocker b where b.job = any (jobs) and b.chain = any (held));
   for target in select * from unnest(jobs, versions) with ordinality t (job, version, n) order by n loop
     if target.job = any (busy) then
       return query select 'retried', target.n::integer, null::uuid[], array['busy'], null::bigint[], null::bytea[];

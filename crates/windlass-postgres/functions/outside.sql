@@ -100,11 +100,7 @@ begin
     return query select 'outside', null::integer, null::uuid[], words, array[own.version], null::bytea[];
     return;
   end if;
-  busy := busy || array(
-    select n.item
-    from unnest(news) n
-    where n.blockers && windlass.lock_chains_v1(array(select distinct b from unnest(news) o, unnest(o.blockers) b), true)
-  );
+  busy := busy || windlass.lock_blockers_v1(news);
   replies := windlass.apply_steps_v1(now, by_request, own, items, news, busy);
   delete from windlass.key k using unnest(news) n where k.type = n.type and k.key = n.key and k.chain is null;
   return query select (r).* from unnest(replies) r;

@@ -169,9 +169,12 @@ begin
       return;
     end if;
     if reply.words[1] = 'existing' then
+      if cardinality(windlass.lock_chains_v1(array[reply.ids[1]], true)) > 0 then
+        refusal := ('created', new.item, null, array['busy'], null, null);
+        return;
+      end if;
       named := named || new.id;
       meant := meant || reply.ids[1];
-      perform windlass.lock_chains_v1(array[reply.ids[1]], true);
     end if;
     replies := replies || reply;
   end loop;
@@ -327,11 +330,7 @@ begin
     where i.outcome in ('complete', 'continue', 'fail') or j.cancel_requested or i.outcome = 'retry' and j.attempt >= j.max_attempts
   ), false);
   if cardinality(news) > 0 then
-    busy_news := busy_news || array(
-      select n.item
-      from unnest(news) n
-      where n.blockers && windlass.lock_chains_v1(array(select distinct b from unnest(news) o, unnest(o.blockers) b), true)
-    );
+    busy_news := busy_news || windlass.lock_blockers_v1(news);
   end if;
   foreach item in array items loop
     if item.job = any (busy_jobs) then

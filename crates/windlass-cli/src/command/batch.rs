@@ -39,12 +39,20 @@ pub(crate) trait Batch {
 
 /// Reads all lines and sends them. A wrong line stops it before the command that it would have been part of.
 pub(crate) async fn run<B: Batch>(batch: B, output: Output) -> Result {
-    let mut sender =
-        Sender { batch, output, numbers: Vec::new(), bytes: 0, sent: 0, last_line: 0, refused: 0 };
+    let mut sender = Sender {
+        batch,
+        output,
+        numbers: Vec::new(),
+        bytes: 0,
+        sent: 0,
+        last_line: 0,
+        unsure: None,
+        refused: 0,
+    };
     let progress = progress();
     let outcome = sender.run(&progress).await;
     progress.finish_and_clear();
-    let Sender { sent, last_line, refused, .. } = sender;
+    let Sender { sent, last_line, unsure, refused, .. } = sender;
     match outcome {
         Ok(()) if refused > 0 => Err(Failure::usage(format!(
             "{refused} of {sent} lines were refused, as told above: correct those and send them again"
@@ -53,7 +61,13 @@ pub(crate) async fn run<B: Batch>(batch: B, output: Output) -> Result {
             note(&format!("{sent} lines"));
             Ok(())
         }
-        Err(failure) => Err(failure.and(format!("nothing that follows line {last_line} was sent"))),
+        Err(failure) => Err(failure.and(match unsure {
+            Some(line) => format!(
+                "lines {} to {line} may have been taken all the same, and nothing behind them was sent",
+                last_line + 1
+            ),
+            None => format!("nothing that follows line {last_line} was sent"),
+        })),
     }
 }
 
@@ -66,6 +80,8 @@ struct Sender<B> {
     sent: u64,
     /// The last line that was sent.
     last_line: u64,
+    /// The last line of a command that failed: nobody knows what became of it.
+    unsure: Option<u64>,
     refused: u64,
 }
 
@@ -105,7 +121,7 @@ impl<B: Batch> Sender<B> {
         if self.numbers.is_empty() {
             return Ok(());
         }
-        let sent = self.batch.send().await?;
+        let sent = self.batch.send().await.inspect_err(|_| self.unsure = self.numbers.last().copied())?;
         self.sent += sent.len() as u64;
         self.bytes = 0;
         for (number, done) in std::mem::take(&mut self.numbers).into_iter().zip(sent) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use windlass::queue::{Enqueued, ItemState};
-use windlass::{Key, Queue, Target, Topic, TypeName};
+use windlass::{ErrorKind, Key, Queue, Target, Topic, TypeName};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};
@@ -102,6 +102,13 @@ impl Batch for Items<'_> {
         };
         let topics = vec![Topic::Scheduled(self.queue.name().clone())];
         let enqueued = self.connection.announced(topics, enqueuing).await?;
+        // Not the line is at fault then, and those that follow would fare no better.
+        let is_of_store = |error: &&windlass::Error| {
+            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Corrupt)
+        };
+        if let Some(error) = enqueued.iter().filter_map(|it| it.as_ref().err()).find(is_of_store) {
+            return Err(error.clone().into());
+        }
         let done =
             |(job, enqueued): (Item, windlass::Result<Enqueued<Json>>)| Ok(Done::of(job.id, enqueued?));
         Ok(jobs.into_iter().zip(enqueued).map(done).collect())

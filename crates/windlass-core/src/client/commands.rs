@@ -234,12 +234,31 @@ pub(super) async fn start_many<J: Entry>(
 }
 
 /// Creates chains. Those that somebody's open transaction stands in the way of are tried again for a while: a store
-/// does not wait for them, because others may be in the same command.
-pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
+/// does not wait for them, because others may be in the same command. What was created meanwhile is told at once, and
+/// stays so whatever becomes of the rest.
+pub(super) async fn create(mut on: impl Executor, chains: Vec<NewChain>) -> Result<Vec<Created>> {
+    // As they are before they are asked about, since each try asks anew.
+    let may_be_busy = |new: &NewChain| new.key.is_some() || !new.job.blockers.is_empty();
+    let planned = if chains.iter().any(may_be_busy) { chains.clone() } else { Vec::new() };
+    let mut created = create_once(&mut on, chains).await?;
+    for _ in 0..BUSY_TRIES {
+        let chains = busy(&planned, &created);
+        if chains.is_empty() {
+            break;
+        }
+        sleep(BUSY_DELAY).await;
+        let Ok(again) = create_once(&mut on, chains).await else { break };
+        let busy = created.iter_mut().filter(|created| matches!(created, Created::Busy));
+        busy.zip(again).for_each(|(created, again)| *created = again);
+    }
+    Ok(created)
+}
+
+async fn create_once(on: &mut impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
     let asked = on.teller().ask(&mut chains);
     let request = Create { chains };
-    let reply = match create_patiently(&mut on, &request).await {
-        Ok(reply) => reply,
+    let reply = match on.execute(&request).await {
+        Ok(reply) => reply.chains,
         Err(error) => {
             on.teller().rolled_back(&asked);
             return Err(error);
@@ -256,21 +275,20 @@ pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> 
     Ok(reply)
 }
 
-async fn create_patiently(on: &mut impl Executor, request: &Create) -> Result<Vec<Created>> {
-    let mut created = on.execute(request).await?.chains;
-    for _ in 0..BUSY_TRIES {
-        let is_busy = |(_, created): &(&NewChain, &Created)| matches!(created, Created::Busy);
-        let busy = request.chains.iter().zip(&created).filter(is_busy);
-        let chains: Vec<_> = busy.map(|(new, _)| new.clone()).collect();
-        if chains.is_empty() {
-            break;
-        }
-        sleep(BUSY_DELAY).await;
-        let again = on.execute(&Create { chains }).await?.chains;
-        let busy = created.iter_mut().filter(|created| matches!(created, Created::Busy));
-        busy.zip(again).for_each(|(created, again)| *created = again);
+/// The chains that were busy. Where one waits for another of the same command whose key a third chain holds, it waits
+/// for that: alone it could not be told so.
+fn busy(chains: &[NewChain], created: &[Created]) -> Vec<NewChain> {
+    let pairs = || chains.iter().zip(created);
+    let busy = pairs().filter(|(_, created)| matches!(created, Created::Busy));
+    let mut busy: Vec<_> = busy.map(|(new, _)| new.clone()).collect();
+    for blocker in busy.iter_mut().flat_map(|new| &mut new.job.blockers) {
+        let meant = pairs().find_map(|(new, created)| match created {
+            Created::Existing(existing) if new.id == blocker.chain => Some(existing.chain),
+            _ => None,
+        });
+        blocker.chain = meant.unwrap_or(blocker.chain);
     }
-    Ok(created)
+    busy
 }
 
 /// The chains that exist no more than before.

@@ -190,7 +190,8 @@ pub enum Created {
     },
     /// Another chain holds its key. Nothing was written.
     Existing(Existing),
-    /// Somebody's open transaction has a row that decides it: try it again alone. Nothing was written.
+    /// Somebody's open transaction has a row that decides it: try it again, with [`Existing`](Self::Existing) chains in
+    /// the place of the blockers that they stand for. Nothing was written.
     Busy,
     /// It was refused. Nothing was written.
     Refused(Refusal),
