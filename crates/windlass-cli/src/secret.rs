@@ -22,7 +22,9 @@ impl Secrets {
 
     /// The secrets in these URLs.
     pub(crate) fn of<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut secrets: Vec<String> = urls.into_iter().flat_map(secrets_of).collect();
+        // Of NATS there may be several, with commas between them.
+        let each = |url: &'a str| std::iter::once(url).chain(url.split(','));
+        let mut secrets: Vec<String> = urls.into_iter().flat_map(each).flat_map(secrets_of).collect();
         secrets.retain(|secret| !secret.is_empty());
         // The longest first, so that one inside another does not leave the rest of that.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
@@ -84,6 +86,7 @@ mod tests {
         check("postgres://ada:a/b@c@host/db", "a/b@c", "***");
         check("nats://t0ken@host", "t0ken", "***");
         check("--notifier=nats://t0ken@host", "t0ken", "***");
+        check("nats://ada:one@a,nats://ada:two@b", "one, two", "***, ***");
     }
 
     #[test]

@@ -89,8 +89,11 @@ begin
     holder := windlass.holder_v1(now, new.type, new.key);
     if holder is null or holder = new.replaces then
       -- It is locked by now, unless its holder has closed in this very moment.
-      insert into windlass.key (type, key) values (new.type, new.key) on conflict do nothing;
-      perform from windlass.key where type = new.type and key = new.key for no key update;
+      perform from windlass.key where type = new.type and key = new.key for no key update skip locked;
+      if not found and not windlass.lock_key_v1(now, new.type, new.key) then
+        reply.words := array['busy'];
+        return reply;
+      end if;
       holder := windlass.holder_v1(now, new.type, new.key);
     end if;
     if holder is not null and holder is distinct from new.replaces then
@@ -235,7 +238,9 @@ begin
       busy_chains := busy_chains || new.id;
     else
       reply := windlass.create_chain_v1(now, new, named, meant);
-      if reply.words[1] = 'existing' and new.id = any (blockers) then
+      if reply.words[1] = 'busy' then
+        busy_chains := busy_chains || new.id;
+      elsif reply.words[1] = 'existing' and new.id = any (blockers) then
         perform set_config('lock_timeout', '20ms', true);
         if cardinality(windlass.lock_chains_v1(array[reply.ids[1]], true)) > 0 then
           -- It is about to close, or to be deleted: who waits for it is tried again with it.

@@ -95,6 +95,7 @@ where
         let mut left = "jobs are on their way to the store".to_owned();
         let drained = async {
             self.entrance().wait().await;
+            left = "the store has not told how many jobs are open".to_owned();
             loop {
                 match self.open_jobs().await? {
                     0 => return Ok(()),

@@ -29,6 +29,18 @@ async fn without_a_bucket_all_but_the_budget_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_several_servers_one_that_is_there_is_enough() {
+    let (mut gone, server) = tokio::join!(NatsServer::start(), NatsServer::start());
+    gone.kill().await;
+    let urls = format!("{},{}", gone.url(), server.url());
+    let notifier = NatsNotifier::open(&urls, Options::default()).await.unwrap();
+    let hint = Hint::ChainClosed(ChainId::new());
+    let mut subscription = notifier.subscribe(vec![hint.topic()]).await.unwrap();
+    notifier.publish(hint.clone()).await.unwrap();
+    assert_eq!(timeout(PATIENCE, subscription.next()).await.unwrap(), Some(Signal::Hint(hint)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again() {
     let mut server = NatsServer::start().await;
     let notifier = NatsNotifier::open(&server.url(), Options::default()).await.unwrap();

@@ -141,6 +141,38 @@ async fn a_client_tries_a_held_key_again() {
     assert!(created.unwrap().iter().all(|one| matches!(one, Created::New { .. })));
 }
 
+/// What a client tries again means what it meant: its blocker is named by a chain of the same call whose key another holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_tried_again_waits_for_whom_it_named() {
+    let database = Database::new().await;
+    let s = database.subject();
+    let store =
+        PostgresStore::open(Sqlx::from(database.pool.clone()), database.options.clone()).await.unwrap();
+    let client = Client::builder(store).build();
+    let holder = s.start("b").key("k").await;
+    let mut tx = database.store.begin().await.unwrap();
+    let held = Create { chains: vec![s.start("a").key("held").build()] };
+    database.store.run_in((&mut tx).into(), held).await.unwrap();
+    let named = s.start("b").key("k").build();
+    let waiting = s.start("a").key("held").blocked_by([named.id]).build();
+    let before = client.store().counters().round_trips;
+    let create = client.create(vec![named, waiting.clone()]);
+    let end = async {
+        let tried_twice = async || client.store().counters().round_trips >= before + 2;
+        wait_until("it was tried twice", Duration::from_secs(10), tried_twice).await;
+        database.store.rollback(tx).await.unwrap();
+    };
+    let (created, ()) = tokio::join!(create, end);
+    let created = created.unwrap();
+    assert!(
+        matches!(&created[..], [Created::Existing(it), Created::New { .. }] if it.chain == holder),
+        "{created:?}"
+    );
+    s.expect_status(waiting.id, Status::Blocked).await;
+    s.work("b", complete("1")).await;
+    s.expect_status(waiting.id, Status::Pending).await;
+}
+
 /// While an open transaction waits for a chain to stay as it is, the chain's jobs run, are renewed and put back.
 #[tokio::test(flavor = "multi_thread")]
 async fn attaching_in_an_open_transaction_stops_only_the_end_of_the_blocker() {
