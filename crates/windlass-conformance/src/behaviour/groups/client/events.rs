@@ -110,6 +110,11 @@ fn names<S>(scene: &Scene<S>) -> Vec<String> {
     scene.seen.all().iter().map(name).collect()
 }
 
+/// Waits until so many ends of chains have been told: who looks at the store may know of one before that.
+async fn closed<S: Store>(scene: &Scene<S>, count: usize) {
+    scene.sees("the ends are told", count, |event| matches!(event, Event::ChainClosed(..))).await;
+}
+
 /// The job that an event is about.
 fn about(event: &Event) -> Option<&About> {
     match event {
@@ -134,6 +139,7 @@ async fn life<S: Store>(scene: Scene<S>) {
     let worker = scene.worker().handle(sow).start().await.unwrap();
     let id = worker.id();
     scene.output(chain).await;
+    closed(&scene, 1).await;
     scene.stop([worker]).await;
     let created = ["ChainCreated", "JobCreated", "WorkerStarted"];
     let worked = ["AttemptStarted", "JobCompleted", "ChainClosed", "WorkerStopping", "WorkerStopped"];
@@ -156,8 +162,9 @@ async fn retry<S: Store>(scene: Scene<S>) {
         if job.attempt() < 3 { Err("frost".into()) } else { Ok(1) }
     }
     let chain = scene.client.start(Sow { seeds: 3 }).await.unwrap();
-    let worker = scene.worker().handle(try_hard).start().await.unwrap();
+    let worker = scene.worker().concurrency(1).handle(try_hard).start().await.unwrap();
     scene.output(chain).await;
+    closed(&scene, 1).await;
     scene.stop([worker]).await;
     let mut expected = vec!["ChainCreated", "JobCreated", "WorkerStarted"];
     expected.extend(["AttemptStarted", "AttemptFailed"].repeat(2));
@@ -182,8 +189,10 @@ async fn continuation<S: Store>(scene: Scene<S>) {
         Ok(job.input().ears)
     }
     let chain = scene.client.start(Sow { seeds: 3 }).await.unwrap();
-    let worker = scene.worker().handle(sow).handle(reap).start().await.unwrap();
+    // With one slot the write that ends a job also takes the next: nobody else can have begun it before that is told.
+    let worker = scene.worker().concurrency(1).handle(sow).handle(reap).start().await.unwrap();
     scene.output(chain).await;
+    closed(&scene, 1).await;
     scene.stop([worker]).await;
     let of_chain = ["AttemptStarted", "JobCompleted", "JobCreated"];
     assert_eq!(names(&scene)[3..6], of_chain);
@@ -204,8 +213,9 @@ async fn blockers<S: Store>(scene: Scene<S>) {
     let blocker = scene.client.start(Sow { seeds: 3 }).await.unwrap();
     let chain = scene.client.start(Bake {}).blocked_by((blocker,)).await.unwrap();
     assert_eq!(names(&scene)[2..], ["ChainCreated", "JobCreated", "JobBlocked"]);
-    let worker = scene.worker().handle(sow).handle(bake).start().await.unwrap();
+    let worker = scene.worker().concurrency(1).handle(sow).handle(bake).start().await.unwrap();
     scene.output(chain).await;
+    closed(&scene, 2).await;
     scene.stop([worker]).await;
     let freed = ["AttemptStarted", "JobCompleted", "JobUnblocked", "ChainClosed"];
     assert_eq!(names(&scene)[6..10], freed);
