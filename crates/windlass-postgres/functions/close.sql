@@ -4,6 +4,9 @@ returns windlass.reply_v1 language plpgsql as $$
 declare
   reply windlass.reply_v1;
 begin
+  -- Steps from outside may close a chain again that the step before them has closed.
+  delete from windlass.leaving l using windlass.chain c
+  where c.id = of_chain and l.leaves_at = c.leaves_at and l.seq = c.seq;
   with closed as (
     update windlass.chain c
     set closed_at = now,
