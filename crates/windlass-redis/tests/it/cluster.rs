@@ -4,33 +4,16 @@ use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Client as Driver, Cmd, FromRedisValue};
-use serde::{Deserialize, Serialize};
-use windlass_core::{
-    BoxError, Client, Ctx, Entry, ErrorKind, Job, Notifier, Signal, Store, Topic, TypeName, Worker,
-};
+use windlass_core::{Client, ErrorKind, Job, Notifier, Signal, Store, Topic, TypeName, Worker};
 use windlass_redis::{Options, RedisNotifier, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
+
+use crate::haul::{Haul, haul};
 
 const SLOTS: u16 = 16_384;
 const PATIENCE: Duration = Duration::from_secs(60);
 const TAG: &str = "{windlass:moved}";
 const JOBS_PER_MOVE: usize = 200;
-
-#[derive(Serialize, Deserialize)]
-struct Haul;
-
-impl Job for Haul {
-    const NAME: &'static str = "haul";
-    type Output = ();
-    type Next = ();
-    type Blockers = ();
-}
-
-impl Entry for Haul {}
-
-async fn haul(_: Ctx<Haul>) -> Result<(), BoxError> {
-    Ok(())
-}
 
 struct Cluster {
     servers: Vec<RedisServer>,

@@ -7,32 +7,16 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use redis::{Client as Driver, Cmd};
-use serde::{Deserialize, Serialize};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use windlass_core::{BoxError, Client, Ctx, Entry, ErrorKind, Job, Worker};
+use windlass_core::{Client, ErrorKind, Worker};
 use windlass_redis::{Options, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
 
+use crate::haul::{Haul, haul};
 use crate::setup::replica_of;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-#[derive(Serialize, Deserialize)]
-struct Haul;
-
-impl Job for Haul {
-    const NAME: &'static str = "haul";
-    type Output = ();
-    type Next = ();
-    type Blockers = ();
-}
-
-impl Entry for Haul {}
-
-async fn haul(_: Ctx<Haul>) -> Result<(), BoxError> {
-    Ok(())
-}
 
 async fn client(url: &str) -> Client<RedisStore> {
     Client::new(RedisStore::open(url, Options::default()).await.unwrap())

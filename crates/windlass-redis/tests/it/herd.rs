@@ -4,31 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use windlass_core::command::*;
 use windlass_core::{
-    BoxError, BoxFuture, Capabilities, Client, Ctx, Entry, Hint, Job, MemoryStore, Notifier, Result, State,
-    Store, Subscription, Topic, TypeName, Worker,
+    BoxError, BoxFuture, Capabilities, Client, Ctx, Hint, MemoryStore, Notifier, Result, State, Store,
+    Subscription, Topic, TypeName, Worker,
 };
 use windlass_redis::{Options, RedisNotifier};
 use windlass_testkit::{shared_redis, wait_until};
 
+use crate::haul::Haul;
+
 const WORKERS: usize = 50;
 const JOBS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
-
-#[derive(Serialize, Deserialize)]
-struct Haul;
-
-impl Job for Haul {
-    const NAME: &'static str = "haul";
-    type Output = ();
-    type Next = ();
-    type Blockers = ();
-}
-
-impl Entry for Haul {}
 
 /// Runs until it is let go, so that no worker looks for another job.
 async fn haul(_: Ctx<Haul>, State(released): State<Arc<Semaphore>>) -> Result<(), BoxError> {

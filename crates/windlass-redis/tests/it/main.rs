@@ -11,6 +11,7 @@ mod damage;
 mod database;
 mod failover;
 mod growth;
+mod haul;
 mod herd;
 #[cfg(feature = "known-bad")]
 mod known_bad;
