@@ -155,24 +155,33 @@ async fn across<S: Store>(scene: Scene<S>) {
 
 async fn slow<S: Store>(scene: Scene<S>) {
     const JOBS: u64 = 300;
+    // Three events for each job.
+    const TOLD: u64 = 3 * JOBS;
     let queue = texts(&scene).build().unwrap();
-    let mut events = queue.events().await.unwrap();
+    let (mut slow, mut quick) = (queue.events().await.unwrap(), queue.events().await.unwrap());
     let handler = |_: Item<String>| async { Ok::<_, BoxError>(String::new()) };
     let consumer = queue.consume(handler).concurrency(50).poll(POLL).await.unwrap();
     let plans = (0..JOBS).map(|number| queue.enqueue(number.to_string(), String::new()));
     queue.enqueue_many(plans).await.unwrap();
+    // One of them reads nothing until the other has been told all.
+    read(&scene, &mut quick, TOLD).await;
+    let (late, missed) = read(&scene, &mut slow, TOLD).await;
+    assert!(missed > 0, "{late} were read late, and none were missed");
     for number in 0..JOBS {
-        state(&scene, &queue, &number.to_string(), ItemState::Completed).await;
+        assert_eq!(status(&queue, &number.to_string()).await.state, ItemState::Completed);
     }
-    // Three events for each job; none were read so far.
+    scene.stop_consumers([consumer]).await;
+}
+
+/// Reads until so many events about jobs were told: how many were read, and how many were missed.
+async fn read<S: Store>(scene: &Scene<S>, events: &mut Events, told: u64) -> (u64, u64) {
     let (mut read, mut missed) = (0, 0);
-    while read + missed < 3 * JOBS {
+    while read + missed < told {
         match scene.soon("the rest is told", events.next()).await.unwrap() {
             QueueEvent::Missed { count } => missed += count,
             QueueEvent::Started { .. } => {}
             _ => read += 1,
         }
     }
-    assert!(missed > 0, "{read} were read, and none were missed");
-    scene.stop_consumers([consumer]).await;
+    (read, missed)
 }
