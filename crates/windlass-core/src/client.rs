@@ -33,10 +33,11 @@ pub(crate) use watch::{News, What};
 
 use crate::chain::Chain;
 use crate::clock::answered;
-use crate::command::{Create, Created, ListWorkers, NewChain, Pause, WorkerInfo};
+use crate::command::{Create, Created, GetChains, ListWorkers, NewChain, Pause, Size, Target, WorkerInfo};
 use crate::error::Result;
 use crate::id::ChainId;
 use crate::job::{Blockers, Entry};
+use crate::limit::BATCH_MAX_BYTES;
 use crate::name::TypeName;
 use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{Log, Observer};
@@ -55,6 +56,8 @@ pub struct Client<S: ?Sized> {
 
 pub(crate) struct Shared<S: ?Sized> {
     pub(crate) creates: Batcher<NewChain, Created>,
+    /// The looks of those who wait for the ends of chains.
+    looks: Batcher<ChainId, Option<ChainRecord>>,
     pub(crate) teller: Arc<Teller>,
     pub(crate) store: Arc<S>,
 }
@@ -173,8 +176,8 @@ impl<S: Store> Client<S> {
 impl<S: ?Sized> Client<S> {
     /// The same client, on its store by another name.
     fn on<T: ?Sized>(&self, store: impl Into<Arc<T>>, creates: Batcher<NewChain, Created>) -> Client<T> {
-        let teller = Arc::clone(&self.shared.teller);
-        Client { shared: Arc::new(Shared { creates, teller, store: store.into() }) }
+        let (looks, teller) = (self.shared.looks.clone(), Arc::clone(&self.shared.teller));
+        Client { shared: Arc::new(Shared { creates, looks, teller, store: store.into() }) }
     }
 }
 
@@ -236,7 +239,7 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
     pub fn build(self) -> Client<S> {
         let Self { store, notifier, observers, publishes_events } = self;
         let teller = Teller::new(notifier, observers, publishes_events);
-        let (creating, telling) = (Arc::clone(&store), Arc::clone(&teller));
+        let (creating, telling, looking) = (Arc::clone(&store), Arc::clone(&teller), Arc::clone(&store));
         let creates = Batcher::new(
             |new: &NewChain| new.job.size(),
             move |chains| -> BoxFuture<'static, _> {
@@ -244,7 +247,14 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
                 Box::pin(async move { create(&*store, &teller, chains).await })
             },
         );
-        Client { shared: Arc::new(Shared { creates, teller, store }) }
+        let looks = Batcher::new(
+            |_| LOOK,
+            move |chains| -> BoxFuture<'static, _> {
+                let store = Arc::clone(&looking);
+                Box::pin(async move { look(&*store, chains).await })
+            },
+        );
+        Client { shared: Arc::new(Shared { creates, looks, teller, store }) }
     }
 }
 
@@ -262,6 +272,15 @@ async fn create<S: Store + ?Sized>(
     }
     announcements.send(teller);
     Ok(created)
+}
+
+/// How large a look counts: nobody knows what it will bring, and 256 of them fit into one.
+const LOOK: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 256, blockers: 0 };
+
+/// Looks chains up with one command.
+async fn look<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Result<Vec<Option<ChainRecord>>> {
+    let chains = chains.into_iter().map(Target::Chain).collect();
+    Ok(answered(store.get_chains(GetChains { chains })).await?.chains)
 }
 
 impl<S: ?Sized> Clone for Client<S> {

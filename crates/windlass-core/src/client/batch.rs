@@ -90,7 +90,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         answer.await.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorKind::Unavailable,
-                "the runtime stopped before the write was answered: repeat it",
+                "the runtime stopped before the store answered: repeat it",
             ))
         })
     }

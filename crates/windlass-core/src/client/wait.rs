@@ -144,7 +144,7 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
         };
         loop {
             if std::mem::replace(&mut looks, true) {
-                match stored(self.client, &self.chain).await {
+                match self.found().await {
                     Ok(record) if record.closed.is_some() => return Ok(record),
                     Ok(_) => {}
                     // What passes is waited for too.
@@ -157,6 +157,18 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
             }
             let next_look = far(self.patience.poll);
             let _ = timeout_at(next_look, signal(&mut subscription, next_look)).await;
+        }
+    }
+
+    /// The chain as it is stored. Those who are told at once share a read; where that brings nothing, which may be
+    /// another's fault, each reads for itself.
+    async fn found(&self) -> Result<ChainRecord> {
+        match self.client.shared.looks.add(self.id).await {
+            Ok(Some(record)) => {
+                self.chain.check(record.id, &record.chain_type)?;
+                Ok(record)
+            }
+            _ => stored(self.client, &self.chain).await,
         }
     }
 }
