@@ -274,6 +274,8 @@ function create_carried_v1(now bigint, carried new_v1[], stopping uuid, busy int
 
 function create_chain_v1(now bigint, new new_v1, named uuid[], meant uuid[])
 
+function create_keyed_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
 function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
 function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
@@ -294,7 +296,13 @@ function find_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chain
 
 function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 
+function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+
+function held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
+
 function holder_v1(now bigint, key_type text, key_text text)
+
+function holders_v1(now bigint, types text[], keys text[])
 
 function insert_job_v1(now bigint, new new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[])
 
@@ -370,7 +378,9 @@ function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_
 
 function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan
 
-function store_plain_v1(now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set enable_nestloop=off
+function store_plain_v1(now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], mine uuid[]) set enable_nestloop=off
+
+function take_keys_v1(ids uuid[], types text[], keys text[])
 
 function time_v1(given bigint)
 

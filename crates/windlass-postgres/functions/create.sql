@@ -140,12 +140,14 @@ begin
 end
 $$;
 
--- Stores chains without keys and blockers, in one statement however many they are. Gives the ids and the due times of
--- those that were not there. It joins a thousand new rows with themselves, for which no index is any use.
+-- Stores chains without blockers, in one statement however many they are: those without a key, and those whose key is
+-- `mine`. Gives the ids and the due times of those that were not there. It joins a thousand new rows with themselves, for
+-- which no index is any use.
 create function windlass.store_plain_v1(
   now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
-  keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]
+  keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[],
+  mine uuid[]
 ) returns windlass.reply_v1 language plpgsql set enable_nestloop = off as $$
 declare
   stored windlass.reply_v1;
@@ -159,16 +161,21 @@ begin
       n.id, n.id, 0, n.type, n.type, 'pending', n.priority, windlass.due_v1(now, n.due_at, n.due_after), n.max_attempts,
       now * 1024, n.policy, now, n.trace, n.codec, n.input
     from unnest(
-      ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces
-    ) n (id, type, codec, input, due_at, due_after, priority, max_attempts, policy, trace)
+      ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keys
+    ) n (id, type, codec, input, due_at, due_after, priority, max_attempts, policy, trace, key)
+    where n.key is null or n.id in (select unnest(mine))
     on conflict do nothing
     returning j.id, j.seq, j.type, j.due_at
   ), chained as (
-    insert into windlass.chain (id, seq, type, latest, keep_completed, keep_failed, keep_cancelled, created_at, trace)
-    select i.id, i.seq, i.type, i.id, n.keep_completed, n.keep_failed, n.keep_cancelled, now, n.trace
+    insert into windlass.chain (
+      id, seq, type, latest, key, key_hold, key_window, keep_completed, keep_failed, keep_cancelled, created_at, trace
+    )
+    select
+      i.id, i.seq, i.type, i.id, n.key, n.key_hold, n.key_window, n.keep_completed, n.keep_failed, n.keep_cancelled, now,
+      n.trace
     from inserted i
-    join unnest(ids, keep_completed, keep_failed, keep_cancelled, chain_traces) n (
-      id, keep_completed, keep_failed, keep_cancelled, trace
+    join unnest(ids, keep_completed, keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows) n (
+      id, keep_completed, keep_failed, keep_cancelled, trace, key, key_hold, key_window
     ) on n.id = i.id
   )
   select 'stored', null, array_agg(i.id), null, array_agg(i.due_at), null into stored from inserted i;
@@ -192,7 +199,7 @@ declare
 begin
   stored := windlass.store_plain_v1(
     now, ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces,
-    keep_completed, keep_failed, keep_cancelled, chain_traces
+    keep_completed, keep_failed, keep_cancelled, chain_traces, null, null, null, null
   );
   return next stored;
   if cardinality(stored.ids) = cardinality(ids) then
@@ -208,6 +215,63 @@ begin
       return next windlass.create_chain_v1(now, new, '{}', '{}');
     end if;
   end loop;
+end
+$$;
+
+-- Starts chains of which none waits for another, each with an id of its own and some with keys. Where each key is one that
+-- nobody has used or one that is held, it takes a few statements however many they are. Otherwise they go one by one, all
+-- of them, so that they are stored in their order.
+create function windlass.create_keyed_v1(
+  given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
+  priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
+  keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[],
+  replaces uuid[]
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  now constant bigint := windlass.time_v1(given);
+  keyed constant integer := cardinality(array_remove(keys, null));
+  mine uuid[];
+  held windlass.reply_v1[] := '{}';
+  stored windlass.reply_v1;
+begin
+  perform set_config('lock_timeout', '10ms', true);
+  begin
+    mine := windlass.take_keys_v1(ids, types, keys);
+  exception when lock_not_available or deadlock_detected then
+    -- Somebody's open transaction has one of them.
+    mine := '{}';
+  end;
+  perform set_config('lock_timeout', '1s', true);
+  if cardinality(mine) < keyed then
+    held := array(select h from windlass.held_v1(now, ids, types, keys, replaces) h);
+  end if;
+  if cardinality(mine) + cardinality(held) = keyed then
+    stored := windlass.store_plain_v1(
+      now, ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces,
+      keep_completed, keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, mine
+    );
+    return next stored;
+    return query select (h).* from unnest(held) h;
+  else
+    held := '{}';
+  end if;
+  if coalesce(cardinality(stored.ids), 0) + cardinality(held) = cardinality(ids) then
+    return;
+  end if;
+  -- Keys without a chain are as they were.
+  delete from windlass.key k
+  using unnest(ids, types, keys) n (id, type, key)
+  where k.type = n.type and k.key = n.key and n.id = any (mine) and n.id <> all (coalesce(stored.ids, '{}'));
+  return query select * from windlass.create_v1(given, array(
+    select n
+    from unnest(windlass.news_v1(
+      ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
+      keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, replaces, '{}', '{}', '{}'
+    )) n
+    where n.id <> all (coalesce(stored.ids, '{}')) and not exists (select from unnest(held) h where h.item = n.item)
+  ));
 end
 $$;
 

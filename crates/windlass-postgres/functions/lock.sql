@@ -62,13 +62,14 @@ begin
 end
 $$;
 
--- The chain that keeps others from being created with a key now.
-create function windlass.holder_v1(now bigint, key_type text, key_text text) returns uuid language sql stable as $$
-  select c.id
-  from windlass.key k
+-- The chains that keep others from being created with these keys now, with the numbers of the keys.
+create function windlass.holders_v1(now bigint, types text[], keys text[])
+returns table (item bigint, chain uuid) language sql stable as $$
+  select n.item, c.id
+  from unnest(types, keys) with ordinality n (type, key, item)
+  join windlass.key k on k.type = n.type and k.key = n.key
   join windlass.chain c on c.id = k.chain
-  where k.type = key_type and k.key = key_text
-    and (c.key_window is null or now < windlass.later_v1(c.created_at, c.key_window))
+  where (c.key_window is null or now < windlass.later_v1(c.created_at, c.key_window))
     and (
       c.closed_as is null
       or now < c.retain_until and (
@@ -77,6 +78,51 @@ create function windlass.holder_v1(now bigint, key_type text, key_text text) ret
         or c.closed_as = 'failed' and c.key_hold = 'completed_or_failed'
       )
     )
+$$;
+
+-- The same for one key.
+create function windlass.holder_v1(now bigint, key_type text, key_text text) returns uuid language plpgsql stable as $$
+begin
+  return (select h.chain from windlass.holders_v1(now, array[key_type], array[key_text]) h);
+end
+$$;
+
+-- Points keys that nobody has used at the chains that will be. Gives those chains.
+create function windlass.take_keys_v1(ids uuid[], types text[], keys text[]) returns uuid[] language plpgsql as $$
+declare
+  taken uuid[];
+begin
+  with mine as (
+    insert into windlass.key (type, key, chain)
+    select n.type, n.key, n.id
+    from unnest(ids, types, keys) with ordinality n (id, type, key, item)
+    where n.key is not null
+    order by n.type, n.key, n.item
+    on conflict do nothing
+    returning chain
+  )
+  select coalesce(array_agg(m.chain), '{}') into taken from mine m;
+  return taken;
+end
+$$;
+
+-- The replies for new chains whose key another chain holds.
+create function windlass.held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
+returns setof windlass.reply_v1 language plpgsql stable as $$
+begin
+  return query
+  select
+    'created', n.item::integer, array[c.id], array['existing', l.status, l.type, l.output_codec, l.error, c.trace],
+    null::bigint[], array[l.output]
+  from windlass.holders_v1(now, types, keys) h
+  join unnest(ids, replaces) with ordinality n (id, replaces, item) on n.item = h.item
+  join windlass.chain c on c.id = h.chain
+  join windlass.job l on l.id = c.latest
+  where h.chain is distinct from n.replaces
+    -- Whatever has this id already is no other chain.
+    and not exists (select from windlass.chain where id = n.id)
+    and not exists (select from windlass.job where id = n.id);
+end
 $$;
 
 -- Takes the key of a new chain, unless another chain holds it anyway. False if somebody's open transaction has it.

@@ -41,6 +41,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("../functions/reap.sql"),
         include_str!("../functions/expire.sql"),
         include_str!("../functions/manage.sql"),
+        include_str!("../functions/get.sql"),
         include_str!("../functions/outside.sql"),
         include_str!("../functions/delete.sql"),
         include_str!("../functions/registry.sql"),

@@ -97,14 +97,24 @@ impl News {
         self.ids.iter().enumerate().filter_map(|(place, id)| Some(((*id)?, place))).collect()
     }
 
-    /// Whether these chains need nobody's consent: none has a key or waits for another.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.blocked.is_empty() && self.keys.iter().all(Option::is_none)
+    /// Whether none of these chains waits for another.
+    pub(crate) fn is_free(&self) -> bool {
+        self.blocked.is_empty()
     }
 
-    /// Those of plain chains, which are the first of all.
+    /// Whether one of these chains has a key.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.keys.iter().any(Option::is_some)
+    }
+
+    /// Those of chains without keys and blockers, which are the first of all.
     pub(crate) fn plain_parameters(self) -> impl Iterator<Item = Parameter> {
         self.parameters().into_iter().take(14)
+    }
+
+    /// Those of chains without blockers, which are the first of all.
+    pub(crate) fn keyed_parameters(self) -> impl Iterator<Item = Parameter> {
+        self.parameters().into_iter().take(18)
     }
 
     pub(crate) fn parameters(self) -> [Parameter; 21] {

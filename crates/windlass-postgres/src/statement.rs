@@ -29,6 +29,7 @@ statements! {
     cancel,
     count,
     create,
+    create_keyed,
     create_plain,
     delete,
     exchange,
