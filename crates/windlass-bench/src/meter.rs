@@ -59,7 +59,9 @@ mod tests {
         while cpu_time("self") - before < 3 * TICK {
             numbers.push(numbers.iter().sum());
         }
-        assert!(cpu_time_of_family(std::process::id()) >= cpu_time("self") - TICK);
+        // Its own time first: other threads go on working.
+        let own = cpu_time("self");
+        assert!(cpu_time_of_family(std::process::id()) >= own - TICK);
         assert!(peak_memory() > 1_000_000);
     }
 }

@@ -2,18 +2,22 @@
 
 use tokio::process::Child;
 
-/// Waits until this process is asked to end: by Ctrl-C, or by SIGTERM where there is such a thing.
+/// Waits until this process is asked to end: by Ctrl-C, or by SIGTERM where there is such a thing. What comes between
+/// the call and the wait is heard too.
 #[cfg(unix)]
-pub(crate) async fn end_requested() {
+pub(crate) fn end_requested() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
 
     let mut asked = [SignalKind::interrupt(), SignalKind::terminate()].map(signal).into_iter().flatten();
-    match (asked.next(), asked.next()) {
-        (Some(mut interrupt), Some(mut terminate)) => {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+    let asked = (asked.next(), asked.next());
+    async {
+        match asked {
+            (Some(mut interrupt), Some(mut terminate)) => {
+                tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            }
+            // Without handlers the signals do what they do to every process.
+            _ => std::future::pending().await,
         }
-        // Without handlers the signals do what they do to every process.
-        _ => std::future::pending().await,
     }
 }
 

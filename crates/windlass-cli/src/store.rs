@@ -30,7 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long it may take to make or migrate tables, behind others who do so.
 const MIGRATION_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How long a command waits for its hint to be carried.
+/// How long a command waits until it would hear its hint: a notifier may have to connect first.
+const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a command then waits for its hint to be carried. Where none is heard, this is waited for in vain.
 const HINT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a URL says whose driver is to keep no prepared statements.
@@ -239,7 +242,7 @@ impl Connection {
         topics: Vec<Topic>,
         command: impl Future<Output = Result<(T, bool)>>,
     ) -> Result<T> {
-        let subscription = timeout(HINT_PATIENCE, self.notifier.subscribe(topics)).await;
+        let subscription = timeout(SUBSCRIBE_PATIENCE, self.notifier.subscribe(topics)).await;
         let (done, hinted) = command.await?;
         if let (true, Ok(Ok(mut subscription))) = (hinted, subscription) {
             let _ = timeout(HINT_PATIENCE, subscription.next()).await;

@@ -57,7 +57,7 @@ impl NatsServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics when no server is installed, or when it does not answer within 30 seconds. The message contains the
+    /// Panics when no server is installed, or when it does not answer within two minutes. The message contains the
     /// server's log.
     pub async fn start(self) -> NatsServer {
         let folder = TempDir::with_prefix("windlass-nats-").expect("a temporary folder can be made");
@@ -107,7 +107,7 @@ impl NatsServer {
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within 30 seconds.
+    /// Panics when the server does not end within two minutes.
     pub async fn kill(&mut self) {
         self.server.end("KILL").await;
     }

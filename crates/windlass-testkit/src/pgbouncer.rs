@@ -33,7 +33,7 @@ impl PgBouncer {
     ///
     /// # Panics
     ///
-    /// Panics when PgBouncer is not installed, or when it does not start within 30 seconds. The message contains its log.
+    /// Panics when PgBouncer is not installed, or when it does not start within two minutes. The message contains its log.
     pub async fn start(server: &PostgresServer) -> Self {
         let folder = TempDir::with_prefix("windlass-pgbouncer-").expect("a temporary folder can be made");
         let users = format!("\"{}\" \"\"\n", postgres::USER);
@@ -72,7 +72,7 @@ impl PgBouncer {
     ///
     /// # Panics
     ///
-    /// Panics when it does not end within 30 seconds.
+    /// Panics when it does not end within two minutes.
     pub async fn kill(&mut self) {
         self.server.end("KILL").await;
     }

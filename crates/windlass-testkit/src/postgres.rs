@@ -94,7 +94,7 @@ impl PostgresServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics when PostgreSQL is not installed, or when it does not answer within 30 seconds. The message contains the
+    /// Panics when PostgreSQL is not installed, or when it does not answer within two minutes. The message contains the
     /// server's log.
     pub async fn start(self) -> PostgresServer {
         let folder = TempDir::with_prefix("windlass-postgres-").expect("a temporary folder can be made");
@@ -225,7 +225,7 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within 30 seconds.
+    /// Panics when the server does not end within two minutes.
     pub async fn stop(&mut self) {
         self.server.end("INT").await;
     }
@@ -235,7 +235,7 @@ impl PostgresServer {
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within 30 seconds.
+    /// Panics when the server does not end within two minutes.
     pub async fn crash(&mut self) {
         self.server.end("QUIT").await;
     }

@@ -4,7 +4,7 @@ use std::{fs, process::Command, time::Duration};
 
 use crate::wait::poll;
 
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends a signal, by its name without `SIG`. Processes that have ended are fine.
 pub(crate) fn signal(name: &str, pids: &[u32]) {

@@ -74,7 +74,7 @@ impl RedisServerBuilder {
     ///
     /// # Panics
     ///
-    /// Panics when no server is installed, or when it does not answer within 30 seconds. The message
+    /// Panics when no server is installed, or when it does not answer within two minutes. The message
     /// contains the server's log.
     pub async fn start(self) -> RedisServer {
         self.start_on(free_ports()).await
@@ -147,7 +147,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within 30 seconds.
+    /// Panics when the server does not end within two minutes.
     pub async fn stop(&mut self) {
         self.server.end("TERM").await;
     }
@@ -157,7 +157,7 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within 30 seconds.
+    /// Panics when the server does not end within two minutes.
     pub async fn kill(&mut self) {
         self.server.end("KILL").await;
     }
@@ -276,6 +276,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::wait_until;
 
     #[tokio::test]
     async fn another_port_is_tried_when_one_is_taken() {
@@ -299,7 +300,8 @@ mod tests {
         let server = RedisServer::start().await;
         let pid = server.pid().unwrap();
         let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()));
-        assert!(answers(connect(), pid).await);
+        wait_until("the server answers", Duration::from_secs(60), async || answers(connect(), pid).await)
+            .await;
         assert!(!answers(connect(), pid + 1).await);
     }
 }

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use crate::{process, supervised::Supervised, wait::poll};
 
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 const PORT_ATTEMPTS: usize = 20;
 
 /// What a server writes goes to this file in its folder, which each start empties.

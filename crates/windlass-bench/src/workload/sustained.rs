@@ -35,11 +35,14 @@ pub async fn sustained<S: Store>(
         let (client, seen) = (client.clone(), Arc::clone(&seen));
         tasks.spawn(async move {
             let mut started = 0;
-            while seen.began.elapsed() < time {
+            // One at least: without any there is nothing to measure.
+            loop {
                 client.start(NoOp { number: seen.now()? }).await?;
                 started += 1;
+                if seen.began.elapsed() >= time {
+                    return Ok::<u64, BoxError>(started);
+                }
             }
-            Ok::<u64, BoxError>(started)
         });
     }
     let mut jobs = 0;

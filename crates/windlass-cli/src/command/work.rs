@@ -51,9 +51,11 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
             async move { runner.run(&attempt).await }
         });
     }
+    // Before others see the worker, and ask it to stop.
+    let end_requested = signal::end_requested();
     let running = worker.start().await?;
     tokio::select! {
-        () = signal::end_requested() => {}
+        () = end_requested => {}
         drained = drained(&client, types, work.drain) => drained?,
     }
     stop(running, &work, &hurry).await;

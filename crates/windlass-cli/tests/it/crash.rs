@@ -1,3 +1,4 @@
+use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -9,6 +10,10 @@ use crate::program::Program;
 /// How many jobs there are, and how often a worker is killed.
 const JOBS: usize = 150;
 const KILLS: usize = 8;
+/// How many jobs a worker runs at a time.
+const SLOTS: usize = 8;
+/// With the leases of those that are killed.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn workers_that_are_killed_lose_nothing_on_sqlite() {
@@ -30,19 +35,21 @@ async fn workers_that_are_killed_lose_nothing_on_redis() {
 async fn check(program: &Program) {
     let lines: String = (0..JOBS).map(|n| format!("{{\"input\": {n}}}\n")).collect();
     assert_eq!(program.run_with(&["start", "echo", "--batch"], &lines).await.code, 0);
+    // While this file is there no job ends, so that the first blow is sure to hit some.
+    let hold = program.folder().join("hold");
+    fs::write(&hold, "").unwrap();
     let mut workers: Vec<Child> = (0..2).map(|_| worker(program)).collect();
-    for kill in 1..=KILLS {
+    wait_until("all slots are taken", PATIENCE, async || count(program, "running").await == 2 * SLOTS).await;
+    strike(program, &mut workers).await;
+    fs::remove_file(hold).unwrap();
+    for kill in 1..KILLS {
         // The next blow falls when some more are done, and never at the same place.
         let enough = (kill * JOBS / (KILLS + 4)).saturating_sub(fastrand::usize(0..8));
-        wait_until("more jobs are done", Duration::from_secs(60), async || {
-            completed(program).await >= enough
-        })
-        .await;
-        let victim = fastrand::usize(..workers.len());
-        workers[victim].kill().await.unwrap();
-        workers[victim] = worker(program);
+        wait_until("more jobs are done", PATIENCE, async || count(program, "completed").await >= enough)
+            .await;
+        strike(program, &mut workers).await;
     }
-    wait_until("all jobs are done", Duration::from_secs(60), async || completed(program).await == JOBS).await;
+    wait_until("all jobs are done", PATIENCE, async || count(program, "completed").await == JOBS).await;
     let chains = program.json(&["chains", "--limit", "0"]).await;
     let mut outputs: Vec<_> = chains.iter().map(|chain| chain["output"].as_u64().unwrap()).collect();
     outputs.sort_unstable();
@@ -52,14 +59,23 @@ async fn check(program: &Program) {
     assert!(repeated > 0, "a kill hit a running job");
 }
 
+/// Kills a worker, and puts another in its place.
+async fn strike(program: &Program, workers: &mut [Child]) {
+    let victim = fastrand::usize(..workers.len());
+    workers[victim].kill().await.unwrap();
+    workers[victim] = worker(program);
+}
+
 /// A worker that notices soon that another died.
 fn worker(program: &Program) -> Child {
-    let options = ["--concurrency", "8", "--lease", "600ms", "--poll", "200ms"];
-    let arguments = [&["work", "echo", "--exec", "sleep 0.05; cat"], &options[..]].concat();
+    let slots = SLOTS.to_string();
+    let options = ["--concurrency", &slots, "--lease", "3s", "--poll", "200ms"];
+    let command = "while [ -e hold ]; do sleep 0.2; done; sleep 0.05; cat";
+    let arguments = [&["work", "echo", "--exec", command], &options[..]].concat();
     program.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-async fn completed(program: &Program) -> usize {
-    let count = &program.json(&["queues", "echo"]).await[0]["completed"];
+async fn count(program: &Program, status: &str) -> usize {
+    let count = &program.json(&["queues", "echo"]).await[0][status];
     usize::try_from(count.as_u64().unwrap()).unwrap()
 }

@@ -17,7 +17,7 @@ async fn a_batch_ends_between_two_commands_and_says_where() {
     let mut stdin = child.stdin.take().unwrap();
     let lines: String = (0..1_500).map(|n| format!("{{\"input\": {n}}}\n")).collect();
     stdin.write_all(lines.as_bytes()).await.unwrap();
-    wait_until("the first thousand is stored", Duration::from_secs(30), async || {
+    wait_until("the first thousand is stored", Duration::from_secs(60), async || {
         let ran = program.run(&["queues", "--json"]).await;
         ran.stdout.contains("\"pending\":1000")
     })
@@ -66,7 +66,7 @@ async fn whatever_waits_ends_with_the_same_code() {
     for (signal, arguments) in calls.iter().enumerate() {
         let mut child = program.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let _kept_open = child.stdin.take();
-        wait_until("it listens to signals", Duration::from_secs(20), async || {
+        wait_until("it listens to signals", Duration::from_secs(60), async || {
             hears_signals(child.id().unwrap())
         })
         .await;
@@ -93,7 +93,7 @@ fn hears_signals(pid: u32) -> bool {
 async fn a_worker_ends_with_success_for_that_is_how_it_is_stopped() {
     let program = Program::on_sqlite();
     let worker = program.command(&["work", "mail", "--exec", "true"]).spawn().unwrap();
-    wait_until("the worker is there", Duration::from_secs(20), async || {
+    wait_until("the worker is there", Duration::from_secs(60), async || {
         program.run(&["workers", "--json"]).await.stdout.contains("\"mail\"")
     })
     .await;

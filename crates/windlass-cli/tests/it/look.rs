@@ -49,8 +49,9 @@ async fn workers_are_listed_while_they_live() {
     let command = "touch begun; until [ -e never ]; do sleep 0.02; done";
     let arguments = ["work", "mail", "--exec", command, "--name", "postman"];
     let worker = program.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
-    windlass_testkit::wait_until("the job runs", std::time::Duration::from_secs(20), async || {
-        program.folder().join("begun").exists()
+    windlass_testkit::wait_until("the job runs", std::time::Duration::from_secs(60), async || {
+        // A worker is listed when it has said that it is there, which it does beside its first job.
+        program.folder().join("begun").exists() && !program.json(&["workers"]).await.is_empty()
     })
     .await;
     let workers = program.json(&["workers"]).await;
@@ -58,7 +59,7 @@ async fn workers_are_listed_while_they_live() {
     assert!(program.ok(&["workers"]).await.contains("postman"));
     // The first asks it to stop, the second to stop at once: the command hangs.
     crate::program::terminate(&worker).await;
-    windlass_testkit::wait_until("the worker stops", std::time::Duration::from_secs(20), async || {
+    windlass_testkit::wait_until("the worker stops", std::time::Duration::from_secs(60), async || {
         crate::program::terminate(&worker).await;
         program.json(&["workers"]).await.is_empty()
     })

@@ -49,8 +49,8 @@ async fn a_running_chain_is_deleted_only_if_that_is_meant() {
     let running = program.ok(&["start", "slow"]).await;
     let waiting = program.ok(&["start", "later", "--blocked-by", &running]).await;
     let command = "touch begun; until [ -e never ]; do sleep 0.02; done";
-    let worker = program.command(&["work", "slow", "--exec", command, "--lease", "500ms"]).spawn().unwrap();
-    wait_until("the command runs", Duration::from_secs(20), async || program.folder().join("begun").exists())
+    let worker = program.command(&["work", "slow", "--exec", command, "--lease", "10s"]).spawn().unwrap();
+    wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
         .await;
     for arguments in [&["delete", &running][..], &["delete", &waiting, "--cascade"]] {
         let ran = program.run(arguments).await;

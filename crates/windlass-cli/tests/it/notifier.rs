@@ -1,34 +1,30 @@
 //! Hints by another server than the store's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass_testkit::{NatsServer, wait_until};
 
 use crate::program::{Program, ended, terminate};
 
-/// A worker that hears nothing would look after a minute.
+/// A worker that hears nothing would look after an hour, and a wait gives up after half a minute.
 #[tokio::test]
 async fn hints_travel_over_nats() {
     let server = NatsServer::start().await;
     let program = Program::on_redis().await;
     for url in [server.url(), format!("{}?bucket=windlass", server.url())] {
         let with = ["--notifier", url.as_str()];
-        let checks = program.run(&[&["doctor"], &with[..]].concat()).await;
-        assert!(checks.stdout.contains("notifier: ok"), "{checks:?}");
-
+        program.doctor(&with, |ran| ran.stdout.contains("notifier: ok")).await;
         let worker = program
-            .command(&[&["work", "greet", "--exec", "echo hello"], &with[..]].concat())
+            .command(&[&["work", "greet", "--exec", "echo hello", "--poll", "1h"], &with[..]].concat())
             .spawn()
             .unwrap();
-        wait_until("the worker is there", Duration::from_secs(20), async || {
+        wait_until("the worker is there", Duration::from_secs(60), async || {
             !program.json(&["workers"]).await.is_empty()
         })
         .await;
-        let began = Instant::now();
         for _ in 0..3 {
             assert_eq!(program.ok(&[&["start", "greet", "--wait"], &with[..]].concat()).await, "\"hello\"");
         }
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         terminate(&worker).await;
         assert_eq!(ended(worker).await.code, 0);
     }

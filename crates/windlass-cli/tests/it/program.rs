@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
-use windlass_testkit::{shared_postgres, shared_redis};
+use windlass_testkit::{shared_postgres, shared_redis, wait_until};
 
 /// No call takes longer.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// The program on a store.
 pub(crate) struct Program {
@@ -100,8 +100,21 @@ impl Program {
 
     /// The same with `--json`: an object for each line.
     pub(crate) async fn json(&self, arguments: &[&str]) -> Vec<Value> {
-        let printed = self.ok(&[arguments, &["--json"]].concat()).await;
-        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        objects(&self.ok(&[arguments, &["--json"]].concat()).await)
+    }
+
+    /// Has the doctor look until this is found: an answer or a hint that was late is a finding, and soon gone.
+    pub(crate) async fn doctor(&self, arguments: &[&str], is_expected: impl Fn(&Ran) -> bool) -> Ran {
+        let mut found = None;
+        wait_until("the doctor finds what it should", Duration::from_secs(60), async || {
+            let ran = found.insert(self.run(&[&["doctor"], arguments].concat()).await);
+            is_expected(ran) || {
+                println!("{ran:?}");
+                false
+            }
+        })
+        .await;
+        found.unwrap()
     }
 
     /// Runs what is due with this command.
@@ -109,6 +122,11 @@ impl Program {
         let options = ["--exec", command, "--drain", "--backoff", "10ms", "--concurrency", "4"];
         self.run(&[&["work"], types, &options[..]].concat()).await
     }
+}
+
+/// What `--json` printed.
+pub(crate) fn objects(printed: &str) -> Vec<Value> {
+    printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 pub(crate) async fn run(mut command: Command) -> Ran {

@@ -30,7 +30,7 @@ async fn a_start_waits_for_a_worker_of_another_process() {
     check_wait(&Program::on_sqlite()).await;
 }
 
-/// A hint must outlive the process that gave it: the worker would look by itself only after a minute.
+/// A hint must outlive the process that gave it: the worker would look by itself only after an hour.
 #[tokio::test]
 async fn a_start_waits_for_a_worker_of_another_process_on_postgres() {
     let program = Program::on_postgres().await;
@@ -45,12 +45,19 @@ async fn a_start_waits_for_a_worker_of_another_process_on_redis() {
 
 async fn check_wait(program: &Program) {
     program.ok(&["start", "first"]).await;
-    let worker = program.command(&["work", "first", "greet", "--exec", "echo hello"]).spawn().unwrap();
-    let began = std::time::Instant::now();
+    let arguments = ["work", "first", "greet", "--exec", "echo hello", "--poll", "1h"];
+    let worker = program.command(&arguments).spawn().unwrap();
     assert_eq!(program.ok(&["start", "greet", "--wait"]).await, "\"hello\"");
-    let later = program.ok(&["start", "greet"]).await;
-    assert_eq!(program.ok(&["wait", &later]).await, "\"hello\"");
-    assert!(began.elapsed().as_secs() < 40, "a worker that hears nothing looks after a minute");
+    // A command stays only a moment for its hint to be carried, so that one may be lost where all is slow.
+    let mut waited = String::new();
+    for _ in 0..5 {
+        let later = program.ok(&["start", "greet"]).await;
+        waited = program.run(&["wait", &later]).await.stdout;
+        if !waited.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(waited, "\"hello\"\n", "one of five hints is heard");
     crate::program::terminate(&worker).await;
     assert_eq!(crate::program::ended(worker).await.code, 0);
 }

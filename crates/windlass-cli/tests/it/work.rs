@@ -42,7 +42,7 @@ async fn exit_codes_decide() {
 
     let chain = program.ok(&["start", "again"]).await;
     program.drain(&["again"], "[ \"$WINDLASS_ATTEMPT\" = 3 ] || exit 1").await;
-    wait_until("the third attempt", Duration::from_secs(20), async || {
+    wait_until("the third attempt", Duration::from_secs(60), async || {
         program.drain(&["again"], "[ \"$WINDLASS_ATTEMPT\" = 3 ] || exit 1").await;
         program.json(&["jobs", &chain]).await[0]["status"] == "completed"
     })
@@ -127,7 +127,7 @@ async fn a_worker_that_is_asked_to_stop_lets_commands_end() {
     // It ends when the test says so, and the second job is not begun.
     let command = "touch begun; until [ -e go ]; do sleep 0.02; done; echo ended";
     let worker = program.command(&["work", "slow", "--exec", command]).spawn().unwrap();
-    wait_until("the command runs", Duration::from_secs(20), async || program.folder().join("begun").exists())
+    wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
         .await;
     terminate(&worker).await;
     fs::write(program.folder().join("go"), "").unwrap();
@@ -144,16 +144,16 @@ async fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     // The shell ignores SIGTERM, so that it takes SIGKILL.
     let command = "trap '' TERM; (until [ -e never ]; do sleep 0.05; done) & echo $! > child; wait; wait";
     let arguments =
-        ["work", "slow", "--exec", command, "--timeout", "300ms", "--grace", "200ms", "--backoff", "1h"];
+        ["work", "slow", "--exec", command, "--timeout", "5s", "--grace", "200ms", "--backoff", "1h"];
     let worker = program.command(&arguments).spawn().unwrap();
-    wait_until("the attempt is ended", Duration::from_secs(20), async || {
+    wait_until("the attempt is ended", Duration::from_secs(60), async || {
         !program.json(&["jobs", &chain]).await[0]["error"].is_null()
     })
     .await;
     let job = &program.json(&["jobs", &chain]).await[0];
     assert_eq!(job["error"], "the command was ended: it took longer than --timeout");
     let child: u32 = fs::read_to_string(program.folder().join("child")).unwrap().trim().parse().unwrap();
-    wait_until("what it started is gone", Duration::from_secs(20), async || is_gone(child)).await;
+    wait_until("what it started is gone", Duration::from_secs(60), async || is_gone(child)).await;
     terminate(&worker).await;
     assert_eq!(ended(worker).await.code, 0);
 }
@@ -169,12 +169,12 @@ async fn a_running_command_is_asked_to_stop_when_its_chain_is_cancelled() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "slow"]).await;
     let command = "trap 'touch asked; exit 1' TERM; touch begun; while :; do sleep 0.02; done";
-    let worker = program.command(&["work", "slow", "--exec", command, "--lease", "500ms"]).spawn().unwrap();
-    wait_until("the command runs", Duration::from_secs(20), async || program.folder().join("begun").exists())
+    let worker = program.command(&["work", "slow", "--exec", command, "--lease", "10s"]).spawn().unwrap();
+    wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
         .await;
     assert_eq!(program.run(&["cancel", &chain]).await.code, 1, "it is left alone");
     assert!(program.ok(&["cancel", "--running", &chain]).await.ends_with("asked to stop"));
-    wait_until("it is cancelled", Duration::from_secs(20), async || {
+    wait_until("it is cancelled", Duration::from_secs(60), async || {
         program.json(&["jobs", &chain]).await[0]["status"] == "cancelled"
     })
     .await;

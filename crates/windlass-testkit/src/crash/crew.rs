@@ -17,9 +17,10 @@ use super::{
 use crate::wait::poll;
 
 /// So long a worker is waited for that has something to do.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
-/// So long the others have to overtake one that is paused: longer than any lease in a test.
-const OVERTAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// So long the others have to overtake one that is paused: longer than any lease in a test, and shorter than SQLite waits
+/// for the lock that it may have.
+const OVERTAKE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A number of worker processes. Dropping it kills them.
 pub struct Crew {
@@ -63,7 +64,7 @@ impl Crew {
     /// Pauses a worker that has attempts under way until it holds none of their jobs any more, and lets it go on then:
     /// it must find out, and change nothing; see [`CrewLog::stale_writes`]. Gives whether a job was taken from it. One that
     /// was paused in the middle of a transaction may have locks that keep reapers away, from some of its jobs or from all;
-    /// it goes on after five seconds.
+    /// it goes on after eight seconds.
     ///
     /// # Panics
     ///

@@ -29,10 +29,12 @@ const MUSTERS_PER_LOAD: usize = 10;
 const MUSTERS_PER_PAUSE: usize = 2;
 /// A killed worker's jobs are others' after this time.
 const LEASE: Duration = Duration::from_secs(1);
+/// How many workers are paused at most for each that is to be overtaken: one that has a lock may keep its jobs.
+const PAUSES_MAX: usize = 20;
 const SLOTS: u32 = 8;
 const POLL: Duration = Duration::from_millis(50);
 /// How long the work may take that is left, with every restart and lease in it.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A table of the application, in the database of the store.
 pub trait Ledger: 'static {
@@ -113,7 +115,7 @@ impl<'a, S: Store> Voyage<'a, S> {
     ///
     /// # Panics
     ///
-    /// Panics when it takes longer than a minute and a half.
+    /// Panics when it takes longer than ten minutes.
     pub async fn wait_for_all_but(&self, loads: usize) {
         let done = self.musters.len().saturating_sub(loads * MUSTERS_PER_LOAD);
         // A muster is done after its hauls.
@@ -128,14 +130,14 @@ impl<'a, S: Store> Voyage<'a, S> {
     /// Panics when the store does not answer, or too few of the paused workers are overtaken.
     pub async fn overtake(&mut self, crew: &mut Crew, times: usize) {
         let wanted = crew.overtaken() + times;
-        for _ in 0..3 * times {
+        for _ in 0..PAUSES_MAX * times {
             self.start(MUSTERS_PER_PAUSE).await;
             crew.overtake_one(self.client.store()).await;
             if crew.overtaken() == wanted {
                 return;
             }
         }
-        panic!("{} workers were paused, and fewer than {times} overtaken", 3 * times);
+        panic!("{} workers were paused, and fewer than {times} overtaken", PAUSES_MAX * times);
     }
 
     /// Looks at what is stored, and in the ledger, when all is over and the crew has stopped.

@@ -74,7 +74,7 @@ impl WorkerProcess {
     ///
     /// # Panics
     ///
-    /// Panics when it does not stop within 10 seconds.
+    /// Panics when it does not stop within a minute.
     pub async fn pause(&mut self) {
         let pids = [self.child.id()];
         process::signal("STOP", &pids);

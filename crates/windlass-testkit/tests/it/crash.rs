@@ -67,7 +67,7 @@ async fn an_audit_finds_nothing_when_all_is_well() {
     let chain = create(&store).await;
     let run = acquire(&store).await;
     complete(&store, run).await;
-    wait_until_closed(&store, &[chain], Duration::from_secs(1)).await;
+    wait_until_closed(&store, &[chain], Duration::from_secs(60)).await;
     assert_eq!(audit(&store, &[chain], &HashMap::from([(chain, 1)])).await, Audit::default());
 }
 
@@ -146,7 +146,7 @@ async fn overtake(
     let before = store.counters().round_trips;
     tokio::join!(crew.overtake_one(store), async {
         // The first to ask the store is the crew, whose worker is paused by then.
-        wait_until("the crew has looked", Duration::from_secs(10), async || {
+        wait_until("the crew has looked", Duration::from_secs(60), async || {
             store.counters().round_trips > before
         })
         .await;

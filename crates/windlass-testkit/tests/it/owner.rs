@@ -37,8 +37,8 @@ async fn check(end: impl FnOnce(&mut Child)) {
     end(&mut owner);
     owner.wait().unwrap();
     for (pid, folder) in servers {
-        wait_until("the server is gone", Duration::from_secs(10), async || !is_alive(pid)).await;
-        wait_until("the folder is gone", Duration::from_secs(10), async || !folder.exists()).await;
+        wait_until("the server is gone", Duration::from_secs(60), async || !is_alive(pid)).await;
+        wait_until("the folder is gone", Duration::from_secs(60), async || !folder.exists()).await;
     }
 }
 
