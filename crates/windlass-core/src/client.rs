@@ -57,10 +57,12 @@ pub struct Client<S: ?Sized> {
 pub(crate) struct Shared<S: ?Sized> {
     pub(crate) creates: Batcher<NewChain, Created>,
     /// The looks of those who wait for the ends of chains.
-    looks: Batcher<ChainId, Option<ChainRecord>>,
+    looks: Looks,
     pub(crate) teller: Arc<Teller>,
     pub(crate) store: Arc<S>,
 }
+
+type Looks = Batcher<ChainId, Option<ChainRecord>>;
 
 /// Makes a [`Client`].
 pub struct ClientBuilder<S: ?Sized> {
@@ -145,7 +147,7 @@ impl<S: Store + ?Sized> Client<S> {
     {
         let store = AnyStore::new(Arc::clone(&self.shared.store));
         // A batcher of its own: a write of one queue that takes long holds no other up.
-        let client = self.on(store, self.shared.creates.apart());
+        let client = self.on(store, self.shared.creates.apart(), self.shared.looks.apart());
         QueueBuilder::new(client, name.as_ref(), encoding)
     }
 
@@ -169,14 +171,19 @@ impl<S: Store> Client<S> {
     #[must_use]
     pub fn into_dyn(self) -> Client<dyn Store> {
         let store: Arc<dyn Store> = Arc::clone(&self.shared.store) as _;
-        self.on(store, self.shared.creates.clone())
+        self.on(store, self.shared.creates.clone(), self.shared.looks.clone())
     }
 }
 
 impl<S: ?Sized> Client<S> {
     /// The same client, on its store by another name.
-    fn on<T: ?Sized>(&self, store: impl Into<Arc<T>>, creates: Batcher<NewChain, Created>) -> Client<T> {
-        let (looks, teller) = (self.shared.looks.clone(), Arc::clone(&self.shared.teller));
+    fn on<T: ?Sized>(
+        &self,
+        store: impl Into<Arc<T>>,
+        creates: Batcher<NewChain, Created>,
+        looks: Looks,
+    ) -> Client<T> {
+        let teller = Arc::clone(&self.shared.teller);
         Client { shared: Arc::new(Shared { creates, looks, teller, store: store.into() }) }
     }
 }
@@ -274,8 +281,8 @@ async fn create<S: Store + ?Sized>(
     Ok(created)
 }
 
-/// How large a look counts: nobody knows what it will bring, and 256 of them fit into one.
-const LOOK: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 256, blockers: 0 };
+/// How large a look counts: nobody knows what it will bring, and 64 of them share a read.
+const LOOK: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
 
 /// Looks chains up with one command.
 async fn look<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Result<Vec<Option<ChainRecord>>> {

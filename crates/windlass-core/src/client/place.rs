@@ -119,15 +119,17 @@ impl<S: Store + ?Sized> Place for &Client<S> {
 impl<S: ?Sized> Client<S> {
     /// Creates a chain together with others; again, for a while, if somebody's open transaction is in the way.
     async fn create_shared(&self, new: NewChain) -> Result<Created> {
-        let mut tries = if new.key.is_some() || !new.job.blockers.is_empty() { BUSY_TRIES } else { 0 };
-        while tries > 0 {
-            match self.shared.creates.add(new.clone()).await? {
+        let tries = if new.key.is_some() || !new.job.blockers.is_empty() { BUSY_TRIES } else { 0 };
+        // What is tried again holds nobody else up.
+        let mut creates = self.shared.creates.clone();
+        for _ in 0..tries {
+            match creates.add(new.clone()).await? {
                 Created::Busy => tokio::time::sleep(BUSY_DELAY).await,
                 created => return Ok(created),
             }
-            tries -= 1;
+            creates = self.shared.creates.apart();
         }
-        self.shared.creates.add(new).await
+        creates.add(new).await
     }
 }
 

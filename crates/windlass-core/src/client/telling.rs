@@ -17,8 +17,14 @@ use crate::worker::catch_panic;
 /// How many hints wait to be published before some are dropped: they are hints.
 const WAITING_MAX: usize = 4_096;
 
-/// How long a call of the notifier may take.
-const NOTIFIER_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a call of the notifier may take. The first one may have to connect.
+const NOTIFIER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a subscription may take that is all that somebody wants.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a worker asks whether to look for jobs, instead of looking.
+const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The notifier and the observers of a client.
 #[derive(Debug)]
@@ -85,7 +91,7 @@ impl Teller {
     pub(crate) async fn watch(self: &Arc<Self>) -> Option<(Subscription, Watching)> {
         self.watchers.fetch_add(1, Ordering::AcqRel);
         let watching = Watching(Arc::clone(self));
-        Some((self.subscribe(vec![Topic::Events]).await?, watching))
+        Some((self.subscribe_within(WATCH_TIMEOUT, vec![Topic::Events]).await?, watching))
     }
 
     fn is_watched(&self) -> bool {
@@ -131,8 +137,12 @@ impl Teller {
 
     /// Subscribes, if the notifier answers in time.
     pub(crate) async fn subscribe(&self, topics: Vec<Topic>) -> Option<Subscription> {
+        self.subscribe_within(NOTIFIER_TIMEOUT, topics).await
+    }
+
+    async fn subscribe_within(&self, limit: Duration, topics: Vec<Topic>) -> Option<Subscription> {
         let subscribe = catch_panic("notifier", async { self.notifier.subscribe(topics).await });
-        match timeout(NOTIFIER_TIMEOUT, subscribe).await {
+        match timeout(limit, subscribe).await {
             Ok(Ok(Ok(subscription))) => Some(subscription),
             Ok(Err(panic)) => {
                 self.failed("subscribe", panic.as_str());
@@ -152,7 +162,7 @@ impl Teller {
     /// Whether to look for jobs of this type; when in doubt, yes.
     pub(crate) async fn claim_wake(&self, job_type: crate::name::TypeName) -> bool {
         let claim = catch_panic("notifier", async { self.notifier.claim_wake(job_type).await });
-        !matches!(timeout(NOTIFIER_TIMEOUT, claim).await, Ok(Ok(Ok(false))))
+        !matches!(timeout(CLAIM_TIMEOUT, claim).await, Ok(Ok(Ok(false))))
     }
 
     fn sender(&self, lane: &Lane, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Hint> {

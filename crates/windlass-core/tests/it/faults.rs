@@ -25,6 +25,7 @@ use windlass_core::{
 };
 
 use faulty::Faulty;
+pub(crate) use faulty::RuntimeClock;
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 

@@ -12,7 +12,7 @@ use windlass_core::{
     Subscription, Topic, TypeName, Worker, for_each_command,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 async fn double(item: Item<u64>) -> Result<u64, BoxError> {
     Ok(2 * item.payload())

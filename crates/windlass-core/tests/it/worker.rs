@@ -14,6 +14,8 @@ use windlass_core::{
     Worker, next,
 };
 
+use crate::faults::RuntimeClock;
+
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
 macro_rules! job {
@@ -261,9 +263,9 @@ async fn obedient(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
     Err(format!("stopped: {reason:?}").into())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn leases_outlive_their_length_by_renewal() {
-    let client = client();
+    let client = Client::new(MemoryStore::with_clock(Arc::new(RuntimeClock::default())));
     async fn slow(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
         gate.started.notified().await;
         Ok(job.attempt())

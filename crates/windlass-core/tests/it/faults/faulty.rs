@@ -53,7 +53,7 @@ struct State {
 
 impl Default for Faulty {
     fn default() -> Self {
-        Self { inner: MemoryStore::with_clock(Arc::new(RuntimeClock(Instant::now()))), state: Arc::default() }
+        Self { inner: MemoryStore::with_clock(Arc::new(RuntimeClock::default())), state: Arc::default() }
     }
 }
 
@@ -129,7 +129,13 @@ fn down() -> Error {
 
 /// Shows the time of the runtime, which may be paused.
 #[derive(Debug)]
-struct RuntimeClock(Instant);
+pub(crate) struct RuntimeClock(Instant);
+
+impl Default for RuntimeClock {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
 
 impl Clock for RuntimeClock {
     fn now(&self) -> Timestamp {

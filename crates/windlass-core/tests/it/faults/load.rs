@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use windlass_core::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
 use windlass_core::{Chain, Client, Ctx, Event, Next, State, Status, Worker, plan};
 
@@ -240,4 +242,42 @@ async fn an_end_larger_than_a_command_fails_its_job() {
     assert!(why.contains("bytes of payload in one command"), "{why}");
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Failed, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_that_are_told_at_once_share_their_looks() {
+    let (store, client) = faulty();
+    let chains = client.start_many((0..100).map(|_| task("x"))).await.unwrap();
+    let waits = waits(&client, chains);
+    pass(SOON).await;
+    let before = store.calls("get_chains");
+    let _worker = Worker::new(&client).concurrency(100).handle(echo::<Task>).start().await.unwrap();
+    for output in waits.join_all().await {
+        assert_eq!(output.unwrap(), "attempt 1");
+    }
+    let looks = store.calls("get_chains") - before;
+    assert!(looks <= 10, "{looks} looks for 100 waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_hangs_holds_up_no_other_wait_for_long() {
+    let (store, client) = faulty();
+    let chains = client.start_many((0..10).map(|_| task("x"))).await.unwrap();
+    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    pass(SOON).await;
+    store.fault("get_chains", Fault::Hangs, 1);
+    let began = Instant::now();
+    for output in waits(&client, chains).join_all().await {
+        assert_eq!(output.unwrap(), "attempt 1");
+    }
+    assert!(began.elapsed() <= SOON, "{:?}", began.elapsed());
+}
+
+/// Waits for all of these at once.
+fn waits(client: &Client<Faulty>, chains: Vec<Chain<Task>>) -> JoinSet<windlass_core::Result<String>> {
+    let wait = |chain| {
+        let client = client.clone();
+        async move { client.wait(chain).poll(MINUTE).timeout(MINUTE).await }
+    };
+    chains.into_iter().map(wait).collect()
 }
