@@ -13,7 +13,7 @@ use crate::fixture::Fixture;
 use crate::subject::Subject;
 
 /// How long a case may take.
-pub const CASE_LIMIT: Duration = Duration::from_secs(30);
+pub const CASE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs all cases as the tests of a test binary with `harness = false`, and ends the process.
 ///

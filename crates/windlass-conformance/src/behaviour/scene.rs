@@ -17,7 +17,7 @@ use super::seen::Seen;
 pub(super) const POLL: Duration = Duration::from_millis(20);
 
 /// How long a case waits for what is to happen, unless its scene says otherwise.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often a condition is looked at that nobody signals.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -33,6 +33,8 @@ pub struct Scene<S> {
     pub other: Client<S>,
     /// The notifier of the first client.
     pub notifier: Arc<dyn Notifier>,
+    /// That of the other.
+    others_notifier: Arc<dyn Notifier>,
     /// What the observer of both clients was told.
     pub seen: Seen,
     pub(super) store: Arc<S>,
@@ -59,6 +61,7 @@ impl<S: Store> Scene<S> {
             client: client(&store, &notifier),
             other: client(&other, &others),
             notifier,
+            others_notifier: others,
             seen,
             store,
             poison: None,
@@ -75,7 +78,7 @@ impl<S: Store> Scene<S> {
         self
     }
 
-    /// The same with another deadline for what is to happen; 15 s unless said otherwise.
+    /// The same with another deadline for what is to happen; 20 s unless said otherwise.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -95,6 +98,13 @@ impl<S: Store> Scene<S> {
 
 /// What cases say often.
 impl<S: Store> Scene<S> {
+    /// Lets both notifiers connect, if they do so at their first use: a case is about what follows.
+    pub(super) async fn connect(&self) {
+        for notifier in [&self.notifier, &self.others_notifier] {
+            let _ = notifier.subscribe(vec![Topic::ChainClosed(ChainId::new())]).await;
+        }
+    }
+
     /// A worker of the first client that needs no hints.
     pub fn worker(&self) -> Worker<S> {
         Worker::new(&self.client).poll(POLL)
@@ -249,6 +259,7 @@ impl<S> Clone for Scene<S> {
             client: self.client.clone(),
             other: self.other.clone(),
             notifier: Arc::clone(&self.notifier),
+            others_notifier: Arc::clone(&self.others_notifier),
             seen: self.seen.clone(),
             store: Arc::clone(&self.store),
             poison: self.poison.clone(),

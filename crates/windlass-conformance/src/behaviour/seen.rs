@@ -11,10 +11,11 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// All events, in order.
+    /// All events, in order; without failures of the notifier, which may fail or be slow at any time.
     #[must_use]
     pub fn all(&self) -> Vec<Event> {
-        self.events().clone()
+        let is_told = |event: &&Event| !matches!(event, Event::NotifierFailed(..));
+        self.events().iter().filter(is_told).cloned().collect()
     }
 
     /// How many of them are like this.

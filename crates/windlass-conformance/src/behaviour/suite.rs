@@ -9,12 +9,14 @@ use super::groups::{behaviours, transactional_behaviours};
 use super::{Behaviour, Need};
 use crate::runner::{Verdict, judge, trial_of};
 
+/// How many cases run at once, unless the arguments say otherwise: they wait most of their time.
+const THREADS: usize = 6;
+
 /// The cases of several pairs as the tests of one test binary with `harness = false`.
 #[derive(Default)]
 #[must_use = "call `run`"]
 pub struct BehaviourSuite {
     trials: Vec<Trial>,
-    threads: Option<usize>,
 }
 
 impl BehaviourSuite {
@@ -44,17 +46,10 @@ impl BehaviourSuite {
         self.add(fixture, all().into_iter().filter(|case| groups.contains(&group(case))).collect())
     }
 
-    /// How many cases run at once, unless the arguments say otherwise; as many as there are processors if this is not
-    /// given. Cases on a server wait for it most of their time.
-    pub const fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads);
-        self
-    }
-
     /// Runs them, with the arguments of Rust's own test harness, and ends the process.
     pub fn run(self) -> ! {
         let mut arguments = Arguments::from_args();
-        arguments.test_threads = arguments.test_threads.or(self.threads);
+        arguments.test_threads = arguments.test_threads.or(Some(THREADS));
         libtest_mimic::run(&arguments, self.trials).exit()
     }
 
@@ -104,6 +99,7 @@ async fn verdict<F: BehaviourFixture>(fixture: &F, case: &Behaviour<F::Store>) -
         return Verdict::Skipped(missing);
     }
     let scene = fixture.open().await;
+    scene.connect().await;
     judge(case.id, (case.run)(scene)).await
 }
 

@@ -199,6 +199,9 @@ async fn not_settled(s: Subject) {
     assert_eq!(s.chain(id).await.output(), Some(&json("own")));
 }
 
+/// Where a transaction stops no other writers, they are done within this time.
+const BESIDE: Duration = Duration::from_secs(2);
+
 async fn stall(s: Subject) {
     s.start("a").await;
     let attempt = s.acquire_one("a").await;
@@ -208,7 +211,7 @@ async fn stall(s: Subject) {
     // The owner renews in time; where one writer stops all, the renewal waits.
     let (other, held) = (s.through_other(), attempt.clone());
     let mut renewing = tokio::spawn(async move { other.renew(&held).await });
-    let in_time = timeout(Duration::from_millis(200), &mut renewing).await.is_ok();
+    let in_time = timeout(BESIDE, &mut renewing).await.is_ok();
     s.advance(LEASE.get() - 1);
     tx.commit().await.unwrap();
     let reap = Reap { renewal_interval: millis(LEASE.get() / 2), ..reap_request(Types::All) };
@@ -237,7 +240,7 @@ async fn transaction_of(s: &Subject, ms: u64) -> bool {
     create(&mut tx, s.start("long").build()).await;
     let other = s.through_other();
     let mut writing = tokio::spawn(async move { other.start("beside").await });
-    let stopped = timeout(Duration::from_millis(200), &mut writing).await.is_err();
+    let stopped = timeout(BESIDE, &mut writing).await.is_err();
     s.advance(ms);
     tx.commit().await.unwrap();
     if stopped {

@@ -48,11 +48,9 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     ]
 }
 
-const LEASE: Duration = Duration::from_secs(1);
-
 job!(Leased { number: u32 } -> u32, options JobOptions {
-    lease: LEASE,
-    renewal: Some(LEASE / 10),
+    lease: Duration::from_secs(10),
+    renewal: Some(Duration::from_millis(100)),
     ..quick()
 });
 
@@ -79,7 +77,7 @@ async fn renewed<S: Store>(scene: Scene<S>) {
     scene.soon("the attempt starts", started.pass()).await;
     let reaper = scene.other_worker().handle(waits(&started, &go)).start().await.unwrap();
     let first = scene.job(chain).await.lease.unwrap().until;
-    let later = |until: Timestamp| until.since(first) > LEASE / 4;
+    let later = |until: Timestamp| until.since(first) > Duration::from_millis(250);
     let moved = |job: &JobRecord| job.lease.is_some_and(|lease| later(lease.until));
     scene.job_that("the lease is renewed", chain, moved).await;
     go.open(1);
@@ -110,7 +108,7 @@ async fn from_the_start<S: Store>(scene: Scene<S>) {
 async fn blocked_executor<S: Store>(scene: Scene<S>) {
     async fn blocks(job: Ctx<Leased>) -> Result<u32> {
         if job.input().number == 0 {
-            thread::sleep(LEASE);
+            thread::sleep(Duration::from_secs(1));
         }
         Ok(job.input().number)
     }
@@ -128,7 +126,10 @@ async fn blocked_executor<S: Store>(scene: Scene<S>) {
     assert_eq!(scene.seen.count(completed), 10, "each ended once");
 }
 
-job!(Held { number: u32 } -> u32, options JobOptions { lease: LEASE, ..quick() });
+/// How long the leases are that a transaction outlasts. A process that is slow renews them in time.
+const LEASE: Duration = Duration::from_secs(4);
+
+job!(Held { number: u32 } -> u32, options JobOptions { lease: LEASE, renewal: Some(LEASE / 10), ..quick() });
 
 async fn long_transaction<S: Transactional>(scene: Scene<S>) {
     async fn held(job: Ctx<Held>) -> Result<u32> {
@@ -198,16 +199,16 @@ async fn no_transaction<S: Transactional>(scene: Scene<S>) {
             Ok::<Done<Leased, S>, BoxError>(a.finish().await?.done(a.input().number)?)
         }
     };
-    let worker = scene.worker().concurrency(30).handle(staged).start().await.unwrap();
-    let chains = scene.client.start_many((0..30).map(|number| Leased { number })).await.unwrap();
-    for _ in 0..30 {
+    let worker = scene.worker().concurrency(10).handle(staged).start().await.unwrap();
+    let chains = scene.client.start_many((0..10).map(|number| Leased { number })).await.unwrap();
+    for _ in 0..10 {
         scene.soon("all of them work at once", started.pass()).await;
     }
     let mut tx = scene.soon("a transaction begins meanwhile", scene.other.begin()).await.unwrap();
     scene.mark(tx.as_mut(), "meanwhile").await.unwrap();
     scene.soon("and commits", tx.commit()).await.unwrap();
     assert!(scene.is_marked("meanwhile").await);
-    go.open(30);
+    go.open(10);
     for (number, chain) in (0..).zip(chains) {
         assert_eq!(scene.output(chain).await, number);
     }

@@ -251,8 +251,8 @@ async fn blocked<S: Store>(scene: Scene<S>) {
 
 async fn completed_outside<S: Store>(scene: Scene<S>) {
     let (started, lines) = (Gate::new(), Lines::default());
-    let worker = scene.worker().handle(obedient::<Short>(&started, &lines)).start().await.unwrap();
-    let chain = scene.client.start(Short {}).await.unwrap();
+    let worker = scene.worker().handle(obedient::<Renewed>(&started, &lines)).start().await.unwrap();
+    let chain = scene.client.start(Renewed {}).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
     let job = scene.job(chain).await;
     let output = Payload::encode(&7).unwrap();
@@ -269,7 +269,7 @@ async fn completed_outside<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-job!(Short {} -> u32, options JobOptions { lease: Duration::from_secs(1), ..quick() });
+job!(Renewed {} -> u32, options JobOptions { renewal: Some(Duration::from_millis(100)), ..quick() });
 
 /// Fails a third of its calls, loses a third of the hints, and repeats the others.
 #[derive(Debug)]

@@ -92,7 +92,7 @@ async fn error_cleared<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-const FIRST_DELAY: Duration = Duration::from_millis(20);
+const FIRST_DELAY: Duration = Duration::from_millis(100);
 
 job!(Patient {} -> u32, options JobOptions {
     backoff: Backoff { initial: FIRST_DELAY, multiplier: 2.0, max: FIRST_DELAY * 8, jitter: 0.0 },

@@ -119,12 +119,12 @@ async fn one_acquire<S: Store>(scene: Scene<S>) {
 }
 
 async fn recovery<S: Store>(scene: Scene<S>) {
-    const ROUNDS: usize = 4;
+    // Without a fresh start in each round the tenth failure would be waited for longer than any case is.
+    const ROUNDS: usize = 5;
     const FAILURES: usize = 2;
     let (store, runs) = (Faulty::new(&scene.store), Arc::new(AtomicU32::new(0)));
     let client = scene.client_on(store.clone());
     let worker = Worker::new(&client).poll(POLL).handle(counted(&runs)).start().await.unwrap();
-    let began = std::time::Instant::now();
     for round in 1..=ROUNDS {
         store.fault(&["acquire"], Fault::Fails, FAILURES);
         let failed = |event: &Event| matches!(event, Event::WorkerFailed(..));
@@ -132,8 +132,6 @@ async fn recovery<S: Store>(scene: Scene<S>) {
         let chain = scene.client.start(Task { number: 1 }).await.unwrap();
         scene.output(chain).await;
     }
-    // It would be 25 s without a fresh start in each round, and is 1.2 s with it.
-    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
     scene.stop([worker]).await;
 }
 
@@ -223,6 +221,7 @@ async fn panics<S: Transactional>(scene: Scene<S>) {
     assert!(!scene.is_marked("run 1 of 0").await, "what it wrote before it panicked is gone");
     let failed =
         |event: &Event| matches!(event, Event::AttemptFailed(_, why, _) if why.as_str().contains("broken"));
-    assert_eq!(scene.seen.count(failed), 1);
+    scene.sees("the panic is told", 1, failed).await;
     scene.stop([worker]).await;
+    assert_eq!(scene.seen.count(failed), 1);
 }

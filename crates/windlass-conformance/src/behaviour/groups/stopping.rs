@@ -39,7 +39,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "stopping.closing",
-            "A finish that is being written when the worker stops is written, once.",
+            "A finish that is under way when the worker stops is written, once.",
             ["never 10", "bad input"],
             closing
         ),
@@ -164,7 +164,7 @@ async fn closing<S: Transactional>(scene: Scene<S>) {
     let worker = scene.worker().hooks(slow).handle(finish).start().await.unwrap();
     let chain = scene.client.start(Task {}).await.unwrap();
     scene.soon("the job is about to end", reached.pass()).await;
-    let stopping = tokio::spawn(worker.stop(Duration::ZERO));
+    let stopping = tokio::spawn(worker.stop(Duration::from_secs(60)));
     scene.sees("the worker stops", 1, |event| matches!(event, Event::WorkerStopping(_))).await;
     go.open(1);
     scene.soon("the worker has stopped", stopping).await.unwrap();

@@ -142,7 +142,8 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
 }
 
 job!(Leaf { number: u32 } -> u32, then(Leaf), options JobOptions {
-    lease: Duration::from_secs(1),
+    lease: Duration::from_secs(60),
+    renewal: Some(Duration::from_millis(100)),
     ..quick()
 });
 job!(Branch {} -> u32, then(Branch), blocked_by Vec<Leaf>);

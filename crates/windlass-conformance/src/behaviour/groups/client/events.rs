@@ -239,11 +239,9 @@ async fn outside<S: Store>(scene: Scene<S>) {
     }
 }
 
-const LEASE: Duration = Duration::from_millis(300);
-
-job!(Watch {} -> u32, options JobOptions { lease: LEASE, renewal: Some(LEASE / 6), ..quick() });
+job!(Watch {} -> u32, options JobOptions { renewal: Some(Duration::from_millis(50)), ..quick() });
 job!(Oversleep {} -> u32, options JobOptions {
-    lease: LEASE,
+    lease: Duration::from_secs(4),
     timeout: Some(Duration::from_millis(30)),
     ..quick()
 });
@@ -283,7 +281,7 @@ async fn lease_expired<S: Store>(scene: Scene<S>) {
     };
     let chain = scene.client.start(Oversleep {}).await.unwrap();
     let worker = scene.worker().handle(oversleep.clone()).start().await.unwrap();
-    scene.job_that("the attempt runs", chain, |job| job.status == Status::Running).await;
+    scene.sees("the attempt runs", 1, |event| matches!(event, Event::AttemptStarted(_))).await;
     let other = scene.other_worker().handle(oversleep).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 2);
     gate.add_permits(1);
@@ -306,6 +304,7 @@ async fn reaped<S: Store>(scene: Scene<S>) {
     assert_eq!(reply.jobs.len(), 1);
     let worker = scene.worker().handle(sow).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 3);
+    closed(&scene, 1).await;
     scene.stop([worker]).await;
     let events = scene.seen.all();
     let reaped: Vec<_> = events.iter().filter(|event| matches!(event, Event::AttemptReaped(_))).collect();

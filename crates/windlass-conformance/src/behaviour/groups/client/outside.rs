@@ -104,7 +104,8 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
 }
 
 job!(Approve { order: u32 } -> String, then(Ship), options JobOptions {
-    lease: Duration::from_secs(1),
+    lease: Duration::from_secs(60),
+    renewal: Some(Duration::from_millis(100)),
     ..quick()
 });
 job!(Ship { order: u32 } -> String, then(Bill));

@@ -100,7 +100,7 @@ async fn failing<S: Store>(scene: Scene<S>) {
 }
 
 async fn ask<S: Store>(scene: Scene<S>) {
-    let queue = texts(&scene).visibility(Duration::from_millis(400)).build().unwrap();
+    let queue = texts(&scene).visibility(Duration::from_secs(4)).build().unwrap();
     let (begun, lines) = (Gate::new(), Lines::default());
     let (at, seen) = (begun.clone(), lines.clone());
     let handler = move |item: Item<String>| {

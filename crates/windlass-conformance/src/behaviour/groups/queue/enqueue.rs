@@ -162,13 +162,13 @@ async fn order<S: Store>(scene: Scene<S>) {
 
 async fn delay<S: Store>(scene: Scene<S>) {
     let queue = texts(&scene).build().unwrap();
-    let consumer = echo(&queue).await;
     let delay = Duration::from_millis(300);
     queue.enqueue("later", "x".to_owned()).after(delay).await.unwrap();
     let again = queue.enqueue("later", "y".to_owned()).await.unwrap();
     assert_eq!(again, Enqueued::Duplicate(ItemState::Queued));
     let queued = status(&queue, "later").await;
     assert!(queued.due_at >= queued.created_at + delay, "{queued:?}");
+    let consumer = echo(&queue).await;
     let done = state(&scene, &queue, "later", ItemState::Completed).await;
     let kept_until = done.kept_until.unwrap();
     assert!(kept_until >= queued.due_at + Duration::from_secs(3_600), "it ended after its time");

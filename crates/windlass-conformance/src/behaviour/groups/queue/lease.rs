@@ -6,7 +6,10 @@ use windlass_core::{AbortReason, LEASE_EXPIRED};
 
 use super::prelude::*;
 
+/// A visibility that is to end.
 const SHORT: Duration = Duration::from_millis(300);
+/// One that must not end though the process is slow, or not before its handler was told.
+const LONG: Duration = Duration::from_secs(4);
 
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
@@ -38,9 +41,9 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 }
 
 async fn renewed<S: Store>(scene: Scene<S>) {
-    let queue = texts(&scene).visibility(SHORT).build().unwrap();
+    let queue = texts(&scene).visibility(LONG).build().unwrap();
     let (held, idle) =
-        (Held::new(&queue).await, echo(&others(&scene).visibility(SHORT).build().unwrap()).await);
+        (Held::new(&queue).await, echo(&others(&scene).visibility(LONG).build().unwrap()).await);
     // One of the two has it; if it is the idle one, another job will do.
     let mut number = 0;
     while held.runs() == 0 {
@@ -56,7 +59,8 @@ async fn renewed<S: Store>(scene: Scene<S>) {
             })
             .await;
     }
-    scene.sees("its lease is renewed", 5, |event| matches!(event, Event::LeaseRenewed(_))).await;
+    // Each after half of its visibility.
+    scene.sees("its lease is renewed", 3, |event| matches!(event, Event::LeaseRenewed(_))).await;
     let processing = status(&queue, &number.to_string()).await;
     assert_eq!((processing.state, processing.attempts), (ItemState::Processing, 1));
     held.go.open(1);
@@ -67,7 +71,7 @@ async fn renewed<S: Store>(scene: Scene<S>) {
 }
 
 async fn fixed<S: Store>(scene: Scene<S>) {
-    let queue = texts(&scene).fixed_visibility(SHORT).build().unwrap();
+    let queue = texts(&scene).fixed_visibility(LONG).build().unwrap();
     let lines = Lines::default();
     let seen = lines.clone();
     let handler = move |item: Item<String>| {

@@ -95,7 +95,9 @@ async fn hostile<S: Store>(scene: Scene<S>) {
     ];
     for name in ["queue", "jobs", "results", "a:b", "../up", "'\"", "%", "ä \u{1F600}", "{tag}"] {
         let queue = scene.client.queue::<String, String>(name).build().unwrap();
-        let consumer = echo(&queue).await;
+        let echo =
+            |item: Item<String>| async move { Ok::<_, BoxError>(echoed(item.payload(), item.attempt())) };
+        let consumer = queue.consume(echo).concurrency(20).poll(POLL).await.unwrap();
         let plans = ids.iter().map(|id| queue.enqueue(id, (*id).to_owned()));
         for enqueued in queue.enqueue_many(plans).await.unwrap() {
             assert_eq!(enqueued.unwrap(), Enqueued::Queued, "in {name:?}");

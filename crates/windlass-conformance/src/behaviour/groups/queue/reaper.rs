@@ -5,7 +5,12 @@ use windlass_core::{Capability, LockName, Millis, Reaper, RequestId, RunningReap
 
 use super::prelude::*;
 
+/// How long a lock lasts that is to end.
 const TTL: Duration = Duration::from_millis(600);
+/// How long one lasts that must not.
+const LONG_TTL: Duration = Duration::from_secs(60);
+/// How long one lasts that is to be renewed in time, by a process that may be slow.
+const RENEWED_TTL: Duration = Duration::from_secs(3);
 const LOCK: &str = "the reaper's lock";
 
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
@@ -71,7 +76,7 @@ async fn lock<S: Store>(scene: &Scene<S>, token: RequestId, action: LockAction) 
 }
 
 async fn alone<S: Store>(scene: Scene<S>) {
-    let first = reaper(&scene).start().await.unwrap();
+    let first = reaper(&scene).lock(LOCK, LONG_TTL).start().await.unwrap();
     leads(&scene, &first).await;
     assert!(first.is_leader());
     let id = first.id();
@@ -143,10 +148,12 @@ async fn without_election<S: Store>(scene: Scene<S>) {
     state(&scene, &queue, "stalled", ItemState::Failing).await;
     assert_eq!(status(&queue, "done").await.state, ItemState::Completed, "what has ended is left alone");
     assert_eq!(status(&queue, "failed").await.state, ItemState::Failed);
-    assert_eq!(scene.seen.count(|event| matches!(event, Event::AttemptReaped(_))), 1, "once");
+    let reaped = |event: &Event| matches!(event, Event::AttemptReaped(_));
+    scene.sees("it is told", 1, reaped).await;
     for reaper in reapers {
         reaper.stop().await;
     }
+    assert_eq!(scene.seen.count(reaped), 1, "once");
 }
 
 async fn some<S: Store>(scene: Scene<S>) {
@@ -162,17 +169,17 @@ async fn some<S: Store>(scene: Scene<S>) {
 }
 
 async fn one_leads<S: Store>(scene: Scene<S>) {
-    let first = reaper(&scene).start().await.unwrap();
+    let first = reaper(&scene).lock(LOCK, RENEWED_TTL).start().await.unwrap();
     leads(&scene, &first).await;
     let began = {
         let queue = texts(&scene).build().unwrap();
         queue.enqueue("time", String::new()).after(Duration::from_secs(60)).await.unwrap();
         status(&queue, "time").await.created_at
     };
-    let second = reaper(&scene).start().await.unwrap();
+    let second = reaper(&scene).lock(LOCK, RENEWED_TTL).start().await.unwrap();
     let mut leadership = second.leadership();
     leadership.mark_unchanged();
-    scene.past(began + 2 * TTL).await;
+    scene.past(began + 2 * RENEWED_TTL).await;
     assert!(first.is_leader() && !second.is_leader(), "the lock was renewed");
     assert!(!leadership.has_changed().unwrap(), "and never anybody else's");
     first.stop().await;

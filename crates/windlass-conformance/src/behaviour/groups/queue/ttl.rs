@@ -5,7 +5,8 @@ use windlass_core::{Backoff, Capability, Timestamp};
 
 use super::prelude::*;
 
-const SHORT: Duration = Duration::from_millis(300);
+/// Long enough to be seen, and short enough to wait for its end.
+const SHORT: Duration = Duration::from_secs(4);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
