@@ -197,7 +197,7 @@ CREATE UNIQUE INDEX job_chain ON job USING btree (chain, "position") WHERE ("pos
 
 CREATE UNIQUE INDEX job_pkey ON job USING btree (id)
 
-CREATE UNIQUE INDEX job_seq ON job USING btree (seq) WHERE ("position" > 0)
+CREATE UNIQUE INDEX job_seq ON job USING btree (seq) WHERE ("position" >= 1)
 
 CREATE UNIQUE INDEX key_pkey ON key USING btree (type, key)
 
@@ -256,7 +256,7 @@ function apply_v1(now bigint, own job, item settlement_v1, next new_v1, named uu
 
 function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint)
 
-function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 
@@ -268,19 +268,19 @@ function continue_v1(now bigint, own job, new new_v1, named uuid[], meant uuid[]
 
 function count_closed_v1(of_type text, how text, OUT jobs bigint, OUT estimated boolean)
 
-function count_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function count_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function create_carried_v1(now bigint, carried new_v1[], stopping uuid, busy integer[], OUT replies reply_v1[], OUT named uuid[], OUT meant uuid[], OUT refusal reply_v1)
 
 function create_chain_v1(now bigint, new new_v1, named uuid[], meant uuid[])
 
-function create_keyed_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function create_keyed_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
 
-function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
-function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function due_v1(now bigint, due_at bigint, due_after bigint)
 
@@ -296,13 +296,15 @@ function find_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chain
 
 function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 
-function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function free_keys_v1(news new_v1[])
 
-function held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
+function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+
+function held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 
 function holder_v1(now bigint, key_type text, key_text text)
 
-function holders_v1(now bigint, types text[], keys text[])
+function holds_v1(now bigint, c chain)
 
 function insert_job_v1(now bigint, new new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[])
 
@@ -350,7 +352,7 @@ function remember_v1(own job, at_time bigint, how_ended text, its_error text)
 
 function remove_v1(chains uuid[])
 
-function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[])
 
@@ -358,13 +360,13 @@ function retire_v1(given bigint, who uuid)
 
 function retry_one_v1(now bigint, at_item integer, wanted uuid, seen_version bigint)
 
-function retry_v1(given bigint, jobs uuid[], versions bigint[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function retry_v1(given bigint, jobs uuid[], versions bigint[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function ripple_v1(now bigint, patient boolean, INOUT left_over integer, OUT replies reply_v1[])
 
 function running_types_v1(types text[])
 
-function set_retention_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function set_retention_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function set_trim_v1(of_chain uuid)
 
@@ -378,12 +380,12 @@ function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_
 
 function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan
 
-function store_plain_v1(now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], mine uuid[]) set enable_nestloop=off
+function store_plain_v1(now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], mine uuid[]) set enable_nestloop=off set enable_hashjoin=on
 
-function take_keys_v1(ids uuid[], types text[], keys text[])
+function take_keys_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
 
 function time_v1(given bigint)
 
-function trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
 function trim_v1(now bigint, of_chain uuid, max_jobs integer)

@@ -185,7 +185,7 @@ $$;
 -- Renews leases.
 create function windlass.renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[])
 returns setof windlass.reply_v1 language plpgsql
-set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

@@ -148,7 +148,7 @@ create function windlass.store_plain_v1(
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
   keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[],
   mine uuid[]
-) returns windlass.reply_v1 language plpgsql set enable_nestloop = off as $$
+) returns windlass.reply_v1 language plpgsql set enable_nestloop = off set enable_hashjoin = on as $$
 declare
   stored windlass.reply_v1;
 begin
@@ -218,16 +218,16 @@ begin
 end
 $$;
 
--- Starts chains of which none waits for another, each with an id of its own and some with keys. Where each key is one that
--- nobody has used or one that is held, it takes a few statements however many they are. Otherwise they go one by one, all
--- of them, so that they are stored in their order.
+-- Starts chains of which none waits for another, each with an id and a key of its own, if any. Where each key is free or
+-- held, and no id is taken, that needs a few statements however many they are. Otherwise they go one by one, all of them, so
+-- that they are stored in their order.
 create function windlass.create_keyed_v1(
   given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
   keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[],
   replaces uuid[]
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -238,39 +238,29 @@ declare
 begin
   perform set_config('lock_timeout', '10ms', true);
   begin
-    mine := windlass.take_keys_v1(ids, types, keys);
-  exception when lock_not_available or deadlock_detected then
-    -- Somebody's open transaction has one of them.
-    mine := '{}';
+    mine := windlass.take_keys_v1(now, ids, types, keys, replaces);
+    perform set_config('lock_timeout', '1s', true);
+    if cardinality(mine) < keyed then
+      held := array(select h from windlass.held_v1(now, ids, types, keys, replaces, mine) h);
+    end if;
+    if cardinality(mine) + cardinality(held) = keyed then
+      stored := windlass.store_plain_v1(
+        now, ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces,
+        keep_completed, keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, mine
+      );
+      if coalesce(cardinality(stored.ids), 0) + cardinality(held) = cardinality(ids) then
+        return next stored;
+        return query select (h).* from unnest(held) h;
+        return;
+      end if;
+    end if;
+    raise exception using errcode = 'WL001', message = 'one by one';
+  exception when lock_not_available or deadlock_detected or sqlstate 'WL001' then
+    perform set_config('lock_timeout', '1s', true);
   end;
-  perform set_config('lock_timeout', '1s', true);
-  if cardinality(mine) < keyed then
-    held := array(select h from windlass.held_v1(now, ids, types, keys, replaces) h);
-  end if;
-  if cardinality(mine) + cardinality(held) = keyed then
-    stored := windlass.store_plain_v1(
-      now, ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces,
-      keep_completed, keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, mine
-    );
-    return next stored;
-    return query select (h).* from unnest(held) h;
-  else
-    held := '{}';
-  end if;
-  if coalesce(cardinality(stored.ids), 0) + cardinality(held) = cardinality(ids) then
-    return;
-  end if;
-  -- Keys without a chain are as they were.
-  delete from windlass.key k
-  using unnest(ids, types, keys) n (id, type, key)
-  where k.type = n.type and k.key = n.key and n.id = any (mine) and n.id <> all (coalesce(stored.ids, '{}'));
-  return query select * from windlass.create_v1(given, array(
-    select n
-    from unnest(windlass.news_v1(
-      ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
-      keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, replaces, '{}', '{}', '{}'
-    )) n
-    where n.id <> all (coalesce(stored.ids, '{}')) and not exists (select from unnest(held) h where h.item = n.item)
+  return query select * from windlass.create_v1(given, windlass.news_v1(
+    ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
+    keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, replaces, '{}', '{}', '{}'
   ));
 end
 $$;
@@ -278,7 +268,7 @@ $$;
 -- Starts chains.
 create function windlass.create_v1(given bigint, news windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -320,6 +310,6 @@ begin
     end if;
     return next reply;
   end loop;
-  delete from windlass.key k using unnest(news) n where k.type = n.type and k.key = n.key and k.chain is null;
+  perform windlass.free_keys_v1(news);
 end
 $$;

@@ -2,7 +2,7 @@
 create function windlass.delete_v1(
   given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -21,10 +21,14 @@ begin
     select coalesce(array_agg(b.chain order by b.at, b.index, b.position), '{}') into level
     from (
       select distinct on (b.chain) b.chain, array_position(level, j.chain) as at, j.position as index, b.position
-      from windlass.job j
+      from (
+        select j.id, j.chain, j.position from windlass.job j where j.id = any (level)
+        union all
+        select j.id, j.chain, j.position from windlass.job j where j.chain = any (level) and j.position > 0
+      ) j
       join windlass.blocker b on b.job = j.id
       join windlass.chain c on c.id = b.chain
-      where (j.id = any (level) or j.chain = any (level) and j.position > 0) and b.chain <> all (doomed)
+      where b.chain <> all (doomed)
       order by b.chain, array_position(level, j.chain), j.position, b.position
     ) b;
     doomed := doomed || level;

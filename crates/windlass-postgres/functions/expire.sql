@@ -49,9 +49,9 @@ begin
   for candidate in
     select c.id, 1 + (
       select count(*) from (select from windlass.job j where j.chain = c.id and j.position > 0 limit max_jobs) n
-    )::integer as jobs, exists (
+    )::integer as jobs, exists (select from windlass.blocker b where b.job = c.id and b.needed) or exists (
       select from windlass.job j join windlass.blocker b on b.job = j.id
-      where (j.id = c.id or j.chain = c.id and j.position > 0) and j.blockers > 0 and b.needed
+      where j.chain = c.id and j.position > 0 and j.blockers > 0 and b.needed
     ) as needs
     from windlass.leaving l
     join windlass.chain c on c.id = l.chain and c.leaves_at = l.leaves_at

@@ -62,14 +62,9 @@ begin
 end
 $$;
 
--- The chains that keep others from being created with these keys now, with the numbers of the keys.
-create function windlass.holders_v1(now bigint, types text[], keys text[])
-returns table (item bigint, chain uuid) language sql stable as $$
-  select n.item, c.id
-  from unnest(types, keys) with ordinality n (type, key, item)
-  join windlass.key k on k.type = n.type and k.key = n.key
-  join windlass.chain c on c.id = k.chain
-  where (c.key_window is null or now < windlass.later_v1(c.created_at, c.key_window))
+-- Whether a chain keeps others from being created with its key now. An expression, which PostgreSQL puts in its place.
+create function windlass.holds_v1(now bigint, c windlass.chain) returns boolean language sql stable as $$
+  select (c.key_window is null or now < windlass.later_v1(c.created_at, c.key_window))
     and (
       c.closed_as is null
       or now < c.retain_until and (
@@ -80,48 +75,98 @@ returns table (item bigint, chain uuid) language sql stable as $$
     )
 $$;
 
--- The same for one key.
+-- The chain that keeps others from being created with a key now.
 create function windlass.holder_v1(now bigint, key_type text, key_text text) returns uuid language plpgsql stable as $$
 begin
-  return (select h.chain from windlass.holders_v1(now, array[key_type], array[key_text]) h);
+  return (
+    select c.id
+    from windlass.key k
+    join windlass.chain c on c.id = k.chain
+    where k.type = key_type and k.key = key_text and windlass.holds_v1(now, c)
+  );
 end
 $$;
 
--- Points keys that nobody has used at the chains that will be. Gives those chains.
-create function windlass.take_keys_v1(ids uuid[], types text[], keys text[]) returns uuid[] language plpgsql as $$
+-- Points the keys of new chains at them: keys that nobody has used, and those that no chain holds any more. Gives the
+-- chains that have theirs.
+create function windlass.take_keys_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
+returns uuid[] language plpgsql as $$
 declare
   taken uuid[];
+  locked uuid[];
+  freed uuid[];
 begin
   with mine as (
     insert into windlass.key (type, key, chain)
     select n.type, n.key, n.id
-    from unnest(ids, types, keys) with ordinality n (id, type, key, item)
+    from unnest(ids, types, keys) n (id, type, key)
     where n.key is not null
-    order by n.type, n.key, n.item
+    order by n.type, n.key
     on conflict do nothing
     returning chain
   )
   select coalesce(array_agg(m.chain), '{}') into taken from mine m;
-  return taken;
+  if cardinality(taken) = cardinality(array_remove(keys, null)) then
+    return taken;
+  end if;
+  locked := array(
+    select n.id
+    from unnest(ids, types, keys, replaces) n (id, type, key, replaces)
+    join windlass.key k on k.type = n.type and k.key = n.key
+    where n.id not in (select unnest(taken))
+      and not exists (
+        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_v1(now, c)
+      )
+    order by k.type, k.key
+    for no key update of k
+  );
+  -- As it is now that nobody else can change it.
+  with mine as (
+    update windlass.key k
+    set chain = n.id
+    from unnest(ids, types, keys, replaces) n (id, type, key, replaces)
+    where k.type = n.type and k.key = n.key and n.id in (select unnest(locked))
+      and not exists (
+        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_v1(now, c)
+      )
+    returning k.chain
+  )
+  select coalesce(array_agg(m.chain), '{}') into freed from mine m;
+  return taken || freed;
 end
 $$;
 
--- The replies for new chains whose key another chain holds.
-create function windlass.held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
+-- The replies for new chains whose key another chain holds; without those whose output is large, since all of them stand
+-- in one array.
+create function windlass.held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 returns setof windlass.reply_v1 language plpgsql stable as $$
 begin
   return query
   select
     'created', n.item::integer, array[c.id], array['existing', l.status, l.type, l.output_codec, l.error, c.trace],
     null::bigint[], array[l.output]
-  from windlass.holders_v1(now, types, keys) h
-  join unnest(ids, replaces) with ordinality n (id, replaces, item) on n.item = h.item
-  join windlass.chain c on c.id = h.chain
+  from unnest(ids, types, keys, replaces) with ordinality n (id, type, key, replaces, item)
+  join windlass.key k on k.type = n.type and k.key = n.key
+  join windlass.chain c on c.id = k.chain
   join windlass.job l on l.id = c.latest
-  where h.chain is distinct from n.replaces
-    -- Whatever has this id already is no other chain.
+  where n.id not in (select unnest(mine)) and c.id is distinct from n.replaces and windlass.holds_v1(now, c)
+    and coalesce(octet_length(l.output), 0) <= 65536
+    -- What has this id already is told of itself.
     and not exists (select from windlass.chain where id = n.id)
     and not exists (select from windlass.job where id = n.id);
+end
+$$;
+
+-- Removes the keys that were locked for chains which did not come to be.
+create function windlass.free_keys_v1(news windlass.new_v1[]) returns void language plpgsql as $$
+declare
+  new windlass.new_v1;
+begin
+  foreach new in array news loop
+    if new.key is not null then
+      delete from windlass.key where type = new.type and key = new.key and chain is null;
+    end if;
+  end loop;
 end
 $$;
 

@@ -17,7 +17,7 @@ $$;
 -- Calls chains off.
 create function windlass.cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean)
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -62,7 +62,7 @@ $$;
 -- Makes pending jobs due at once, all or none.
 create function windlass.trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -178,7 +178,7 @@ $$;
 -- Reopens chains that failed or were cancelled.
 create function windlass.retry_v1(given bigint, jobs uuid[], versions bigint[])
 returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -219,7 +219,7 @@ $$;
 create function windlass.set_retention_v1(
   given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint
 ) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

@@ -369,7 +369,7 @@ begin
     end if;
   end loop;
   if cardinality(news) > 0 then
-    delete from windlass.key k using unnest(news) n where k.type = n.type and k.key = n.key and k.chain is null;
+    perform windlass.free_keys_v1(news);
   end if;
   select r.left_over, r.replies into left_over, rippled from windlass.ripple_v1(now, true, left_over) r;
   replies := replies || rippled;

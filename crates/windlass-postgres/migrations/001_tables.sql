@@ -47,9 +47,10 @@ create table windlass.job (
   autovacuum_vacuum_cost_delay = 0
 );
 -- Every version of a row has an entry in each of its indexes. The first job of a chain has its place and its number in
--- the chain's row, and stays out of these two.
+-- the chain's row, and stays out of these two. Their conditions are written in two ways, so that neither is taken for the
+-- other while both are small.
 create unique index windlass_job_chain on windlass.job (chain, position) where position > 0;
-create unique index windlass_job_seq on windlass.job (seq) where position > 0;
+create unique index windlass_job_seq on windlass.job (seq) where position >= 1;
 create index windlass_job_pending on windlass.job (type, priority, due_at, seq) where status = 'pending';
 create index windlass_job_running on windlass.job (type, lease_until, seq) where status = 'running';
 create index windlass_job_request on windlass.job (request) where status = 'running';

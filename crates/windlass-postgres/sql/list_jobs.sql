@@ -19,7 +19,7 @@ with walked as materialized (
   (
     select j.id, j.seq
     from windlass.job j
-    where $7::uuid is null and $1::boolean and j.position > 0 and j.seq < coalesce($2::bigint, 9223372036854775807)
+    where $7::uuid is null and $1::boolean and j.position >= 1 and j.seq < coalesce($2::bigint, 9223372036854775807)
     order by j.seq desc
     limit $10::bigint
   )
@@ -27,7 +27,7 @@ with walked as materialized (
   (
     select j.id, j.seq
     from windlass.job j
-    where $7::uuid is null and not $1::boolean and j.position > 0 and j.seq > coalesce($2::bigint, 0)
+    where $7::uuid is null and not $1::boolean and j.position >= 1 and j.seq > coalesce($2::bigint, 0)
     order by j.seq
     limit $10::bigint
   )

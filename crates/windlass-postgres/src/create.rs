@@ -26,12 +26,13 @@ impl CarryOut for Create {
         }
         if !places.is_empty() {
             let sent = news.places();
-            let are_apart = news.is_free() && sent.len() == news.len();
             let (time, statements) = ([call.time()].into_iter(), call.statements());
-            let (statement, parameters) = match news.is_keyed() {
-                false if are_apart => (&statements.create_plain, time.chain(news.plain_parameters()).collect()),
-                true if are_apart => (&statements.create_keyed, time.chain(news.keyed_parameters()).collect()),
-                _ => (&statements.create, time.chain(news.parameters()).collect()),
+            let (statement, parameters) = if !news.are_apart() {
+                (&statements.create, time.chain(news.parameters()).collect())
+            } else if news.is_keyed() {
+                (&statements.create_keyed, time.chain(news.keyed_parameters()).collect())
+            } else {
+                (&statements.create_plain, time.chain(news.plain_parameters()).collect())
             };
             let place = |sent: usize| places.get(sent).copied().unwrap_or(usize::MAX);
             for row in call.run(statement, parameters).await? {

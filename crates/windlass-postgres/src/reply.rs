@@ -401,8 +401,10 @@ pub(crate) fn in_order<T>(answers: Vec<Option<T>>) -> Result<Vec<T>> {
 /// Puts the answer for an item in its place.
 pub(crate) fn put<T>(answers: &mut [Option<T>], place: usize, answer: T) -> Result<()> {
     let slot = answers.get_mut(place).ok_or_else(|| corrupt("an answer for an item that was not sent"))?;
-    *slot = Some(answer);
-    Ok(())
+    match slot.replace(answer) {
+        None => Ok(()),
+        Some(_) => Err(corrupt("two answers for an item")),
+    }
 }
 
 /// The error of a row that holds what this code never writes.

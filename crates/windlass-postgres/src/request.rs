@@ -1,6 +1,6 @@
 //! What commands bring, as the arrays that the functions take.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -97,9 +97,12 @@ impl News {
         self.ids.iter().enumerate().filter_map(|(place, id)| Some(((*id)?, place))).collect()
     }
 
-    /// Whether none of these chains waits for another.
-    pub(crate) fn is_free(&self) -> bool {
-        self.blocked.is_empty()
+    /// Whether these chains have nothing to do with each other: none waits for another, and no two share an id or a key.
+    pub(crate) fn are_apart(&self) -> bool {
+        let ids: HashSet<_> = self.ids.iter().collect();
+        let mut keys = HashSet::new();
+        let keyed = self.types.iter().zip(&self.keys).filter(|(_, key)| key.is_some());
+        self.blocked.is_empty() && ids.len() == self.len() && keyed.into_iter().all(|key| keys.insert(key))
     }
 
     /// Whether one of these chains has a key.

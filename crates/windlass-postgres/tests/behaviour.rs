@@ -163,7 +163,6 @@ fn outage(server: &SharedPostgres) -> impl Fn() -> BoxFuture<'static, ()> + Send
 fn main() {
     let pair = |name, hints| Postgres { name, hints };
     let mut suite = BehaviourSuite::new()
-        .threads(5)
         .transactional_pair(pair("postgres+postgres", Hints::Postgres))
         .transactional_pair(pair("postgres+none", Hints::None))
         .transactional_pair(pair("postgres+in-process", Hints::InProcess))

@@ -9,6 +9,7 @@ mod borrowed;
 mod connection;
 mod crash;
 mod full_disk;
+mod keys;
 mod known_bad;
 mod ledger;
 mod notifier;

@@ -3,10 +3,11 @@
 use sqlx::{Connection, PgConnection};
 use windlass_conformance::{LEASE, complete, continue_with, fail, key, retry_after, type_name};
 use windlass_core::command::{
-    Acquired, ChainFilter, Command, Count, GetChains, GetJobs, JobFilter, ListChains, ListDependents,
-    ListJobs, Page, Renew, RenewLease, Settle, Settlement, Target, Types,
+    Acquired, Cancel, CancelMode, ChainFilter, Command, Count, Create, Delete, GetChains, GetJobs, JobFilter,
+    ListChains, ListDependents, ListJobs, Page, Renew, RenewLease, SetRetention, Settle, Settlement, Target,
+    Trigger, Types,
 };
-use windlass_core::{Status, Transactional};
+use windlass_core::{ChainId, Status, Transactional};
 
 use crate::Database;
 
@@ -34,7 +35,7 @@ const LEAVING: &str = "insert into {}.leaving (leaves_at, seq, chain) select lea
 /// The rows that this transaction has read so far: those of whole tables, and those found by indexes.
 async fn looked_at(connection: &mut PgConnection, database: &Database) -> (i64, i64) {
     let text = "select coalesce(sum(seq_tup_read), 0)::bigint, coalesce(sum(idx_tup_fetch), 0)::bigint
-        from pg_stat_xact_user_tables where schemaname = '{}' and relname in ('job', 'chain', 'leaving', 'blocker')";
+        from pg_stat_xact_user_tables where schemaname = '{}' and relname in ('job', 'chain', 'key', 'leaving', 'blocker')";
     sqlx::query_as(database.sql(text)).fetch_one(connection).await.unwrap()
 }
 
@@ -131,6 +132,56 @@ async fn jobs_that_run_or_wait_elsewhere_cost_nothing() {
     }
 }
 
+/// Closed and open chains with their keys.
+const KEYED: &str =
+    "insert into {}.key (type, key, chain) select type, id::text, id from {}.chain on conflict do nothing";
+
+/// A connection keeps its plans: those that were made when there was nothing or little are as good later.
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_outlast_the_time_when_little_was_stored() {
+    for first in [0, 60] {
+        let database = Database::new().await;
+        let s = database.subject();
+        let mut chains: Vec<_> = (0..60).map(|n| s.start("b").key(&n.to_string()).build()).collect();
+        s.create(chains[..first].to_vec()).await;
+        let analyze = "analyze {}.job; analyze {}.chain; analyze {}.key";
+        sqlx::raw_sql(database.sql(analyze)).execute(&database.pool).await.unwrap();
+        let mut tx = database.store.begin().await.unwrap();
+        database.store.run_in((&mut tx).into(), Create { chains: chains[first..].to_vec() }).await.unwrap();
+        for filled in [false, true] {
+            if filled {
+                sqlx::query(database.sql(STORED)).bind(20_000_i64).execute(&mut *tx).await.unwrap();
+                sqlx::raw_sql(database.sql("delete from {}.chain")).execute(&mut *tx).await.unwrap();
+                sqlx::query(database.sql(CHAINS)).execute(&mut *tx).await.unwrap();
+                sqlx::query(database.sql(KEYED)).execute(&mut *tx).await.unwrap();
+            }
+            for turn in 0..3 {
+                let [one, two, three] = [(); 3].map(|()| chains.pop().unwrap().id);
+                let by_key = Target::Key(type_name("b"), key("1"));
+                let new = |name: &str| s.start("b").key(&format!("{name} {filled} {turn}"));
+                let commands: [Command; 9] = [
+                    GetChains { chains: vec![one.into(), by_key] }.into(),
+                    Trigger { jobs: vec![one.into()] }.into(),
+                    Cancel { chains: vec![two.into()], mode: CancelMode::Ask }.into(),
+                    SetRetention { chains: vec![two.into()], retention: LEASE }.into(),
+                    Delete { chains: vec![three.into()], cascade: true }.into(),
+                    Create { chains: vec![new("one").build()] }.into(),
+                    Create { chains: vec![s.start("b").key("1").build(), new("two").build()] }.into(),
+                    Create { chains: vec![new("three").blocked_by([one]).build()] }.into(),
+                    Create { chains: vec![new("four").blocked_by([ChainId::new()]).build()] }.into(),
+                ];
+                for command in commands {
+                    let (whole, found) = cost(&database, &mut tx, command.clone()).await;
+                    assert!(
+                        whole == 0 && found <= 40,
+                        "{whole} and {found} rows were looked at: {command:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 /// Runs a look-up in a transaction, and gives the rows that it read: those of whole tables, and those found by indexes.
 async fn cost(database: &Database, tx: &mut sqlx::PgTransaction<'static>, query: Command) -> (i64, i64) {
     let before = looked_at(tx, database).await;
@@ -146,9 +197,13 @@ async fn look_ups_lists_and_counts_use_indexes() {
     sqlx::query(database.sql(STORED)).bind(rows).execute(&database.pool).await.unwrap();
     sqlx::query(database.sql(CHAINS)).execute(&database.pool).await.unwrap();
     sqlx::query(database.sql(LEAVING)).execute(&database.pool).await.unwrap();
+    sqlx::query(database.sql(KEYED)).execute(&database.pool).await.unwrap();
     let s = database.subject();
     let chain = s.start("a").key("k").await;
-    sqlx::raw_sql(database.sql("analyze {}.job; analyze {}.chain")).execute(&database.pool).await.unwrap();
+    sqlx::raw_sql(database.sql("analyze {}.job; analyze {}.chain; analyze {}.key"))
+        .execute(&database.pool)
+        .await
+        .unwrap();
     let page = Page { max: 20, ..Page::default() };
     let filter = JobFilter { chain: Some(chain), ..JobFilter::default() };
     let queries: [Command; 6] = [
