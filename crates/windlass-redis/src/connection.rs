@@ -14,6 +14,9 @@ use crate::error::from_driver;
 /// How often a command is sent again that met a lost connection, or a slot on its way to another shard.
 const RETRIES: u32 = 8;
 
+/// How long an attempt to connect may take. The driver's own second is little for a server or a machine under load.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Where scripts are sent.
 ///
 /// All kinds are cheap to clone and share their connections. A [`ConnectionManager`] and a [`ClusterConnection`] connect
@@ -33,6 +36,7 @@ impl Connection {
     /// Connects to a server, or to the cluster that it is part of.
     pub(crate) async fn open(client: &Client, response_timeout: Duration) -> Result<Self> {
         let config = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(response_timeout))
             .set_number_of_retries(2);
         let manager = ConnectionManager::new_with_config(client.clone(), config);
@@ -44,7 +48,10 @@ impl Connection {
             return Ok(Self::Manager(manager));
         }
         let nodes = [client.get_connection_info().clone()];
-        let cluster = ClusterClient::builder(nodes).response_timeout(response_timeout).retries(RETRIES);
+        let cluster = ClusterClient::builder(nodes)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .response_timeout(response_timeout)
+            .retries(RETRIES);
         let cluster = cluster.build().map_err(from_driver)?;
         Ok(Self::Cluster(cluster.get_async_connection().await.map_err(from_driver)?))
     }

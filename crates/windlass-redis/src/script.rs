@@ -221,6 +221,7 @@ fn is_unknown(error: &RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use redis::Client;
     use windlass_testkit::RedisServer;
@@ -231,7 +232,7 @@ mod tests {
     async fn every_script_loads() {
         let server = RedisServer::start().await;
         let client = Client::open(server.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = Connection::open(&client, Duration::from_secs(60)).await.unwrap();
         for (name, text) in TEXTS {
             let loaded = Script::new(text).load_async(&mut connection).await;
             assert!(loaded.is_ok(), "{name}: {loaded:?}");

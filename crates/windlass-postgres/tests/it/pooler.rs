@@ -13,7 +13,7 @@ use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 use crate::ledger::{SqlxTable, TABLE};
 use crate::warnings::warnings;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
 const CHAINS: u32 = 50;
 
@@ -95,7 +95,12 @@ where
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_works_behind_a_pooler() {
-    check_store::<SqlxTable, _, _>(async |url: String| Sqlx::connect(&url).await.unwrap()).await;
+    // More starts and waits at once than connections: some of them wait for one.
+    let connect = async |url: String| {
+        let pool = Sqlx::pool_options().acquire_timeout(SOON).connect(&url).await.unwrap();
+        Sqlx::from(pool)
+    };
+    check_store::<SqlxTable, _, _>(connect).await;
 }
 
 #[cfg(feature = "tokio-postgres")]

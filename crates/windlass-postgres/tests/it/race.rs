@@ -2,15 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-use windlass_conformance::{LEASE, complete, continue_with, continue_with_chains, race};
+use tokio::time::timeout;
+use windlass_conformance::{LEASE, Subject, complete, continue_with, continue_with_chains, race};
 use windlass_core::command::{
-    Acquired, Create, Created, Renew, RenewLease, Renewed, Settle, Settled, Settlement,
+    Acquired, Create, Created, NewChain, Renew, RenewLease, Renewed, Settle, Settled, Settlement,
 };
 use windlass_core::{Client, Status, Store, Transactional};
 use windlass_postgres::{PostgresStore, Sqlx};
 use windlass_testkit::wait_until;
 
 use crate::Database;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Repeats what takes at least so long if it is wrong, until it takes less once. Others on the machine may delay it.
+async fn repeat_until_within(bound: Duration, mut take: impl AsyncFnMut(usize) -> Duration) {
+    let mut took = Vec::new();
+    while took.last().is_none_or(|took| *took >= bound) {
+        assert!(took.len() < 5, "it took {took:?}");
+        took.push(take(took.len()).await);
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blockers_that_end_at_once_leave_nobody_blocked() {
@@ -68,9 +80,8 @@ async fn a_row_in_an_open_transaction_delays_no_renewal() {
         .unwrap();
     let lease =
         |attempt: &Acquired| RenewLease { job: attempt.job.id, fence: attempt.job.fence, lease: LEASE };
-    let began = Instant::now();
-    let reply = database.store.renew(Renew { leases: attempts.iter().map(lease).collect() }).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+    let renew = database.store.renew(Renew { leases: attempts.iter().map(lease).collect() });
+    let reply = timeout(SOON, renew).await.expect("nothing waits for the transaction").unwrap();
     let held = reply.leases.iter().filter(|one| matches!(one, Renewed::Held { .. })).count();
     assert_eq!((held, reply.leases[7]), (49, Renewed::Busy));
     database.store.rollback(tx).await.unwrap();
@@ -99,20 +110,54 @@ async fn a_key_in_an_open_transaction_is_busy_and_not_waited_for_without_end() {
 async fn held_keys_delay_no_free_ones() {
     let database = Database::new().await;
     let s = database.subject();
-    let keyed = |key: usize| s.start("a").key(&format!("k{key:02}")).build();
-    // The first batch is for what a connection has to plan.
-    s.create((100..155).map(keyed).collect()).await;
-    let mut tx = database.store.begin().await.unwrap();
-    let held = Create { chains: (0..55).step_by(11).map(keyed).collect() };
-    database.store.run_in((&mut tx).into(), held).await.unwrap();
-    let began = Instant::now();
-    let created = s.create((0..55).map(keyed).collect()).await;
-    let took = began.elapsed();
-    let busy: Vec<_> = (0..55).filter(|place| created[*place] == Created::Busy).collect();
-    assert_eq!(busy, [0, 11, 22, 33, 44]);
-    assert!(created.iter().filter(|one| matches!(one, Created::New { .. })).count() == 50, "{created:?}");
-    assert!(took < Duration::from_secs(1), "it took {took:?}");
-    database.store.rollback(tx).await.unwrap();
+    // Each of the five held keys would be waited for a second.
+    repeat_until_within(Duration::from_secs(4), async |round| {
+        let keyed = |key: usize| s.start("a").key(&format!("k{round}:{key:02}")).build();
+        let mut tx = database.store.begin().await.unwrap();
+        let held = Create { chains: (0..55).step_by(11).map(keyed).collect() };
+        database.store.run_in((&mut tx).into(), held).await.unwrap();
+        let began = Instant::now();
+        let created = s.create((0..55).map(keyed).collect()).await;
+        let took = began.elapsed();
+        let busy: Vec<_> = (0..55).filter(|place| created[*place] == Created::Busy).collect();
+        assert_eq!(busy, [0, 11, 22, 33, 44]);
+        assert!(created.iter().filter(|one| matches!(one, Created::New { .. })).count() == 50, "{created:?}");
+        database.store.rollback(tx).await.unwrap();
+        took
+    })
+    .await;
+}
+
+/// What a client creates, of which another's open transaction has a key until the client has tried twice. It gives up after
+/// a while; if that was before the transaction had ended, all begins anew with another key.
+async fn create_beside_holder(
+    database: &Database,
+    s: &Subject,
+    chains: impl Fn(&str) -> Vec<NewChain>,
+) -> (Vec<NewChain>, Vec<Created>) {
+    let store =
+        PostgresStore::open(Sqlx::from(database.pool.clone()), database.options.clone()).await.unwrap();
+    let client = Client::builder(store).build();
+    for round in 0..10 {
+        let key = format!("held{round}");
+        let mut tx = database.store.begin().await.unwrap();
+        let held = Create { chains: vec![s.start("a").key(&key).build()] };
+        database.store.run_in((&mut tx).into(), held).await.unwrap();
+        let chains = chains(&key);
+        let before = client.store().counters().round_trips;
+        let create = client.create(chains.clone());
+        let end = async {
+            let tried_twice = async || client.store().counters().round_trips >= before + 2;
+            wait_until("it was tried twice", SOON, tried_twice).await;
+            database.store.rollback(tx).await.unwrap();
+        };
+        let (created, ()) = tokio::join!(create, end);
+        let created = created.unwrap();
+        if !created.contains(&Created::Busy) {
+            return (chains, created);
+        }
+    }
+    panic!("the client gave up before the transaction had ended, again and again");
 }
 
 /// A client waits for a key by itself, while others go on.
@@ -120,25 +165,9 @@ async fn held_keys_delay_no_free_ones() {
 async fn a_client_tries_a_held_key_again() {
     let database = Database::new().await;
     let s = database.subject();
-    let client = Client::builder(
-        PostgresStore::open(Sqlx::from(database.pool.clone()), database.options.clone()).await.unwrap(),
-    )
-    .build();
-    let mut tx = database.store.begin().await.unwrap();
-    database
-        .store
-        .run_in((&mut tx).into(), Create { chains: vec![s.start("a").key("k").build()] })
-        .await
-        .unwrap();
-    let before = client.store().counters().round_trips;
-    let create = client.create(vec![s.start("a").key("k").build(), s.start("a").build()]);
-    let end = async {
-        let tried_twice = async || client.store().counters().round_trips >= before + 2;
-        wait_until("it was tried twice", Duration::from_secs(10), tried_twice).await;
-        database.store.rollback(tx).await.unwrap();
-    };
-    let (created, ()) = tokio::join!(create, end);
-    assert!(created.unwrap().iter().all(|one| matches!(one, Created::New { .. })));
+    let chains = |held: &str| vec![s.start("a").key(held).build(), s.start("a").build()];
+    let (_, created) = create_beside_holder(&database, &s, chains).await;
+    assert!(created.iter().all(|one| matches!(one, Created::New { .. })), "{created:?}");
 }
 
 /// What a client tries again means what it meant: its blocker is named by a chain of the same call whose key another holds.
@@ -146,31 +175,21 @@ async fn a_client_tries_a_held_key_again() {
 async fn what_is_tried_again_waits_for_whom_it_named() {
     let database = Database::new().await;
     let s = database.subject();
-    let store =
-        PostgresStore::open(Sqlx::from(database.pool.clone()), database.options.clone()).await.unwrap();
-    let client = Client::builder(store).build();
     let holder = s.start("b").key("k").await;
-    let mut tx = database.store.begin().await.unwrap();
-    let held = Create { chains: vec![s.start("a").key("held").build()] };
-    database.store.run_in((&mut tx).into(), held).await.unwrap();
-    let named = s.start("b").key("k").build();
-    let waiting = s.start("a").key("held").blocked_by([named.id]).build();
-    let before = client.store().counters().round_trips;
-    let create = client.create(vec![named, waiting.clone()]);
-    let end = async {
-        let tried_twice = async || client.store().counters().round_trips >= before + 2;
-        wait_until("it was tried twice", Duration::from_secs(10), tried_twice).await;
-        database.store.rollback(tx).await.unwrap();
+    let chains = |held: &str| {
+        let named = s.start("b").key("k").build();
+        let waiting = s.start("a").key(held).blocked_by([named.id]).build();
+        vec![named, waiting]
     };
-    let (created, ()) = tokio::join!(create, end);
-    let created = created.unwrap();
+    let (chains, created) = create_beside_holder(&database, &s, chains).await;
+    let waiting = chains[1].id;
     assert!(
         matches!(&created[..], [Created::Existing(it), Created::New { .. }] if it.chain == holder),
         "{created:?}"
     );
-    s.expect_status(waiting.id, Status::Blocked).await;
+    s.expect_status(waiting, Status::Blocked).await;
     s.work("b", complete("1")).await;
-    s.expect_status(waiting.id, Status::Pending).await;
+    s.expect_status(waiting, Status::Pending).await;
 }
 
 /// While an open transaction waits for a chain to stay as it is, the chain's jobs run, are renewed and put back.
@@ -226,28 +245,32 @@ async fn a_held_blocker_delays_no_other_continuation() {
     const JOBS: usize = 200;
     let database = Database::new().await;
     let s = database.subject();
-    let blockers: Vec<_> = (0..JOBS).map(|_| s.start("b").build()).collect();
-    s.create(blockers.clone()).await;
-    s.create((0..JOBS).map(|_| s.start("a").build()).collect()).await;
-    let attempts = s.acquire("a", 1_000).await;
-    let mut tx = database.store.begin().await.unwrap();
-    sqlx::query(database.sql("select from {}.chain where id = $1 for update"))
-        .bind(blockers[7].id.as_uuid())
-        .execute(&mut *tx)
-        .await
-        .unwrap();
-    let settlements = attempts.iter().zip(&blockers).map(|(attempt, blocker)| Settlement {
-        job: attempt.job.id,
-        fence: attempt.job.fence,
-        outcome: continue_with(s.start("a").blocked_by([blocker.id]).next_job()),
-    });
-    let (settle, began) = (Settle { settlements: settlements.collect() }, Instant::now());
-    let settled = s.run(settle).await.settled;
-    let took = began.elapsed();
-    database.store.rollback(tx).await.unwrap();
-    assert_eq!(settled.iter().filter(|one| **one == Settled::Busy).count(), 1);
-    assert_eq!(settled[7], Settled::Busy);
-    assert!(took < Duration::from_secs(2), "it took {took:?}");
+    // If each of them were delayed by 20 ms, all together would take four seconds.
+    repeat_until_within(Duration::from_secs(2), async |_| {
+        let blockers: Vec<_> = (0..JOBS).map(|_| s.start("b").build()).collect();
+        s.create(blockers.clone()).await;
+        s.create((0..JOBS).map(|_| s.start("a").build()).collect()).await;
+        let attempts = s.acquire("a", 1_000).await;
+        let mut tx = database.store.begin().await.unwrap();
+        sqlx::query(database.sql("select from {}.chain where id = $1 for update"))
+            .bind(blockers[7].id.as_uuid())
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        let settlements = attempts.iter().zip(&blockers).map(|(attempt, blocker)| Settlement {
+            job: attempt.job.id,
+            fence: attempt.job.fence,
+            outcome: continue_with(s.start("a").blocked_by([blocker.id]).next_job()),
+        });
+        let (settle, began) = (Settle { settlements: settlements.collect() }, Instant::now());
+        let settled = s.run(settle).await.settled;
+        let took = began.elapsed();
+        database.store.rollback(tx).await.unwrap();
+        assert_eq!(settled.iter().filter(|one| **one == Settled::Busy).count(), 1);
+        assert_eq!(settled[7], Settled::Busy);
+        took
+    })
+    .await;
 }
 
 /// Chains leave while jobs attach to them: whoever was let in finds its blocker.

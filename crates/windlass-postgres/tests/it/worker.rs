@@ -12,7 +12,7 @@ use windlass_testkit::shared_postgres;
 
 use crate::{Database, fixture};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 type Postgres = PostgresStore<Sqlx>;
 

@@ -12,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use windlass_core::{Hint, Result, Topic};
 
 use super::Shared;
+use crate::connection::CONNECT_TIMEOUT;
 use crate::error::from_driver;
 use crate::hint;
 
@@ -64,7 +65,10 @@ impl Listener {
     /// Listens until the connection is lost. `missed` says whether something may have happened unheard since the last.
     async fn listen(&self, missed: &mut bool, wait: &mut Duration) -> Option<RedisError> {
         let (pushes, mut pushed) = mpsc::unbounded_channel();
-        let config = AsyncConnectionConfig::new().set_push_sender(pushes).set_response_timeout(Some(ANSWER));
+        let config = AsyncConnectionConfig::new()
+            .set_push_sender(pushes)
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(ANSWER));
         let mut connection = match self.client.get_multiplexed_async_connection_with_config(&config).await {
             Ok(connection) => connection,
             Err(error) => return Some(error),

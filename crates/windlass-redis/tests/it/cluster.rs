@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Client as Driver, Cmd, FromRedisValue};
+use redis::{Cmd, FromRedisValue};
+use tokio::time::timeout;
 use windlass_core::{Client, ErrorKind, Job, Notifier, Signal, Store, Topic, TypeName, Worker};
 use windlass_redis::{Options, RedisNotifier, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
 
+use crate::fixture::connect;
 use crate::haul::{Haul, haul};
 
 const SLOTS: u16 = 16_384;
@@ -26,8 +28,7 @@ impl Cluster {
         let (mut servers, mut connections) = (Vec::new(), Vec::new());
         for _ in 0..3 {
             let server = RedisServer::builder().arg("--cluster-enabled", "yes").start().await;
-            let client = Driver::open(server.url()).unwrap();
-            connections.push(client.get_multiplexed_async_connection().await.unwrap());
+            connections.push(connect(server.url()).await);
             servers.push(server);
         }
         let mut cluster = Self { servers, connections, ids: Vec::new() };
@@ -74,7 +75,7 @@ impl Cluster {
                 .arg(self.servers[to].port())
                 .arg("")
                 .arg(0)
-                .arg(5_000)
+                .arg(60_000)
                 .arg("KEYS")
                 .arg(keys);
             let _: () = migrate.query_async(&mut self.connections[from]).await.unwrap();
@@ -152,13 +153,11 @@ async fn a_namespace_moves_between_shards_under_load() {
     assert_eq!(chains.len(), moves * JOBS_PER_MOVE);
 
     // Hints are heard where the namespace is now, after a word that some were missed.
-    let mut missed = false;
-    while let Some(signal) = heard.try_next() {
-        missed |= matches!(signal, Signal::Gap { .. });
-    }
-    assert!(missed, "whoever listened was told to look at the store");
+    let told = async { while !matches!(heard.next().await.unwrap(), Signal::Gap { .. }) {} };
+    timeout(PATIENCE, told).await.expect("whoever listened is told to look at the store");
+    while heard.try_next().is_some() {}
     client.start(Haul).await.unwrap();
-    let signal = tokio::time::timeout(PATIENCE, heard.next()).await.unwrap();
+    let signal = timeout(PATIENCE, heard.next()).await.unwrap();
     assert!(signal.is_some());
     client.store().erase().await.unwrap();
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, Client};
 use windlass_conformance::Subject;
 use windlass_redis::RedisStore;
 use windlass_testkit::SharedRedis;
 
-use crate::fixture::fresh;
+use crate::fixture::{connect, fresh};
 
 /// A store in a fresh namespace, and a look at that.
 pub(crate) async fn subject() -> (Subject, Database) {
@@ -27,8 +27,7 @@ pub(crate) struct Database {
 
 impl Database {
     pub(crate) async fn open(server: &SharedRedis) -> Self {
-        let client = Client::open(server.url()).unwrap();
-        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let connection = connect(server.url()).await;
         Self { connection, namespace: server.namespace().to_owned() }
     }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use redis::{Client as Driver, Cmd};
+use redis::Cmd;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use windlass_core::{Client, ErrorKind, Worker};
 use windlass_redis::{Options, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
 
+use crate::fixture::connect;
 use crate::haul::{Haul, haul};
 use crate::setup::replica_of;
 
@@ -29,8 +30,7 @@ fn worker(client: &Client<RedisStore>) -> Worker<RedisStore> {
 
 /// Sends a command to a server, past the store.
 async fn tell(server: &RedisServer, words: &str) {
-    let mut connection =
-        Driver::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(server.url()).await;
     let words: Vec<_> = words.split(' ').collect();
     let mut command = Cmd::new();
     command.arg(words);

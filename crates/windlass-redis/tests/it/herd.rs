@@ -121,8 +121,8 @@ async fn acquires(has_budget: bool) -> usize {
     // Those who are told to look do so before they ask again.
     wait_until("everyone was asked or works", PATIENCE, async || asked.load(Ordering::SeqCst) >= WORKERS)
         .await;
-    released.add_permits(JOBS);
     let acquires = count() - before;
+    released.add_permits(JOBS);
     for chain in chains {
         client.wait(chain).timeout(PATIENCE).await.unwrap();
     }

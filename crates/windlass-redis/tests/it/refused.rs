@@ -1,11 +1,10 @@
 //! The server refuses: the user may not do something, the memory is full, the version is too old.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Client;
 use windlass_conformance::{Subject, complete, fail, json, retry, type_name};
 use windlass_core::command::{Count, Create, Expire, NewChain, NewJob, Settle, Settlement, Types};
 use windlass_core::{ChainId, Error, ErrorKind, ManualClock, Store};
@@ -13,7 +12,7 @@ use windlass_redis::{Options, RedisNotifier, RedisStore};
 use windlass_testkit::{RedisServer, SharedRedis};
 
 use crate::database::Database;
-use crate::fixture::fresh;
+use crate::fixture::{connect, fresh};
 
 const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 
@@ -122,8 +121,7 @@ async fn what_is_kept_no_longer_leaves_a_server_that_is_out_of_memory() {
     }
     subject.advance(HUNDRED_DAYS);
 
-    let mut connection =
-        Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(server.url()).await;
     let mut limit = redis::cmd("CONFIG");
     let _: () = limit.arg("SET").arg("maxmemory").arg(1).query_async(&mut connection).await.unwrap();
     let create = Create { chains: vec![subject.start("a").build()] };
@@ -141,18 +139,26 @@ fn server_of_version(info: &'static str) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
-            let answer = match line.as_str() {
-                "INFO" => format!("${}\r\n{info}\r\n", info.len()),
-                "CLIENT" | "CONFIG" => "-ERR unknown command\r\n".to_owned(),
-                "EVALSHA" => "*0\r\n".to_owned(),
-                _ => continue,
-            };
-            stream.write_all(answer.as_bytes()).unwrap();
+        for stream in listener.incoming() {
+            std::thread::spawn(move || answer(stream.unwrap(), info));
         }
     });
     port
+}
+
+/// Answers until the connection ends.
+fn answer(mut stream: TcpStream, info: &str) {
+    for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+        let answer = match line.as_str() {
+            "INFO" => format!("${}\r\n{info}\r\n", info.len()),
+            "CLIENT" | "CONFIG" => "-ERR unknown command\r\n".to_owned(),
+            "EVALSHA" => "*0\r\n".to_owned(),
+            _ => continue,
+        };
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

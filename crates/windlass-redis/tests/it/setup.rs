@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use redis::{Client, Value};
+use redis::Value;
 use windlass_conformance::{json, type_name};
 use windlass_core::command::{Create, Durability, NewChain, NewJob};
 use windlass_core::{ChainId, ErrorKind, Store};
 use windlass_redis::{Options, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
+
+use crate::fixture::connect;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -19,8 +21,7 @@ fn create() -> Create {
 pub(crate) async fn replica_of(primary: &RedisServer) -> RedisServer {
     let address = format!("127.0.0.1 {}", primary.port());
     let replica = RedisServer::builder().arg("--replicaof", address).start().await;
-    let mut connection =
-        Client::open(replica.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(replica.url()).await;
     wait_until("the replica follows", PATIENCE, async || {
         let mut info = redis::cmd("INFO");
         let info: String = info.arg("replication").query_async(&mut connection).await.unwrap();
@@ -83,13 +84,15 @@ async fn a_creation_waits_for_the_disks_of_replicas_where_the_server_can_tell() 
         let options = Options::default().wait_for_replicas(1, timeout);
         RedisStore::open(&primary.url(), options).await.unwrap()
     };
-    let mut connection =
-        Client::open(replica.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(replica.url()).await;
     let has_waitaof: redis::RedisResult<Value> =
         redis::cmd("WAITAOF").arg(0).arg(0).arg(0).query_async(&mut connection).await;
     let has_waitaof = !has_waitaof.is_err_and(|error| error.to_string().contains("unknown command"));
-    let reply = open(Duration::from_millis(50)).await.create(create()).await.unwrap();
-    let reached = if has_waitaof { Durability::Buffered } else { Durability::Replicated(1) };
+    let (patience, reached) = match has_waitaof {
+        true => (Duration::from_millis(50), Durability::Buffered),
+        false => (PATIENCE, Durability::Replicated(1)),
+    };
+    let reply = open(patience).await.create(create()).await.unwrap();
     assert_eq!(reply.durability, reached);
 
     let mut persist = redis::cmd("CONFIG");

@@ -13,6 +13,8 @@ use windlass_redis::{Options, RedisNotifier, RedisStore};
 use windlass_testkit::RedisServer;
 use windlass_testkit::crash::{is_worker_process, this_test};
 
+use crate::fixture::connect;
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const URL: &str = "WINDLASS_TLS_URL";
 const PASSWORD: &str = "s3:cr@t/100%";
@@ -22,7 +24,7 @@ const PASSWORD_IN_URL: &str = "s3%3Acr%40t%2F100%25";
 async fn server() -> RedisServer {
     let server = RedisServer::builder().tls().start().await;
     let client = trusting(&server.url(), &server.certificate());
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(client.get_connection_info().clone()).await;
     let mut user = redis::cmd("ACL");
     user.arg("SETUSER").arg("ada").arg("on").arg(format!(">{PASSWORD}"));
     user.arg("~{windlass:*").arg("&{windlass:*").arg("+@all");

@@ -1,6 +1,5 @@
 //! The application's own rows and its jobs commit together, in the driver's own transaction.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +9,7 @@ use windlass_core::command::{Create, GetJobs, ListJobs};
 use windlass_core::{Client, Entry, ErrorKind, Job, Result, Store, Transactional, Worker};
 use windlass_sqlite::{Options, SqliteStore, Sqlx};
 
+use crate::lock::is_ready;
 use crate::{File, new_chain};
 
 #[derive(Serialize, Deserialize)]
@@ -116,7 +116,7 @@ async fn outside_a_transaction_commands_are_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_holds_a_transaction_and_calls_without_it_is_told_so() {
     let file = File::new();
-    let busy_timeout = Duration::from_millis(300);
+    let busy_timeout = Duration::from_secs(5);
     let store = SqliteStore::open(file.options().busy_timeout(busy_timeout)).await.unwrap();
     let client = Client::new(store);
     let mut tx = client.begin().await.unwrap();
@@ -135,13 +135,12 @@ async fn a_task_that_holds_a_transaction_and_calls_without_it_is_told_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_that_wait_share_a_commit() {
     let file = File::new();
-    let store = Arc::new(file.open().await);
+    let store = file.open().await;
     let tx = store.begin().await.unwrap();
-    let create = |_| {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move { store.create(Create { chains: vec![new_chain()] }).await.unwrap() })
-    };
-    let creating: Vec<_> = (0..64).map(create).collect();
+    let mut creating: Vec<_> = (0..64).map(|_| store.create(Create { chains: vec![new_chain()] })).collect();
+    for create in &mut creating {
+        assert!(!is_ready(create).await);
+    }
     let before = store.counters().commits;
     store.commit(tx).await.unwrap();
     for create in creating {
