@@ -4,7 +4,7 @@
 
 use std::{
     env, fs,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -75,13 +75,13 @@ pub(crate) fn provide(may_install: bool) -> Result<Vec<(&'static str, String)>> 
         if !may_install {
             return Err(explain("Nothing is installed because of --no-install."));
         }
-        println!("    missing:\n{list}");
+        eprintln!("    missing:\n{list}");
         install(&packages).map_err(|why| explain(&why))?;
     }
     let mut variables = Vec::new();
     for need in &NEEDS {
         let found = need.look().ok_or_else(|| need.explain_absence())?;
-        println!("    {found}");
+        eprintln!("    {found}");
         variables.extend(need.variable.map(|variable| (variable, found)));
     }
     Ok(variables)
@@ -264,7 +264,8 @@ impl Rights {
                 sudo
             }
         };
-        command.stdin(Stdio::null());
+        // What is measured stands alone on the standard output.
+        command.stdin(Stdio::null()).stdout(io::stderr());
         command
     }
 
@@ -273,7 +274,9 @@ impl Rights {
         // system's own update run, which ends soon.
         let mut command = self.command("env");
         command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"]);
-        command.args(["--option", "DPkg::Lock::Timeout=120"]).args(arguments);
+        command
+            .args(["--option", "DPkg::Lock::Timeout=120", "--option", "Acquire::Retries=5"])
+            .args(arguments);
         workspace::run(&mut command)
     }
 }
