@@ -137,7 +137,8 @@ async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
 /// The harness is worth something: it sees when a paused worker writes over what the new owner does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_ignores_the_fence_is_caught() {
-    for _ in 0..5 {
+    // Whether a worker that goes on finds the new owner still at work is a matter of luck.
+    for _ in 0..30 {
         let mut fixture = Fixture::new().await;
         for (function, fence, by) in [
             ("complete_v1", "j.fence = i.fence", "true"),
@@ -155,5 +156,5 @@ async fn a_store_that_ignores_the_fence_is_caught() {
             return;
         }
     }
-    panic!("five paused workers were overtaken, and none wrote what it no longer might");
+    panic!("paused workers were overtaken again and again, and none wrote what it no longer might");
 }

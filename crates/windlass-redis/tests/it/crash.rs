@@ -173,7 +173,8 @@ async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
 #[tokio::test]
 async fn a_store_that_ignores_the_fence_is_caught() {
     let (client, command) = fixture(&[FENCE_IGNORED]).await;
-    for _ in 0..10 {
+    // Whether a worker that goes on finds the new owner still at work is a matter of luck.
+    for _ in 0..30 {
         let mut crew = Crew::start(WORKERS, command.clone()).await;
         start_chains(&client).await;
         crew.overtake_one(client.store()).await;
@@ -181,5 +182,5 @@ async fn a_store_that_ignores_the_fence_is_caught() {
             return;
         }
     }
-    panic!("ten paused workers were overtaken, and none wrote what it no longer might");
+    panic!("paused workers were overtaken again and again, and none wrote what it no longer might");
 }

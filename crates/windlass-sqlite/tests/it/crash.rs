@@ -118,7 +118,8 @@ async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
 #[cfg(feature = "known-bad")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_ignores_the_fence_is_caught() {
-    for _ in 0..5 {
+    // Whether a worker that goes on finds the new owner still at work is a matter of luck.
+    for _ in 0..30 {
         let (file, client, command) = fixture(Some(FENCE_IGNORED)).await;
         let mut crew = Crew::start(WORKERS, command).await;
         Voyage::new(&client, PAUSED_WORK).overtake(&mut crew, 1).await;
@@ -127,5 +128,5 @@ async fn a_store_that_ignores_the_fence_is_caught() {
             return;
         }
     }
-    panic!("five paused workers were overtaken, and none wrote what it no longer might");
+    panic!("paused workers were overtaken again and again, and none wrote what it no longer might");
 }
