@@ -12,7 +12,7 @@ Exit codes:
   1    what was asked for failed: a job failed or was cancelled, a check found something, a change was not possible
   2    the call is wrong: an argument, JSON that is none, a name or a limit
   3    what was named is not stored
-  4    the store cannot be reached, has another layout, or lacks the command
+  4    the store cannot be reached, is busy with somebody's open transaction, has another layout, or lacks the command
   5    the time for waiting was over
   130  interrupted by Ctrl-C or SIGTERM; `work` alone ends with 0 then: that is how it is stopped";
 

@@ -260,7 +260,9 @@ end
 $$;
 
 -- Stops or resumes the acquiring of types.
-create function windlass.pause_v1(types text[], pausing boolean) returns setof windlass.reply_v1 language plpgsql as $$
+create function windlass.pause_v1(types text[], pausing boolean) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '250ms'
+as $$
 declare
   changed text[];
 begin

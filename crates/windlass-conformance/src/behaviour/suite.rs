@@ -10,7 +10,7 @@ use super::{Behaviour, Need};
 use crate::runner::{Verdict, judge, trial_of};
 
 /// How many cases run at once, unless the arguments say otherwise: they wait most of their time.
-const THREADS: usize = 6;
+const THREADS: usize = 10;
 
 /// The cases of several pairs as the tests of one test binary with `harness = false`.
 #[derive(Default)]
