@@ -338,7 +338,7 @@ function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enab
 
 function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], news new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
 
-function pause_v1(types text[], pausing boolean)
+function pause_v1(types text[], pausing boolean) set lock_timeout=250ms
 
 function pending_types_v1(types text[])
 
