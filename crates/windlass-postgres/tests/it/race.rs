@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
-use windlass_conformance::{LEASE, Subject, complete, continue_with, continue_with_chains, race};
+use windlass_conformance::{LEASE, Subject, complete, continue_with, continue_with_chains, race, type_name};
 use windlass_core::command::{
-    Acquired, Create, Created, NewChain, Renew, RenewLease, Renewed, Settle, Settled, Settlement,
+    Acquired, Create, Created, NewChain, Pause, Renew, RenewLease, Renewed, Settle, Settled, Settlement,
 };
-use windlass_core::{Client, Status, Store, Transactional};
+use windlass_core::{Client, ErrorKind, Status, Store, Transactional};
 use windlass_postgres::{PostgresStore, Sqlx};
 use windlass_testkit::wait_until;
 
@@ -302,4 +302,17 @@ async fn a_chain_that_a_job_attaches_to_does_not_leave() {
         let orphans: i64 = sqlx::query_scalar(database.sql(orphans)).fetch_one(&database.pool).await.unwrap();
         assert_eq!(orphans, 0, "jobs whose blockers have left");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_in_an_open_transaction_makes_another_busy() {
+    let database = Database::new().await;
+    let pause = Pause { types: vec![type_name("a")], paused: true };
+    let mut tx = database.store.begin().await.unwrap();
+    database.store.run_in((&mut tx).into(), pause.clone()).await.unwrap();
+    let other =
+        timeout(SOON, database.store.pause(pause.clone())).await.expect("it waits for nobody for long");
+    assert_eq!(other.unwrap_err().kind(), ErrorKind::Busy);
+    database.store.rollback(tx).await.unwrap();
+    assert_eq!(database.store.pause(pause).await.unwrap().were_paused, [false]);
 }
