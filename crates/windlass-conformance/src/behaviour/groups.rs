@@ -72,7 +72,7 @@ mod prelude {
 
     pub(super) use super::super::faulty::{Fault, Faulty};
     pub(super) use super::super::job::{job, quick};
-    pub(super) use super::super::scene::POLL;
+    pub(super) use super::super::scene::{POLL, unless_busy};
     pub(super) use super::super::{Behaviour, Need, Scene, behaviour};
     pub(super) use super::{Gate, Lines, Result};
 }

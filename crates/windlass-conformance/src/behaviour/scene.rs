@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use windlass_core::{
-    BoxFuture, Chain, ChainId, Client, Entry, Event, Hint, Job, JobRecord, Key, Notifier, Result, Running,
-    Store, Subscription, Target, Timestamp, Topic, Transactional, TypeName, Worker,
+    BoxFuture, Chain, ChainId, Client, Entry, ErrorKind, Event, Hint, Job, JobRecord, Key, Notifier, Result,
+    Running, Store, Subscription, Target, Timestamp, Topic, Transactional, TypeName, Worker,
 };
 
 use super::job::Mark;
@@ -214,6 +214,16 @@ impl<S: Store> Scene<S> {
     pub async fn stop<W: Store + ?Sized>(&self, workers: impl IntoIterator<Item = Running<W>>) {
         for worker in workers {
             self.soon("the worker stops", worker.stop(STOP)).await;
+        }
+    }
+}
+
+/// What a call gives, which is repeated while a row is somebody else's for longer than a client has patience.
+pub(super) async fn unless_busy<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) -> T {
+    loop {
+        match call().await {
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            given => return given.expect("it is not refused"),
         }
     }
 }

@@ -211,7 +211,11 @@ async fn race<S: Store>(scene: Scene<S>) {
     let mut starts = tokio::task::JoinSet::new();
     for index in 0..40 {
         let client = if index % 2 == 0 { scene.client.clone() } else { scene.other.clone() };
-        starts.spawn(async move { client.start(Tell { text: "once".into() }).key("a").await.unwrap() });
+        let start = move || {
+            let client = client.clone();
+            async move { client.start(Tell { text: "once".into() }).key("a").await }
+        };
+        starts.spawn(unless_busy(start));
     }
     let chains = starts.join_all().await;
     assert_eq!(chains.iter().filter(|chain| chain.is_new()).count(), 1);

@@ -103,13 +103,13 @@ async fn concurrent<S: Store>(scene: Scene<S>) {
         let id = format!("round {round}");
         let callers: Vec<_> = (0..20)
             .map(|number| {
-                let queue = if number % 2 == 0 { queue.clone() } else { other.clone() };
-                tokio::spawn(queue.enqueue(&id, number.to_string()).into_future())
+                let (queue, id) = (if number % 2 == 0 { queue.clone() } else { other.clone() }, id.clone());
+                tokio::spawn(unless_busy(move || queue.enqueue(&id, number.to_string()).into_future()))
             })
             .collect();
         let mut accepted = Vec::new();
         for (number, caller) in callers.into_iter().enumerate() {
-            if caller.await.unwrap().unwrap() == Enqueued::Queued {
+            if caller.await.unwrap() == Enqueued::Queued {
                 accepted.push(number);
             }
         }
