@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, Counters, Error, ErrorKind, Millis, Result, Store, Transactional,
@@ -18,6 +19,25 @@ pub(super) enum Fault {
     LosesReply,
 }
 
+/// A call that waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    begun: Arc<Notify>,
+    go: Arc<Notify>,
+}
+
+impl Hold {
+    /// Waits until the call has begun.
+    pub(super) async fn begun(&self) {
+        self.begun.notified().await;
+    }
+
+    /// Lets it go on.
+    pub(super) fn let_go(&self) {
+        self.go.notify_one();
+    }
+}
+
 /// Calls are named by the store's methods; those of a transaction, its begin and commit apart, by `in_tx`.
 /// Clones share everything.
 #[derive(Debug)]
@@ -29,6 +49,7 @@ pub(super) struct Faulty<S> {
 #[derive(Debug, Default)]
 struct State {
     scripted: HashMap<&'static str, (Fault, usize)>,
+    held: HashMap<&'static str, Hold>,
     /// Of so many calls of a command one fails.
     every: Option<usize>,
     lease: Option<Millis>,
@@ -46,6 +67,11 @@ impl<S> Faulty<S> {
     pub(super) fn fault(&self, commands: &[&'static str], fault: Fault, times: usize) {
         let mut state = self.state();
         state.scripted.extend(commands.iter().map(|command| (*command, (fault, times))));
+    }
+
+    /// The next call of this command waits before it is carried out.
+    pub(super) fn hold(&self, command: &'static str) -> Hold {
+        self.state().held.entry(command).or_default().clone()
     }
 
     /// Of so many calls of each command one fails, in turn before and after it was carried out.
@@ -92,6 +118,11 @@ impl<S> Faulty<S> {
         command: &'static str,
         carry_out: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
+        let held = self.state().held.remove(command);
+        if let Some(Hold { begun, go }) = held {
+            begun.notify_one();
+            go.notified().await;
+        }
         match self.enter(command) {
             None => carry_out.await,
             Some(Fault::Fails) => Err(down()),

@@ -10,17 +10,21 @@ use windlass_core::{ChainId, Millis, Payload, RequestId, Timestamp, TypeName, Wo
 
 const BATCH: usize = 100;
 const ROUNDS: usize = 200;
+const TRIES: usize = 3;
 
 /// Half of what is stored is due, half is due in the future.
 #[test]
 fn acquire_and_settle_do_not_depend_on_what_is_stored() {
-    let few = acquire_and_settle(1_000);
-    let many = acquire_and_settle(1_000_000);
-    let ratio = many.as_secs_f64() / few.as_secs_f64();
-    println!(
-        "{BATCH} jobs acquired and settled: {few:?} with 1,000 stored, {many:?} with 1,000,000 ({ratio:.2}x)"
-    );
-    assert!(ratio < 10.0, "{few:?} with 1,000 jobs stored, {many:?} with 1,000,000");
+    // Others on the machine may take the caches from it: it is tried again. If it were wrong, it would be a thousandfold.
+    let ratios = (0..TRIES).map(|_| {
+        let (few, many) = (acquire_and_settle(1_000), acquire_and_settle(1_000_000));
+        let ratio = many.as_secs_f64() / few.as_secs_f64();
+        println!(
+            "{BATCH} jobs acquired and settled: {few:?} with 1,000 stored, {many:?} with 1,000,000 ({ratio:.2}x)"
+        );
+        ratio
+    });
+    assert!(ratios.into_iter().any(|ratio| ratio < 3.0), "many stored jobs make each command dearer");
 }
 
 /// The shortest of many rounds, so that a busy machine does not decide. Each round replaces the jobs that it

@@ -111,7 +111,7 @@ async fn held_keys_delay_no_free_ones() {
     let database = Database::new().await;
     let s = database.subject();
     // Each of the five held keys would be waited for a second.
-    repeat_until_within(Duration::from_secs(4), async |round| {
+    repeat_until_within(Duration::from_secs(1), async |round| {
         let keyed = |key: usize| s.start("a").key(&format!("k{round}:{key:02}")).build();
         let mut tx = database.store.begin().await.unwrap();
         let held = Create { chains: (0..55).step_by(11).map(keyed).collect() };

@@ -177,11 +177,15 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
 
 impl<S: Store> Scene<S> {
     /// Waits until the store's clock is past this time, without writing.
-    async fn reads_past(&self, time: Timestamp) {
-        let now = async || self.other.store().next_due(NextDue { types: Types::All }).await.unwrap().now;
-        while now().await <= time {
+    pub(super) async fn reads_past(&self, time: Timestamp) {
+        while self.reads_time().await <= time {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// The store's time.
+    pub(super) async fn reads_time(&self) -> Timestamp {
+        self.other.store().next_due(NextDue { types: Types::All }).await.unwrap().now
     }
 }
 
@@ -199,16 +203,16 @@ async fn no_transaction<S: Transactional>(scene: Scene<S>) {
             Ok::<Done<Leased, S>, BoxError>(a.finish().await?.done(a.input().number)?)
         }
     };
-    let worker = scene.worker().concurrency(10).handle(staged).start().await.unwrap();
-    let chains = scene.client.start_many((0..10).map(|number| Leased { number })).await.unwrap();
-    for _ in 0..10 {
+    let worker = scene.worker().concurrency(30).handle(staged).start().await.unwrap();
+    let chains = scene.client.start_many((0..30).map(|number| Leased { number })).await.unwrap();
+    for _ in 0..30 {
         scene.soon("all of them work at once", started.pass()).await;
     }
     let mut tx = scene.soon("a transaction begins meanwhile", scene.other.begin()).await.unwrap();
     scene.mark(tx.as_mut(), "meanwhile").await.unwrap();
     scene.soon("and commits", tx.commit()).await.unwrap();
     assert!(scene.is_marked("meanwhile").await);
-    go.open(10);
+    go.open(30);
     for (number, chain) in (0..).zip(chains) {
         assert_eq!(scene.output(chain).await, number);
     }

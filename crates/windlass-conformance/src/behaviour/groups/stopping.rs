@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use windlass_core::{AnyAttempt, Attempt, BoxFuture, Closing, Done, Hooks};
+use windlass_core::{Attempt, Capability, Done, Millis};
 
 use super::prelude::*;
 
@@ -39,8 +39,9 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "stopping.closing",
-            "A finish that is under way when the worker stops is written, once.",
+            "A finish that is being written when the worker stops is written, once.",
             ["never 10", "bad input"],
+            [Need::Store(Capability::NextDue)],
             closing
         ),
         behaviour!(
@@ -134,39 +135,29 @@ async fn store_down<S: Store>(scene: Scene<S>) {
     scene.stop([other]).await;
 }
 
-/// Holds up the end of a job.
-struct Slow {
-    closing: Gate,
-    go: Gate,
-}
-
-impl<Tx: Send> Hooks<Tx> for Slow {
-    fn closing<'a>(&'a self, _: &'a AnyAttempt, _: Closing<'a>, _: &'a mut Tx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async {
-            self.closing.open(1);
-            self.go.pass().await;
-            Ok(())
-        })
-    }
-}
+/// Long after a deadline of no time at all.
+const LATE: Duration = Duration::from_millis(300);
 
 async fn closing<S: Transactional>(scene: Scene<S>) {
-    let (stage, reached, go) = (scene.clone(), Gate::new(), Gate::new());
-    let finish = move |a: Attempt<Task, S>| {
+    let (stage, store) = (scene.clone(), Faulty::new(&scene.store));
+    let client = scene.client_on(store.clone());
+    let finish = move |a: Attempt<Task, Faulty<S>>| {
         let stage = stage.clone();
         async move {
             let mut step = a.finish().await?;
             stage.mark(step.tx(), &format!("run {}", a.attempt())).await?;
-            Ok::<Done<Task, S>, BoxError>(step.done(a.attempt())?)
+            Ok::<Done<Task, _>, BoxError>(step.done(a.attempt())?)
         }
     };
-    let slow = Slow { closing: reached.clone(), go: go.clone() };
-    let worker = scene.worker().hooks(slow).handle(finish).start().await.unwrap();
+    let commit = store.hold("commit");
+    let worker = Worker::new(&client).poll(POLL).handle(finish).start().await.unwrap();
     let chain = scene.client.start(Task {}).await.unwrap();
-    scene.soon("the job is about to end", reached.pass()).await;
-    let stopping = tokio::spawn(worker.stop(Duration::from_secs(60)));
+    scene.soon("the end of the job is being written", commit.begun()).await;
+    let stopping = tokio::spawn(worker.stop(Duration::ZERO));
     scene.sees("the worker stops", 1, |event| matches!(event, Event::WorkerStopping(_))).await;
-    go.open(1);
+    // By then it would have been given back, if it could be.
+    scene.reads_past(scene.reads_time().await + Millis::try_from(LATE).unwrap()).await;
+    commit.let_go();
     scene.soon("the worker has stopped", stopping).await.unwrap();
     assert_eq!(scene.output(chain).await, 1);
     assert!(scene.is_marked("run 1").await);
