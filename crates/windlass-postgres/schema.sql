@@ -34,7 +34,6 @@ table chain (
   leaves_at bigint,
   trim_at bigint,
   key_window bigint,
-  ripples_since bigint,
   latest_position integer not null default 0,
   type text not null,
   closed_as text,
@@ -138,6 +137,13 @@ table reply_v1 (
   bytes bytea[]
 )
 
+table ripple (
+  id bigint not null,
+  since bigint not null,
+  seq bigint not null,
+  chain uuid not null
+) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=200)
+
 table settlement_v1 (
   item integer,
   job uuid,
@@ -171,8 +177,6 @@ CREATE INDEX blocker_needed ON blocker USING btree (chain) WHERE needed
 
 CREATE INDEX blocker_waiting ON blocker USING btree (chain, seq) WHERE waiting
 
-CREATE INDEX chain_rippling ON chain USING btree (ripples_since, seq) WHERE (ripples_since IS NOT NULL)
-
 CREATE INDEX chain_trimming ON chain USING btree (trim_at, id) WHERE (trim_at IS NOT NULL)
 
 CREATE INDEX job_blocked ON job USING btree (type) WHERE (status = 'blocked'::text)
@@ -184,6 +188,10 @@ CREATE INDEX job_pending ON job USING btree (type, priority, due_at, seq) WHERE 
 CREATE INDEX job_request ON job USING btree (request) WHERE (status = 'running'::text)
 
 CREATE INDEX job_running ON job USING btree (type, lease_until, seq) WHERE (status = 'running'::text)
+
+CREATE INDEX ripple_chain ON ripple USING btree (chain)
+
+CREATE INDEX ripple_order ON ripple USING btree (since, seq)
 
 CREATE UNIQUE INDEX attempt_pkey ON attempt USING btree (job, fence)
 
@@ -246,7 +254,7 @@ view job_reply_v1 as
 
 function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer)
 
-function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function apply_carrying_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
 
@@ -254,9 +262,9 @@ function apply_steps_v1(now bigint, by_request uuid, own job, items settlement_v
 
 function apply_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
 
-function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint)
+function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 
-function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 
@@ -268,29 +276,29 @@ function continue_v1(now bigint, own job, new new_v1, named uuid[], meant uuid[]
 
 function count_closed_v1(of_type text, how text, OUT jobs bigint, OUT estimated boolean)
 
-function count_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function count_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function create_carried_v1(now bigint, carried new_v1[], stopping uuid, busy integer[], OUT replies reply_v1[], OUT named uuid[], OUT meant uuid[], OUT refusal reply_v1)
 
 function create_chain_v1(now bigint, new new_v1, named uuid[], meant uuid[])
 
-function create_keyed_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function create_keyed_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function due_v1(now bigint, due_at bigint, due_after bigint)
 
 function earliest_due_v1(of_type text)
 
-function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function find_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
 
@@ -298,7 +306,7 @@ function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text
 
 function free_keys_v1(news new_v1[])
 
-function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 
@@ -306,13 +314,15 @@ function holder_v1(now bigint, key_type text, key_text text)
 
 function holds_v1(now bigint, c chain)
 
+function in_snapshot_v1()
+
 function insert_job_v1(now bigint, new new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[])
 
 function known_types_v1()
 
 function later_v1(moment bigint, span bigint)
 
-function leader_v1(given bigint, of_name text, own uuid, ttl bigint)
+function leader_v1(given bigint, of_name text, own uuid, ttl bigint) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 
 function leaving_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
 
@@ -328,17 +338,23 @@ function lock_key_v1(now bigint, key_type text, key_text text)
 
 function lock_keys_v1(now bigint, news new_v1[])
 
+function lock_pointed_v1(key_type text, key_text text)
+
 function lock_waiting_v1(wanted uuid[], patient boolean) set lock_timeout=250ms
 
 function lost_v1(item settlement_v1, own job)
 
-function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan
+function mark_v1(now bigint, chains uuid[])
 
-function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], news new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function pause_v1(types text[], pausing boolean) set lock_timeout=250ms
+function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], news new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
+function own_v1(given bigint)
+
+function pause_v1(given bigint, types text[], pausing boolean) set lock_timeout=250ms set search_path=pg_catalog, pg_temp
 
 function pending_types_v1(types text[])
 
@@ -346,27 +362,27 @@ function put_back_v1(now bigint, own job, due bigint, new_error text, how_ended 
 
 function reaches_v1(chains uuid[], sought uuid)
 
-function reap_v1(given bigint, types text[], max_jobs integer, spared uuid[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function reap_v1(given bigint, types text[], max_jobs integer, spared uuid[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function remember_v1(own job, at_time bigint, how_ended text, its_error text)
 
 function remove_v1(chains uuid[])
 
-function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[])
 
-function retire_v1(given bigint, who uuid)
+function retire_v1(given bigint, who uuid) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 
 function retry_one_v1(now bigint, at_item integer, wanted uuid, seen_version bigint)
 
-function retry_v1(given bigint, jobs uuid[], versions bigint[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function retry_v1(given bigint, jobs uuid[], versions bigint[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function ripple_v1(now bigint, patient boolean, INOUT left_over integer, OUT replies reply_v1[])
 
 function running_types_v1(types text[])
 
-function set_retention_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function set_retention_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function set_trim_v1(of_chain uuid)
 
@@ -374,11 +390,11 @@ function settle_items_v1(now bigint, items settlement_v1[], news new_v1[], INOUT
 
 function settle_plain_items_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
-function settle_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function settle_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan
+function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function store_plain_v1(now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], mine uuid[]) set enable_nestloop=off set enable_hashjoin=on
 
@@ -386,6 +402,6 @@ function take_keys_v1(now bigint, ids uuid[], types text[], keys text[], replace
 
 function time_v1(given bigint)
 
-function trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan
+function trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function trim_v1(now bigint, of_chain uuid, max_jobs integer)

@@ -113,6 +113,7 @@ impl From<Error> for Failure {
             ErrorKind::TimedOut => Code::TimedOut,
             ErrorKind::Unsupported
             | ErrorKind::Busy
+            | ErrorKind::Conflict
             | ErrorKind::Unavailable
             | ErrorKind::Incompatible
             | ErrorKind::Corrupt

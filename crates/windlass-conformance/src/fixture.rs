@@ -10,6 +10,11 @@ pub trait Fixture: Send + Sync + 'static {
     /// What the store can do. Cases that need more are skipped.
     fn capabilities(&self) -> Capabilities;
 
+    /// Whether its transactions read from a snapshot; see [`Transactional`](windlass_core::Transactional).
+    fn has_snapshots(&self) -> bool {
+        false
+    }
+
     /// Opens a fresh, empty namespace that nobody else uses, through two independent handles.
     fn open(&self) -> BoxFuture<'_, Subject>;
 }

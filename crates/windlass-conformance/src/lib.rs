@@ -69,6 +69,7 @@ mod outcome;
 pub mod race;
 mod random;
 mod runner;
+pub mod snapshot;
 mod start;
 mod subject;
 mod table;

@@ -128,6 +128,21 @@ pub trait Request: Into<Command> {
     type Reply: TryFrom<Reply, Error = Error>;
 }
 
+impl Reply {
+    /// Whether waits are left to a later command; see [`Ripple::deferred`].
+    #[must_use]
+    pub const fn is_deferred(&self) -> bool {
+        match self {
+            Self::Create(reply) => reply.deferred,
+            Self::Settle(reply) => reply.ripple.deferred,
+            Self::CompleteFromOutside(CompleteFromOutsideReply::Applied(applied)) => applied.ripple.deferred,
+            Self::Cancel(reply) => reply.ripple.deferred,
+            Self::Retry(reply) => reply.deferred,
+            _ => false,
+        }
+    }
+}
+
 impl Command {
     /// Whether it only looks.
     #[must_use]

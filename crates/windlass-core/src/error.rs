@@ -31,6 +31,9 @@ pub enum ErrorKind {
     Unsupported,
     /// Somebody else held the store for too long: try again, or end the transaction that holds it.
     Busy,
+    /// The transaction conflicts with a concurrent one: a serialization failure or a deadlock. None of its
+    /// writes is stored: roll it back and run it again from its first statement.
+    Conflict,
     /// The store cannot be reached or did not answer: try again later. The command may have been carried out.
     Unavailable,
     /// The store has another layout than this code: migrate it.

@@ -56,6 +56,15 @@ impl Model {
         Ok((reply?, effects))
     }
 
+    /// [`apply`](Self::apply) for a command in a transaction that reads from a snapshot. It cannot see every
+    /// job that waits for a chain, so a chain that closes only gets its mark, and a later command resolves the
+    /// waits.
+    pub fn apply_in_snapshot(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
+        let reply = Turn { defers: true, ..self.turn(now) }.run(command);
+        let effects = self.tables.take_log();
+        Ok((reply?, effects))
+    }
+
     /// The same for somebody who has no use for the effects.
     pub(crate) fn reply(&mut self, now: Timestamp, command: &Command) -> Result<Reply> {
         let reply = self.turn(now).run(command);
@@ -78,7 +87,7 @@ impl Model {
     }
 
     const fn turn(&mut self, now: Timestamp) -> Turn<'_> {
-        Turn { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX }
+        Turn { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX, defers: false }
     }
 
     /// How many jobs are stored.
@@ -94,6 +103,8 @@ struct Turn<'a> {
     now: Timestamp,
     /// How many more dependents this command may resolve.
     ripple_left: usize,
+    /// Whether waits are left to a later command.
+    defers: bool,
 }
 
 impl Turn<'_> {

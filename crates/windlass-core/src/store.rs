@@ -16,8 +16,8 @@ use crate::command::{
     ExchangeReply, Expire, ExpireReply, GetChains, GetChainsReply, GetJobs, GetJobsReply, LeaderLock,
     LeaderLockReply, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents,
     ListDependentsReply, ListJobs, ListJobsReply, ListWorkers, ListWorkersReply, NextDue, NextDueReply,
-    Pause, PauseReply, Reap, ReapReply, Renew, RenewReply, Reply, Request, Retire, RetireReply, Retry,
-    RetryReply, SetRetention, SetRetentionReply, Settle, SettleReply, Trigger, TriggerReply,
+    Pause, PauseReply, Reap, ReapReply, Renew, RenewLease, RenewReply, Reply, Request, Retire, RetireReply,
+    Retry, RetryReply, SetRetention, SetRetentionReply, Settle, SettleReply, Trigger, TriggerReply,
 };
 use crate::error::{Error, Result};
 use crate::for_each_command;
@@ -348,6 +348,18 @@ for_each_command!(execute);
 /// A transaction sees its own writes. Nobody else sees them before the commit, and a rollback leaves no trace
 /// of them. Time inside is the clock at each command, not at the transaction's start. A transaction that is
 /// dropped is rolled back.
+///
+/// # Snapshots
+///
+/// A transaction may read from a snapshot (`repeatable read`, `serializable`), which hides jobs that came to
+/// wait for a chain since it was taken. In such a transaction:
+///
+/// - A command that closes a chain, or attaches a job to one, stores a mark, resolves no wait, and says so in
+///   its reply ([`Ripple::deferred`](crate::command::Ripple::deferred)). After the commit the next acquire or
+///   reap resolves the waits; a client sends a reap at once.
+/// - A decision that a concurrent change could have made wrong fails with
+///   [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+/// - `delete` is refused with an error of kind `Invalid`, and the transaction goes on.
 pub trait Transactional: Store {
     /// The transaction that this store begins, by the application's own driver.
     type Tx: Send + 'static;
@@ -364,6 +376,16 @@ pub trait Transactional: Store {
 
     /// Begins a transaction.
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>>;
+
+    /// Begins a transaction in which an attempt will settle its job or renew its lease.
+    ///
+    /// Where transactions read from a snapshot, this locks the job first: a renewal that commits after the
+    /// snapshot was taken would make the settlement conflict. An attempt that has lost its job gets an error of
+    /// kind `LeaseLost`.
+    fn begin_attempt(&self, attempt: RenewLease) -> BoxFuture<'_, Result<Self::Tx>> {
+        let _ = attempt;
+        self.begin()
+    }
 
     /// Makes its writes durable and seen by all, or none of them.
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;

@@ -28,7 +28,7 @@ pub use hooks::{Closing, Hooks, Stage};
 pub use middleware::{Inner, Middleware};
 pub(crate) use next::error_text;
 pub use next::{Continuation, ContinuationOf, Next, next};
-pub(crate) use reap::{REAP_MAX, expire, reap};
+pub(crate) use reap::{REAP_MAX, expire, reap, resolve_waits};
 pub(crate) use run::RECOVERY;
 pub(crate) use task::catch_panic;
 

@@ -135,6 +135,7 @@ create function windlass.acquire_v1(
   given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -151,6 +152,7 @@ create function windlass.exchange_v1(
   by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -171,6 +173,7 @@ create function windlass.exchange_plain_v1(
   by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -186,6 +189,7 @@ $$;
 create function windlass.renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[])
 returns setof windlass.reply_v1 language plpgsql
 set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

@@ -13,10 +13,7 @@ begin
       closed_as = how,
       retain_until = windlass.later_v1(now, k.keep),
       leaves_at = windlass.later_v1(now, greatest(k.keep, 600000)),
-      trim_at = null,
-      ripples_since = case when exists (
-        select from windlass.blocker b where b.chain = c.id and b.waiting and (b.eager or how = 'completed')
-      ) then now end
+      trim_at = null
     from windlass.chain old
     join windlass.job l on l.id = old.latest
     cross join lateral (
@@ -33,6 +30,12 @@ begin
     'closed', null, array[c.id, c.latest], array[c.type, c.latest_type, how, c.error, c.trace], array[c.created_at], null
   into reply
   from closed c;
+  -- The chain is locked: at read committed every dependent has committed and is seen. A snapshot hides some of them.
+  if windlass.in_snapshot_v1() or exists (
+    select from windlass.blocker b where b.chain = of_chain and b.waiting and (b.eager or how = 'completed')
+  ) then
+    perform windlass.mark_v1(now, array[of_chain]);
+  end if;
   return reply;
 end
 $$;

@@ -68,6 +68,7 @@ $$;
 -- Counts jobs by type and status.
 create function windlass.count_v1(given bigint, types text[]) returns setof windlass.reply_v1 language plpgsql
 set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

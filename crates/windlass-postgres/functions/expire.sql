@@ -7,6 +7,7 @@ begin
   where c.id = any (chains) and c.key is not null and k.type = c.type and k.key = c.key and k.chain = c.id;
   delete from windlass.leaving l using windlass.chain c
   where c.id = any (chains) and l.leaves_at = c.leaves_at and l.seq = c.seq;
+  delete from windlass.ripple where chain = any (chains);
   delete from windlass.blocker where job = any (jobs);
   delete from windlass.attempt where job = any (jobs);
   delete from windlass.job where id = any (jobs);
@@ -78,6 +79,7 @@ $$;
 create function windlass.expire_v1(given bigint, max_jobs integer)
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

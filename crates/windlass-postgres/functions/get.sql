@@ -2,6 +2,7 @@
 create function windlass.get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 returns setof windlass.reply_v1 language plpgsql stable
 set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

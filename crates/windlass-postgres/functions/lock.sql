@@ -181,6 +181,16 @@ exception when lock_not_available or deadlock_detected then
 end
 $$;
 
+-- Makes sure that a snapshot shows the chain that a locked key points at as it is: since then it may have been given a longer
+-- retention, and hold the key. Locking a row that has changed fails. False if another transaction has the row.
+create function windlass.lock_pointed_v1(key_type text, key_text text) returns boolean language plpgsql as $$
+begin
+  return not windlass.in_snapshot_v1() or cardinality(windlass.lock_chains_v1(array(
+    select k.chain from windlass.key k where k.type = key_type and k.key = key_text and k.chain is not null
+  ), true)) = 0;
+end
+$$;
+
 -- Locks the keys of new chains that are free to take. Gives the items whose key somebody's open transaction has.
 create function windlass.lock_keys_v1(now bigint, news windlass.new_v1[]) returns integer[] language plpgsql as $$
 declare

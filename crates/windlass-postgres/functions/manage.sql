@@ -18,6 +18,7 @@ $$;
 create function windlass.cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean)
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -63,6 +64,7 @@ $$;
 create function windlass.trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -154,6 +156,10 @@ begin
     from windlass.chain c
   ) n
   where b.job = own.id and n.id = b.chain;
+  -- As for a new job: a snapshot may show a blocker open that has closed since.
+  if own.blockers > 0 and windlass.in_snapshot_v1() then
+    perform windlass.mark_v1(now, array(select b.chain from windlass.blocker b where b.job = own.id));
+  end if;
   update windlass.job j
   set status = case
       when exists (select from windlass.blocker b where b.job = j.id and b.waiting) then 'blocked' else 'pending'
@@ -163,7 +169,7 @@ begin
   returning array[j.id, j.chain], array['retried', j.status, j.type, j.chain_type], array[j.due_at]
   into reply.ids, reply.words, reply.numbers;
   update windlass.chain
-  set closed_at = null, closed_as = null, retain_until = null, leaves_at = null, ripples_since = null
+  set closed_at = null, closed_as = null, retain_until = null, leaves_at = null
   where id = own.chain;
   delete from windlass.leaving where leaves_at = of_chain.leaves_at and seq = of_chain.seq;
   perform windlass.set_trim_v1(own.chain);
@@ -179,6 +185,7 @@ $$;
 create function windlass.retry_v1(given bigint, jobs uuid[], versions bigint[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -194,7 +201,9 @@ begin
     where j.id = any (jobs) and j.id <> all (busy) and c.key is not null
     order by c.type, c.key
   loop
-    if not windlass.lock_key_v1(now, target.type, target.key) then
+    if not windlass.lock_key_v1(now, target.type, target.key)
+      or not windlass.lock_pointed_v1(target.type, target.key)
+    then
       busy := busy || target.id;
     end if;
   end loop;
@@ -212,6 +221,9 @@ begin
   end loop;
   delete from windlass.key k using windlass.job j, windlass.chain c
   where j.id = any (jobs) and c.id = j.chain and k.type = c.type and k.key = c.key and k.chain is null;
+  if windlass.in_snapshot_v1() and exists (select from windlass.blocker b where b.job = any (jobs)) then
+    return query select 'deferred', null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[];
+  end if;
 end
 $$;
 
@@ -220,6 +232,7 @@ create function windlass.set_retention_v1(
   given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -260,8 +273,9 @@ end
 $$;
 
 -- Stops or resumes the acquiring of types.
-create function windlass.pause_v1(types text[], pausing boolean) returns setof windlass.reply_v1 language plpgsql
+create function windlass.pause_v1(given bigint, types text[], pausing boolean) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms'
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   changed text[];

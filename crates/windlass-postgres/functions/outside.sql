@@ -73,6 +73,7 @@ create function windlass.outside_v1(
   news windlass.new_v1[]
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);

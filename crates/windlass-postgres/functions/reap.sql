@@ -2,6 +2,7 @@
 create function windlass.reap_v1(given bigint, types text[], max_jobs integer, spared uuid[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
@@ -117,6 +118,7 @@ $$;
 -- When there is something to do.
 create function windlass.next_due_v1(given bigint, types text[]) returns setof windlass.reply_v1 language plpgsql
 set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query

@@ -1,7 +1,9 @@
 -- Announces a worker, or that it still lives. A few that are long gone are cleared away.
 create function windlass.beat_v1(
   given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint
-) returns setof windlass.reply_v1 language plpgsql as $$
+) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
+as $$
 declare
   now constant bigint := windlass.time_v1(given);
 begin
@@ -18,7 +20,9 @@ end
 $$;
 
 -- Takes a worker off the list.
-create function windlass.retire_v1(given bigint, who uuid) returns setof windlass.reply_v1 language plpgsql as $$
+create function windlass.retire_v1(given bigint, who uuid) returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
+as $$
 declare
   until bigint;
 begin
@@ -32,7 +36,9 @@ $$;
 
 -- Takes, renews or gives back a lock.
 create function windlass.leader_v1(given bigint, of_name text, own uuid, ttl bigint)
-returns setof windlass.reply_v1 language plpgsql as $$
+returns setof windlass.reply_v1 language plpgsql
+set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
+as $$
 declare
   now constant bigint := windlass.time_v1(given);
   held windlass.leader;

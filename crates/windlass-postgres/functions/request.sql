@@ -10,6 +10,7 @@ create function windlass.news_v1(
   blocked bigint[], blockers uuid[], blocker_traces text[]
 ) returns windlass.new_v1[] language plpgsql stable
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if cardinality(ids) = 0 then
@@ -42,7 +43,9 @@ $$;
 create function windlass.settlements_v1(
   jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[],
   due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]
-) returns windlass.settlement_v1[] language plpgsql stable set plan_cache_mode = force_generic_plan as $$
+) returns windlass.settlement_v1[] language plpgsql stable set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
+as $$
 begin
   return array(
     select (

@@ -69,46 +69,64 @@ $$;
 
 -- Goes on with all marks, for as many jobs as the command may still resolve. `patient` waits a moment for jobs that
 -- somebody else has, where the mark is this command's own: a row that stays locked does not delay every later one.
+--
+-- The chain's row is locked before its marks and its dependents are looked for, each by a statement of its own. Who left a
+-- mark had the row locked until the commit, so that mark and dependents are seen together; only the marks that were seen
+-- are removed.
 create function windlass.ripple_v1(
   now bigint, patient boolean, inout left_over integer, out replies windlass.reply_v1[]
 ) language plpgsql as $$
 declare
   ended record;
+  marks bigint[];
   jobs uuid[];
   locked uuid[];
   passed uuid[] := '{}';
 begin
   replies := '{}';
+  if windlass.in_snapshot_v1() then
+    -- Not even a look for marks: serializable transactions that look for each other's marks conflict.
+    replies := array[('deferred', null, null, null, null, null)::windlass.reply_v1];
+    return;
+  elsif not exists (select from windlass.ripple) then
+    return;
+  end if;
   loop
-    select c.id, c.closed_as, c.ripples_since into ended
-    from windlass.chain c
-    where c.ripples_since is not null and c.id <> all (passed)
-    order by c.ripples_since, c.seq
+    select c.id, c.closed_as, m.since into ended
+    from windlass.ripple m
+    join windlass.chain c on c.id = m.chain
+    where c.id <> all (passed)
+    order by m.since, m.seq
     limit 1
-    for no key update skip locked;
+    for no key update of c skip locked;
     exit when not found;
+    marks := array(select m.id from windlass.ripple m where m.chain = ended.id);
     jobs := array(
       select b.job
       from windlass.blocker b
-      where b.chain = ended.id and b.waiting and (b.eager or ended.closed_as = 'completed')
+      where b.chain = ended.id and b.waiting and (b.eager and ended.closed_as is not null or ended.closed_as = 'completed')
       group by b.job, b.seq
       order by b.seq
       limit left_over
     );
     if cardinality(jobs) > 0 then
-      locked := windlass.lock_waiting_v1(jobs, patient and ended.ripples_since = now);
+      locked := windlass.lock_waiting_v1(jobs, patient and ended.since = now);
       left_over := left_over - cardinality(locked);
       replies := replies || windlass.resolve_v1(now, ended.id, ended.closed_as, locked);
     end if;
     if exists (
       select from windlass.blocker b
-      where b.chain = ended.id and b.waiting and (b.eager or ended.closed_as = 'completed')
+      where b.chain = ended.id and b.waiting and (b.eager and ended.closed_as is not null or ended.closed_as = 'completed')
     ) then
       exit when left_over <= 0;
       passed := passed || ended.id;
     else
-      update windlass.chain set ripples_since = null where id = ended.id;
+      delete from windlass.ripple m where m.chain = ended.id and m.id = any (marks);
     end if;
   end loop;
+  -- What is left is another transaction's at the moment.
+  if left_over > 0 and exists (select from windlass.ripple) then
+    replies := replies || ('deferred', null, null, null, null, null)::windlass.reply_v1;
+  end if;
 end
 $$;

@@ -41,12 +41,13 @@ $$;
 
 -- Whether one of these chains waits, directly or through others, for the one that is sought; or would wait for it if it
 -- were retried.
-create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language plpgsql stable as $$
+create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language plpgsql as $$
+declare
+  nearby uuid[];
 begin
   if cardinality(chains) = 0 then
     return false;
   end if;
-  return (
   with recursive reached (chain) as (
     select unnest(chains)
     union
@@ -56,8 +57,12 @@ begin
     join windlass.job l on l.id = c.latest and l.status in ('blocked', 'failed', 'cancelled')
     join windlass.blocker b on b.job = l.id and (l.status <> 'blocked' or not b.resolved)
   )
-  select coalesce(bool_or(chain = sought), false) from (select chain from reached limit 1000) r
-  );
+  select array(select chain from reached limit 1000) into nearby;
+  -- A snapshot may hide that one of these chains has come to wait for another. That has changed its row, and the lock fails.
+  if windlass.in_snapshot_v1() and cardinality(windlass.lock_chains_v1(nearby, true)) > 0 then
+    raise exception using errcode = 'serialization_failure', message = 'a chain that may wait for this one is locked';
+  end if;
+  return sought = any (nearby);
 end
 $$;
 
@@ -217,6 +222,7 @@ create function windlass.complete_v1(
 declare
   completed windlass.reply_v1;
   chains uuid[];
+  marked uuid[];
   waited uuid[];
 begin
   -- `is not distinct from` says `=` in words that no index on running jobs knows: jobs are looked up by their ids, one by
@@ -248,10 +254,13 @@ begin
   if chains is null then
     return null;
   end if;
-  -- By now nobody attaches to these chains any more, and who has done so before is seen.
-  update windlass.chain c set ripples_since = now
-  from (select distinct b.chain from windlass.blocker b where b.chain = any (chains) and b.waiting) b
-  where c.id = b.chain;
+  -- The chains are locked: at read committed every dependent has committed and is seen. A snapshot hides some of them.
+  marked := case when windlass.in_snapshot_v1() then chains else array(
+    select distinct b.chain from windlass.blocker b where b.chain = any (chains) and b.waiting
+  ) end;
+  if cardinality(marked) > 0 then
+    perform windlass.mark_v1(now, marked);
+  end if;
   if waited is not null then
     update windlass.blocker set waiting = false, needed = false where job = any (waited);
   end if;
@@ -287,7 +296,7 @@ begin
       )) i
       where i.job <> all (coalesce(completed.ids, '{}'))
     ), '{}', 1000) s, unnest(s.replies) r;
-  elsif exists (select from windlass.chain where ripples_since is not null) then
+  elsif windlass.in_snapshot_v1() or exists (select from windlass.ripple) then
     return query select (r).* from windlass.ripple_v1(now, true, 1000) s, unnest(s.replies) r;
   end if;
 end
@@ -297,6 +306,7 @@ create function windlass.settle_plain_v1(
   given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query select * from windlass.settle_plain_items_v1(windlass.time_v1(given), jobs, fences, codecs, outputs, retentions);
@@ -379,6 +389,7 @@ $$;
 create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], news windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query select (r).*

@@ -72,7 +72,6 @@ create table windlass.chain (
   leaves_at bigint,                            -- when the closed chain may leave, see `leaving`
   trim_at bigint,                              -- when the oldest inner job of the open chain may leave
   key_window bigint,
-  ripples_since bigint,                        -- when it closed, if jobs that waited for it are still to be resolved
   latest_position integer not null default 0,
   type text not null,
   closed_as text,                              -- completed, failed or cancelled
@@ -89,7 +88,6 @@ create table windlass.chain (
 );
 create unique index windlass_chain_seq on windlass.chain (seq);
 create index windlass_chain_trimming on windlass.chain (trim_at, id) where trim_at is not null;
-create index windlass_chain_rippling on windlass.chain (ripples_since, seq) where ripples_since is not null;
 
 -- Closed chains by the time when they may leave.
 create table windlass.leaving (
@@ -98,6 +96,18 @@ create table windlass.leaving (
   chain uuid not null,
   primary key (leaves_at, seq)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- Marks: chains that closed, or may have closed, and whose dependents are still to be resolved. A transaction that reads
+-- from a snapshot sees neither all dependents nor all marks, so it adds a mark whatever it sees. A unique constraint would
+-- make such a transaction fail.
+create table windlass.ripple (
+  id bigint generated always as identity,
+  since bigint not null,                       -- when the mark was left
+  seq bigint not null,                         -- the chain's
+  chain uuid not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
+create index windlass_ripple_order on windlass.ripple (since, seq);
+create index windlass_ripple_chain on windlass.ripple (chain);
 
 -- The chain that a key points at. Its row is what creators of one key wait for.
 create table windlass.key (

@@ -16,8 +16,8 @@ union all
 select 'vacuum', null, null, array[h.id::text], null, null
 from hot h
 join pg_class c on c.oid = h.id
-where not coalesce(array_to_string(c.reloptions, ' '), '') like '%autovacuum_vacuum_scale_factor=%'
-  or array_to_string(c.reloptions, ' ') like '%autovacuum_enabled=false%'
+where not coalesce(pg_catalog.array_to_string(c.reloptions, ' '), '') like '%autovacuum_vacuum_scale_factor=%'
+  or pg_catalog.array_to_string(c.reloptions, ' ') like '%autovacuum_enabled=false%'
 union all
 select 'no_vacuum', null, null, null, null, null
 where current_setting('autovacuum') = 'off'
@@ -26,5 +26,20 @@ select 'invalid', null, null, array[i.indexrelid::regclass::text], null, null
 from hot h
 join pg_index i on i.indrelid = h.id
 where not i.indisvalid
+union all
+select 'isolation', null, null, array[l.level, current_user::text], null, null
+from (select current_setting('default_transaction_isolation') as level) l
+where l.level in ('repeatable read', 'serializable')
+union all
+select 'read_only', null, null, array[current_user::text], null, null
+where current_setting('default_transaction_read_only') = 'on'
+union all
+select 'timeout', null, null, array[current_user::text], array[s.reset_val::bigint], null
+from pg_settings s
+where s.name = 'statement_timeout' and s.reset_val::bigint between 1 and 9999
+union all
+select 'hidden', null, null, array[h.id::text], null, null
+from hot h
+where pg_catalog.row_security_active(h.id)
 union all
 select 'now', null, null, null, array[floor(extract(epoch from clock_timestamp()) * 1000)]::bigint[], null

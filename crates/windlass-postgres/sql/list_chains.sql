@@ -18,10 +18,10 @@ with walked as materialized (
 ), judged as (
   select
     w.id, w.latest, w.place, row_number() over (order by case when $1::boolean then -w.place else w.place end) as n,
-    (cardinality($4::text[]) = 0 or w.type = any ($4::text[]))
+    (pg_catalog.cardinality($4::text[]) = 0 or w.type = any ($4::text[]))
       and (
         -- As `exists` this would be answered from a list of all jobs with the status.
-        cardinality($5::text[]) = 0
+        pg_catalog.cardinality($5::text[]) = 0
         or (select l.status from windlass.job l where l.id = w.latest) = any ($5::text[])
       )
       and (not $6::boolean or (select b.chain from windlass.blocker b where b.chain = w.id limit 1) is null)

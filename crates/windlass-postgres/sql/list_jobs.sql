@@ -61,9 +61,9 @@ with walked as materialized (
 ), judged as (
   select
     b.id, b.place, b.n,
-    (cardinality($4::text[]) = 0 or j.type = any ($4::text[]))
-      and (cardinality($5::text[]) = 0 or j.status = any ($5::text[]))
-      and (cardinality($6::text[]) = 0 or j.chain_type = any ($6::text[]))
+    (pg_catalog.cardinality($4::text[]) = 0 or j.type = any ($4::text[]))
+      and (pg_catalog.cardinality($5::text[]) = 0 or j.status = any ($5::text[]))
+      and (pg_catalog.cardinality($6::text[]) = 0 or j.chain_type = any ($6::text[]))
       and j.created_at >= coalesce($8::bigint, 0)
       and j.created_at <= coalesce($9::bigint, 9223372036854775807) as passes
   from behind b

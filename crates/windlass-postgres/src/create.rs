@@ -11,7 +11,7 @@ use crate::store::{Call, CarryOut};
 impl CarryOut for Create {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CreateReply> {
         self.check()?;
-        let durability = call.durability();
+        let (durability, mut deferred) = (call.durability(), false);
         let mut news = News::default();
         // The place of each chain that is sent. What can be refused without the store is not.
         let mut places = Vec::with_capacity(self.chains.len());
@@ -37,16 +37,18 @@ impl CarryOut for Create {
             let place = |sent: usize| places.get(sent).copied().unwrap_or(usize::MAX);
             for row in call.run(statement, parameters).await? {
                 let mut values = Values::from(row);
-                if values.part == "stored" {
-                    for job in values.stored()? {
-                        let sent = sent.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);
-                        put(&mut chains, place(sent), Created::New { job, repeated: false })?;
+                match values.part.as_str() {
+                    "stored" => {
+                        for job in values.stored()? {
+                            let sent = sent.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);
+                            put(&mut chains, place(sent), Created::New { job, repeated: false })?;
+                        }
                     }
-                } else {
-                    put(&mut chains, place(values.place()?), values.created()?)?;
+                    "deferred" => deferred = true,
+                    _ => put(&mut chains, place(values.place()?), values.created()?)?,
                 }
             }
         }
-        Ok(CreateReply { chains: in_order(chains)?, durability })
+        Ok(CreateReply { chains: in_order(chains)?, durability, deferred })
     }
 }

@@ -75,6 +75,47 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
                 format!("run `reindex index concurrently {index}`"),
             )
         }
+        "isolation" => {
+            let (level, role) = (values.text()?, values.text()?);
+            (
+                format!("transactions of role `{role}` are {level} by default"),
+                format!(
+                    "jobs are safe, but each command of the store takes two round trips more to run at read committed, \
+                     and your own transactions must be run again when they conflict: run `alter role {role} set \
+                     default_transaction_isolation = 'read committed'` unless you need that level (it may also be set \
+                     for the database or in postgresql.conf)"
+                ),
+            )
+        }
+        "read_only" => {
+            let role = values.text()?;
+            (
+                format!("transactions of role `{role}` are read-only by default"),
+                format!(
+                    "commands in your own transactions fail, and those of the store take two round trips more: run \
+                     `alter role {role} set default_transaction_read_only = off` (it may also be set for the database or \
+                     in postgresql.conf)"
+                ),
+            )
+        }
+        "timeout" => {
+            let (role, timeout): (_, u64) = (values.text()?, values.number()?);
+            (
+                format!("`statement_timeout` of role `{role}` is {timeout} ms"),
+                format!(
+                    "a command may wait a second for locks, so those of the store take two round trips more to run with a \
+                     longer timeout, and those in your own transactions may be cancelled: run `alter role {role} set \
+                     statement_timeout = '10s'`, or more"
+                ),
+            )
+        }
+        "hidden" => {
+            let table = values.text()?;
+            (
+                format!("row-level security hides rows of the table {table} from this role"),
+                format!("run `alter table {table} disable row level security`, or give the role `bypassrls`"),
+            )
+        }
         "now" => return Ok(skew(values.number()?, asked, answered)),
         part => return Err(corrupt(&format!("the finding {part:?}"))),
     };

@@ -19,7 +19,8 @@
 //! - **The clock** is the database's at the statement, not at the transaction's start.
 //! - **Jobs for later cost nothing**: an acquire goes through an index of pending jobs by type, priority and due time,
 //!   and reads only what it takes. Closed jobs are in none of the indexes that workers use.
-//! - **Read committed**, PostgreSQL's default, is the isolation that transactions should have.
+//! - **Any isolation level.** Commands of the store run at read committed, whatever the default of the database or the
+//!   role is. Transactions of the application keep their level; see [`Transactional`](windlass_core::Transactional).
 //!
 //! # Drivers
 //!
@@ -96,6 +97,7 @@ mod migrate;
 mod provider;
 mod reply;
 mod request;
+mod session;
 mod statement;
 mod word;
 
@@ -111,6 +113,7 @@ pub use crate::sqlx::{LentConnection, Sqlx};
 pub use crate::tokio_postgres::{LentClient, PooledTx, TokioPostgres};
 pub use notifier::PostgresNotifier;
 pub use provider::{
-    Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection, pooled, unreachable,
+    BEGIN_READ_COMMITTED, Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection,
+    pooled, unreachable,
 };
 pub use store::{NAME_MAX_BYTES, Options, PostgresStore};

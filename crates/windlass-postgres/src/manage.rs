@@ -87,11 +87,15 @@ impl CarryOut for Retry {
         let versions = self.chains.iter().map(|target| version(target.version.0)).collect();
         let parameters = vec![call.time(), Parameter::Ids(jobs), Parameter::Numbers(versions)];
         let mut chains: Vec<Option<Retried>> = self.chains.iter().map(|_| None).collect();
+        let mut deferred = false;
         for row in call.run(&call.statements().retry, parameters).await? {
             let mut values = Values::from(row);
-            put(&mut chains, values.place()?, retried(&mut values)?)?;
+            match values.part.as_str() {
+                "deferred" => deferred = true,
+                _ => put(&mut chains, values.place()?, retried(&mut values)?)?,
+            }
         }
-        Ok(RetryReply { chains: in_order(chains)? })
+        Ok(RetryReply { chains: in_order(chains)?, deferred })
     }
 }
 
@@ -121,6 +125,11 @@ impl CarryOut for Delete {
             let mut values = Values::from(row);
             match values.part.as_str() {
                 "busy" => return Ok(DeleteReply::Busy),
+                "in_snapshot" => {
+                    let text = "the transaction reads from a snapshot, which may hide jobs that need the chain: delete \
+                                outside the transaction, or in one at read committed";
+                    return Err(Error::new(ErrorKind::Invalid, text));
+                }
                 "refused" => refusals.push(values.refusal(None)?),
                 _ => {
                     let (chain, job) = (values.chain_id()?, values.job_id()?);
@@ -158,7 +167,7 @@ impl CarryOut for SetRetention {
 impl CarryOut for Pause {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<PauseReply> {
         check_items("types", self.types.len())?;
-        let parameters = vec![names(&self.types), Parameter::Flag(self.paused)];
+        let parameters = vec![call.time(), names(&self.types), Parameter::Flag(self.paused)];
         let mut were_paused: Vec<Option<bool>> = self.types.iter().map(|_| None).collect();
         for row in call.run(&call.statements().pause, parameters).await? {
             let mut values = Values::from(row);

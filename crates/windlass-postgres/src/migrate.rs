@@ -31,6 +31,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     parts: &[
         include_str!("../migrations/001_tables.sql"),
         include_str!("../functions/time.sql"),
+        include_str!("../functions/isolation.sql"),
         include_str!("../functions/request.sql"),
         include_str!("../functions/lock.sql"),
         include_str!("../functions/create.sql"),
@@ -48,6 +49,9 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("../functions/count.sql"),
     ],
 }];
+
+/// Types and functions that the application made do not stand for those of PostgreSQL.
+const SEARCH_PATH: &str = "set local search_path = pg_catalog, pg_temp;\n";
 
 /// Brings the schema to the latest of these steps, or checks that it is there. Any number of programs may do so at once.
 pub(crate) async fn migrate<P: Provider>(
@@ -83,7 +87,8 @@ pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
     let mut text = preparation(names);
     for migration in migrations {
         let (begin, commit) = if migration.in_transaction { ("begin;\n", "commit;\n") } else { ("", "") };
-        text.push_str(&format!("\n-- {}: {}\n{begin}", migration.version, migration.name));
+        let path = if migration.in_transaction { SEARCH_PATH } else { "" };
+        text.push_str(&format!("\n-- {}: {}\n{begin}{path}", migration.version, migration.name));
         migration.parts.iter().for_each(|part| text.push_str(&names.render(part)));
         text.push_str(&names.render(&record(migration)));
         text.push_str(commit);
@@ -93,6 +98,7 @@ pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
 
 async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, latest: i64) -> Result<()> {
     let mut tx = lock(provider, names).await?;
+    provider.script_in(P::lend(&mut tx), SEARCH_PATH).await?;
     provider.script_in(P::lend(&mut tx), &preparation(names)).await?;
     let found = version(provider, names, Some(&mut tx)).await?;
     check(found, latest, names)?;
@@ -123,7 +129,7 @@ async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
     let attempt = Statement::new(text, false);
     let ends_at = Instant::now() + PATIENCE;
     while Instant::now() < ends_at {
-        let mut tx = provider.begin().await?;
+        let mut tx = provider.begin_read_committed().await?;
         let rows = provider.run_in(P::lend(&mut tx), &attempt, Vec::new()).await?;
         if rows.first().is_some_and(|row| row.numbers == [Some(1)]) {
             return Ok(tx);

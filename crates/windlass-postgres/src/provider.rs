@@ -50,6 +50,9 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Begins a transaction. A call that is dropped half-way leaves no connection in a transaction.
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>>;
 
+    /// Begins a transaction with [`BEGIN_READ_COMMITTED`] in place of `begin`; otherwise like [`begin`](Self::begin).
+    fn begin_read_committed(&self) -> BoxFuture<'_, Result<Self::Tx>>;
+
     /// Commits.
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
@@ -137,18 +140,49 @@ pub struct Row {
     pub bytes: Vec<Option<Bytes>>,
 }
 
+/// Begins a transaction for a command of the store, whatever the defaults of the server, the database, the role and the
+/// pool are: at read committed, for writes, and with time for its statement.
+pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, read write; \
+     set local statement_timeout = '1min'; set local idle_in_transaction_session_timeout = '1min'";
+
 /// The error that PostgreSQL gave with this code, in the words of the contract.
 #[must_use]
 pub fn from_sqlstate(code: &str, message: &str) -> Error {
     let (kind, cure) = match code {
-        // A lock, a deadlock, or a concurrent change.
-        "55P03" | "40P01" | "40001" | "23505" => {
-            (ErrorKind::Busy, "somebody else has the rows: try again, or end the transaction that has them")
+        // A lock that was not granted in time, or a row that another transaction inserts at this moment.
+        "55P03" | "23505" => {
+            (ErrorKind::Busy, "another transaction holds the rows: try again, or end that transaction")
         }
+        // A serialization failure, or a deadlock.
+        "40001" | "40P01" => (
+            ErrorKind::Conflict,
+            "the transaction conflicts with a concurrent one: roll it back and run it again from its first statement",
+        ),
         "3F000" | "42P01" | "42883" | "42704" => {
             (ErrorKind::Incompatible, "the schema is missing or another version's: run the migrations")
         }
-        "25006" => (ErrorKind::Unavailable, "the database is read-only: connect to the primary"),
+        // Raised by `own_v1`. The store then begins a transaction for the command.
+        "WL002" => (
+            ErrorKind::Unsupported,
+            "the store runs its commands at read committed, in transactions that write",
+        ),
+        "25006" => (
+            ErrorKind::Unavailable,
+            "the transaction is read-only: begin one that writes or, if the server is a standby, connect to the primary",
+        ),
+        // `begin … read write` on a standby.
+        "0A000" => (
+            ErrorKind::Unavailable,
+            "the server does not support this: if it is a hot standby, connect to the primary",
+        ),
+        "25P03" => (
+            ErrorKind::Unavailable,
+            "the transaction was idle for longer than `idle_in_transaction_session_timeout`: keep it shorter, or raise that",
+        ),
+        "57014" => (
+            ErrorKind::Unavailable,
+            "the statement was cancelled, by `statement_timeout` or by an operator: raise the timeout, or try again",
+        ),
         "25P02" => (ErrorKind::Invalid, "an earlier statement of the transaction failed: roll it back"),
         "25P01" => (ErrorKind::Invalid, "there is no transaction: begin one first"),
         "42501" => (ErrorKind::Unavailable, "the role lacks a privilege: grant it"),

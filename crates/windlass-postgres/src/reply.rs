@@ -388,6 +388,7 @@ pub(crate) fn ripple(ripple: &mut Ripple, values: &mut Values) -> Result<()> {
     match values.part.as_str() {
         "unblocked" => ripple.unblocked.push(values.unblocked()?),
         "closed" => ripple.closed.push(values.closed()?),
+        "deferred" => ripple.deferred = true,
         part => return Err(corrupt(&format!("the part {part:?} of a reply"))),
     }
     Ok(())

@@ -12,8 +12,8 @@ use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction}
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::provider::{
-    BACKEND, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection,
-    pooled, unreachable,
+    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate,
+    no_connection, pooled, unreachable,
 };
 
 /// How long a pool that the store made waits for a connection.
@@ -132,7 +132,7 @@ impl Provider for Sqlx {
             }
             // The driver prepares it first and runs it then. In between a pooler may lend the server connection to somebody
             // whose own statement without a name would be run in its place; but not within a transaction.
-            let mut tx = self.begin().await?;
+            let mut tx = self.begin_read_committed().await?;
             let found = self.run_in((&mut tx).into(), statement, parameters).await?;
             self.commit(tx).await?;
             Ok(found)
@@ -159,13 +159,13 @@ impl Provider for Sqlx {
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {
-        // A `begin` of sqlx that is dropped half-way may give a connection back that is in a transaction
-        // (launchbadge/sqlx#4393), so that it runs on a task that nobody drops.
         let pool = self.pool.clone();
-        Box::pin(async move {
-            let begun = tokio::spawn(async move { pool.begin().await }).await;
-            begun.map_err(|error| unreachable(&error))?.map_err(from_driver)
-        })
+        Box::pin(begun(async move { pool.begin().await }))
+    }
+
+    fn begin_read_committed(&self) -> BoxFuture<'_, Result<Self::Tx>> {
+        let pool = self.pool.clone();
+        Box::pin(begun(async move { pool.begin_with(BEGIN_READ_COMMITTED).await }))
     }
 
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
@@ -204,6 +204,14 @@ impl Provider for Sqlx {
             }
         })
     }
+}
+
+/// A `begin` of sqlx that is dropped half-way may return a connection to the pool that is in a transaction
+/// (launchbadge/sqlx#4393), so it runs on a task that nobody drops.
+async fn begun(
+    begin: impl Future<Output = sqlx::Result<Transaction<'static, Postgres>>> + Send + 'static,
+) -> Result<Transaction<'static, Postgres>> {
+    tokio::spawn(begin).await.map_err(|error| unreachable(&error))?.map_err(from_driver)
 }
 
 async fn backend<'c>(connection: impl Executor<'c, Database = Postgres>) -> Result<String> {

@@ -2,6 +2,15 @@
 
 use crate::provider::Statement;
 
+/// Where a statement hands its time to the function, checked: see `functions/isolation.sql`.
+const OWN: &str = "windlass.own_v1($1)";
+
+macro_rules! text {
+    ($name:ident) => {
+        include_str!(concat!("../sql/", stringify!($name), ".sql"))
+    };
+}
+
 macro_rules! statements {
     ($($name:ident,)*) => {
         /// Every statement that a command runs: one for each, and one more where most items are of a plain kind.
@@ -11,8 +20,15 @@ macro_rules! statements {
         }
 
         impl Statements {
+            /// The statements of commands that the store runs by itself.
             pub(crate) fn new(names: &Names, cached: bool) -> Self {
-                Self { $($name: Statement::new(names.render(include_str!(concat!("../sql/", stringify!($name), ".sql"))), cached),)* }
+                Self { $($name: Statement::new(names.render(text!($name)), cached),)* }
+            }
+
+            /// The same in a transaction of the application, whose level and settings are the application's choice:
+            /// without the check of [`OWN`].
+            pub(crate) fn in_transaction(names: &Names, cached: bool) -> Self {
+                Self { $($name: Statement::new(names.render(&text!($name).replace(OWN, "$1")), cached),)* }
             }
 
             /// Each with its name, so that a test can prepare them all.

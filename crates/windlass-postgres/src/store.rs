@@ -14,6 +14,7 @@ use windlass_core::{
 use crate::health;
 use crate::migrate::{MIGRATIONS, migrate, sql};
 use crate::provider::{Parameter, Provider, Row, Statement};
+use crate::session::{self, TABLES};
 use crate::statement::{Names, Statements};
 
 /// The longest schema name or table prefix, in bytes.
@@ -116,9 +117,14 @@ pub struct PostgresStore<P> {
     provider: P,
     names: Names,
     statements: Statements,
+    in_transaction: Statements,
     savepoints: Statement,
     clock: Option<Arc<dyn Clock>>,
     durability: Durability,
+    /// Whether commands need a transaction of their own, because the server refused one that had none.
+    begins: AtomicBool,
+    /// Whether transactions read from a snapshot by default.
+    snapshots: bool,
     closed: AtomicBool,
     round_trips: AtomicU64,
     commits: AtomicU64,
@@ -128,15 +134,19 @@ impl<P: Provider> PostgresStore<P> {
     /// Opens the store, and makes or migrates its schema. Any number of programs may do so at once.
     pub async fn open(provider: P, options: Options) -> Result<Self> {
         let names = options.names()?;
+        let defaults = session::check(&provider).await?;
         migrate(&provider, &names, MIGRATIONS, options.migrate).await?;
-        let durability = find_durability(&provider).await?;
+        session::check_access(&provider, &names).await?;
         Ok(Self {
             statements: Statements::new(&names, options.cached_statements),
+            in_transaction: Statements::in_transaction(&names, options.cached_statements),
             savepoints: Statement::new(SAVEPOINTS.to_owned(), options.cached_statements),
             provider,
             names,
             clock: options.clock,
-            durability,
+            durability: defaults.durability,
+            begins: AtomicBool::new(defaults.needs_begin),
+            snapshots: defaults.snapshots,
             closed: AtomicBool::new(false),
             round_trips: AtomicU64::new(0),
             commits: AtomicU64::new(0),
@@ -160,6 +170,50 @@ impl<P: Provider> PostgresStore<P> {
             return Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"));
         }
         Ok(Call { store: self, tx })
+    }
+
+    /// Runs a statement by itself. A session may have defaults that do not suit the store: the function then refuses to
+    /// write, and this statement and all later ones run in a transaction that is begun for them, which takes two round trips
+    /// more. The session itself is not changed, since the application uses it too.
+    async fn run_alone(&self, statement: &Statement, parameters: &[Parameter]) -> Result<Vec<Row>> {
+        if !self.begins.load(Ordering::Relaxed) {
+            match self.provider.run(statement, parameters.to_vec()).await {
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                done => return done,
+            }
+        }
+        self.round_trips.fetch_add(2, Ordering::Relaxed);
+        let mut tx = self.provider.begin_read_committed().await?;
+        match self.provider.run_in(P::lend(&mut tx), statement, parameters.to_vec()).await {
+            Ok(rows) => {
+                self.provider.commit(tx).await?;
+                // Only now: a standby refuses the first try as well, and may be promoted.
+                self.begins.store(true, Ordering::Relaxed);
+                Ok(rows)
+            }
+            Err(error) => {
+                // If this fails too, the connection is lost, and the server rolls back.
+                let _ = self.provider.rollback(tx).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a transaction whose first statement locks the job of an attempt.
+    async fn begin_locked(&self, attempt: RenewLease) -> Result<P::Tx> {
+        let mut tx = self.begin().await?;
+        let renewed = self.run_in(P::lend(&mut tx), Renew { leases: vec![attempt] }).await;
+        let error = match renewed.map(|reply| reply.leases.first().copied()) {
+            Ok(Some(Renewed::Held { .. })) => return Ok(tx),
+            Ok(Some(Renewed::Busy)) => Error::new(
+                ErrorKind::Busy,
+                "another transaction holds the job: try again, or end that transaction",
+            ),
+            Ok(_) => Error::new(ErrorKind::LeaseLost, "the attempt no longer holds its job: stop"),
+            Err(error) => error,
+        };
+        let _ = self.provider.rollback(tx).await;
+        Err(error)
     }
 
     async fn savepoints<'a>(&'a self, tx: P::Lent<'a>) -> Result<i64> {
@@ -188,7 +242,7 @@ pub(crate) struct Call<'a, P: Provider> {
 
 impl<'a, P: Provider> Call<'a, P> {
     pub(crate) const fn statements(&self) -> &'a Statements {
-        &self.store.statements
+        if self.tx.is_some() { &self.store.in_transaction } else { &self.store.statements }
     }
 
     pub(crate) const fn durability(&self) -> Durability {
@@ -212,9 +266,13 @@ impl<'a, P: Provider> Call<'a, P> {
         }
         let mut left = TRIES;
         loop {
-            match store.provider.run(statement, parameters.clone()).await {
+            match store.run_alone(statement, &parameters).await {
                 // Nothing was written, and every command is safe to repeat.
-                Err(error) if error.kind() == ErrorKind::Busy && left > 1 => left -= 1,
+                Err(error) if is_concurrent(&error) && left > 1 => left -= 1,
+                // There is no transaction that the caller could run again.
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    return Err(Error::new(ErrorKind::Busy, error.to_string()).with_source(error));
+                }
                 done => {
                     store.commits.fetch_add(1, Ordering::Relaxed);
                     return done;
@@ -223,6 +281,10 @@ impl<'a, P: Provider> Call<'a, P> {
             store.round_trips.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+fn is_concurrent(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Busy | ErrorKind::Conflict)
 }
 
 /// A command that knows how to be carried out.
@@ -251,9 +313,11 @@ macro_rules! store {
                 Box::pin(async {
                     self.call(None)?;
                     // Somebody's open transaction is not waited for without end.
-                    let text = "set local lock_timeout = '5s'; truncate windlass.job, windlass.chain, windlass.leaving, \
-                        windlass.key, windlass.blocker, windlass.attempt, windlass.paused, windlass.worker, windlass.leader";
-                    self.provider.script(&self.names.render(text)).await
+                    let tables = TABLES.map(|table| format!("windlass.{table}")).join(", ");
+                    let text = format!("set local lock_timeout = '5s'; truncate {tables}");
+                    let mut tx = self.provider.begin_read_committed().await?;
+                    self.provider.script_in(P::lend(&mut tx), &self.names.render(&text)).await?;
+                    self.provider.commit(tx).await
                 })
             }
 
@@ -300,6 +364,22 @@ impl<P: Provider> Transactional for PostgresStore<P> {
         Box::pin(async {
             self.call(None)?;
             self.provider.begin().await
+        })
+    }
+
+    fn begin_attempt(&self, attempt: RenewLease) -> BoxFuture<'_, Result<P::Tx>> {
+        Box::pin(async move {
+            if !self.snapshots {
+                return self.begin().await;
+            }
+            for _ in 1..TRIES {
+                match self.begin_locked(attempt).await {
+                    // The lease was renewed between the snapshot and the lock.
+                    Err(error) if is_concurrent(&error) => {}
+                    begun => return begun,
+                }
+            }
+            self.begin_locked(attempt).await
         })
     }
 
@@ -358,18 +438,4 @@ impl<P: Provider> Transactional for PostgresStore<P> {
             execute(self.call(Some(tx))?, command).await
         })
     }
-}
-
-/// How safe a write is that the server acknowledged, as it is set up now.
-async fn find_durability<P: Provider>(provider: &P) -> Result<Durability> {
-    let text = "select 'settings', null::integer, null::uuid[], \
-                array[current_setting('synchronous_commit'), current_setting('fsync')], null::bigint[], null::bytea[]";
-    let rows = provider.run(&Statement::new(text.to_owned(), false), Vec::new()).await?;
-    let setting = |place: usize| {
-        rows.first().and_then(|row| row.words.get(place).cloned().flatten()).unwrap_or_default()
-    };
-    Ok(match (setting(0).as_str(), setting(1).as_str()) {
-        ("off", _) | (_, "off") => Durability::Buffered,
-        _ => Durability::Synced,
-    })
 }

@@ -17,8 +17,8 @@ use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, SimpleQueryMessage
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::provider::{
-    BACKEND, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection,
-    pooled, unreachable,
+    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate,
+    no_connection, pooled, unreachable,
 };
 
 /// How many notifications wait for their reader before the connection waits too.
@@ -73,6 +73,13 @@ impl TokioPostgres {
             })
         }));
         self
+    }
+
+    async fn begin_with(&self, begin: &str) -> Result<PooledTx> {
+        // From here on the connection does not go back by itself.
+        let tx = PooledTx(Some(self.pool.get().await.map_err(from_pool)?));
+        tx.batch_execute(begin).await.map_err(from_driver)?;
+        Ok(tx)
     }
 }
 
@@ -228,12 +235,11 @@ impl Provider for TokioPostgres {
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<PooledTx>> {
-        Box::pin(async {
-            // From here on the connection does not go back by itself.
-            let tx = PooledTx(Some(self.pool.get().await.map_err(from_pool)?));
-            tx.batch_execute("begin").await.map_err(from_driver)?;
-            Ok(tx)
-        })
+        Box::pin(self.begin_with("begin"))
+    }
+
+    fn begin_read_committed(&self) -> BoxFuture<'_, Result<PooledTx>> {
+        Box::pin(self.begin_with(BEGIN_READ_COMMITTED))
     }
 
     fn commit(&self, tx: PooledTx) -> BoxFuture<'_, Result<()>> {

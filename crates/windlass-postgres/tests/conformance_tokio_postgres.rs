@@ -1,10 +1,52 @@
-//! The store contract on PostgreSQL, through tokio-postgres.
+//! The store contract on PostgreSQL, through tokio-postgres, in sessions with odd settings.
 
 #![allow(clippy::unwrap_used)]
 
 mod fixture;
 
+use tokio::sync::OnceCell;
+use windlass_postgres::TokioPostgres;
+
+/// Settings that change what a statement means, sees or prints. The store must not care.
+const SETTINGS: [&str; 15] = [
+    "lock_timeout=1ms",
+    "idle_in_transaction_session_timeout=30s",
+    "row_security=off",
+    "datestyle=SQL,DMY",
+    "intervalstyle=sql_standard",
+    "timezone=Pacific/Chatham",
+    "bytea_output=escape",
+    "extra_float_digits=-15",
+    "array_nulls=off",
+    "transform_null_equals=on",
+    "standard_conforming_strings=off",
+    "backslash_quote=off",
+    "plpgsql.variable_conflict=use_variable",
+    "plpgsql.extra_errors=all",
+    "search_path=odd,public",
+];
+
+/// Functions that match the store's calls better than those of PostgreSQL, which take any array, and that fail.
+const FUNCTIONS: &str = "create schema odd;
+    create function odd.fail() returns integer language plpgsql as $$ begin raise exception 'an odd function'; end $$;
+    create function odd.cardinality(uuid[]) returns integer language sql as $$ select odd.fail() $$;
+    create function odd.cardinality(text[]) returns integer language sql as $$ select odd.fail() $$;
+    create function odd.cardinality(integer[]) returns integer language sql as $$ select odd.fail() $$;
+    create function odd.unnest(uuid[]) returns setof integer language sql as $$ select odd.fail() $$;
+    create function odd.unnest(text[]) returns setof integer language sql as $$ select odd.fail() $$;
+    create function odd.array_remove(uuid[], uuid) returns integer language sql as $$ select odd.fail() $$;
+    create function odd.array_position(uuid[], uuid) returns integer language sql as $$ select odd.fail() $$;
+    create function odd.array_to_string(text[], text) returns integer language sql as $$ select odd.fail() $$";
+
+async fn connect(url: String) -> TokioPostgres {
+    static MADE: OnceCell<()> = OnceCell::const_new();
+    let server = windlass_testkit::shared_postgres().await;
+    MADE.get_or_init(|| async { drop(server.server().query(FUNCTIONS)) }).await;
+    let settings = SETTINGS.map(|setting| format!("-c {setting}")).join(" ");
+    let settings = settings.replace(' ', "%20").replace('=', "%3D").replace(',', "%2C");
+    TokioPostgres::connect(&format!("{url}?options={settings}")).await.unwrap()
+}
+
 fn main() {
-    let connect = |url: String| async move { windlass_postgres::TokioPostgres::connect(&url).await.unwrap() };
     windlass_conformance::main(fixture::Postgres { name: "postgres, tokio-postgres", connect })
 }

@@ -30,6 +30,7 @@ impl RedisStore {
         Ok(CreateReply {
             chains: chains.map(|(created, chain)| created.into_created(chain)).collect(),
             durability,
+            deferred: false,
         })
     }
 }

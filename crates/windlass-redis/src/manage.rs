@@ -268,7 +268,7 @@ impl RedisStore {
         let chains = request.chains.iter().map(RetryTargetOut::from).collect();
         let out = RetryOut { now: self.time(), chains };
         let reply: RetryIn = self.write(&self.scripts().retry, &out, Payloads::default()).await?;
-        Ok(RetryReply { chains: reply.chains.into_iter().map(Retried::from).collect() })
+        Ok(RetryReply { chains: reply.chains.into_iter().map(Retried::from).collect(), deferred: false })
     }
 
     pub(crate) async fn run_delete(&self, request: Delete) -> Result<DeleteReply> {

@@ -455,6 +455,6 @@ impl From<RippleIn> for Ripple {
             created_at: closed.created.0,
             trace: closed.trace.map(|trace| trace.0),
         });
-        Self { unblocked: unblocked.collect(), closed: closed.collect() }
+        Self { unblocked: unblocked.collect(), closed: closed.collect(), deferred: false }
     }
 }

@@ -34,7 +34,7 @@ impl CarryOut for Create {
         let mut aliases = Aliases::new();
         let chains = self.chains.iter().map(|new| working.create_chain(new, &mut aliases)).collect();
         working.write(session).await?;
-        Ok(CreateReply { chains, durability: session.base.durability })
+        Ok(CreateReply { chains, durability: session.base.durability, deferred: false })
     }
 }
 

@@ -21,7 +21,7 @@ impl CarryOut for Retry {
     async fn carry_out(&self, session: &mut Session<'_>) -> Result<RetryReply> {
         check_items("chains", self.chains.len())?;
         if self.chains.is_empty() {
-            return Ok(RetryReply { chains: Vec::new() });
+            return Ok(RetryReply { chains: Vec::new(), deferred: false });
         }
         let mut working = Working::new(session.now());
         let edges = working.load_retried(session, &self.chains).await?;
@@ -32,7 +32,7 @@ impl CarryOut for Retry {
             _ => None,
         });
         set_trim_at(session, reopened.collect::<Vec<_>>()).await?;
-        Ok(RetryReply { chains })
+        Ok(RetryReply { chains, deferred: false })
     }
 }
 

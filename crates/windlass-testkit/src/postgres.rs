@@ -251,6 +251,17 @@ impl PostgresServer {
         self.server.start_again().await;
     }
 
+    /// Stops the server and starts it again as a hot standby: it takes queries and no writes. It follows no primary.
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`restart`](Self::restart) does.
+    pub async fn become_standby(&mut self) {
+        self.stop().await;
+        fs::write(self.folder().join(DATA).join("standby.signal"), "").expect("a file can be written");
+        self.server.start_again().await;
+    }
+
     /// Pauses all processes of the server (SIGSTOP): connections stay, and nothing is answered. Returns when they do
     /// nothing any more. It needs Linux.
     ///
@@ -316,7 +327,8 @@ impl Program for Postgres {
     async fn answers(&self, folder: &Path, _port: u16, pid: u32) -> bool {
         let Ok(text) = fs::read_to_string(folder.join(DATA).join("postmaster.pid")) else { return false };
         let mut lines = text.lines().map(str::trim);
-        lines.next().is_some_and(|line| line == pid.to_string()) && lines.nth(6) == Some("ready")
+        lines.next().is_some_and(|line| line == pid.to_string())
+            && matches!(lines.nth(6), Some("ready" | "standby"))
     }
 }
 

@@ -1,10 +1,14 @@
 use windlass_core::command::{CompleteFromOutsideReply, Cursor, Durability, Reply, Ripple};
 
 /// The reply without what stores may differ in: how durable a creation is, the order in which the consequences
-/// of a command are told, and the text of a cursor.
+/// of a command are told, whether some of them are left to a later command, and the text of a cursor.
 pub(super) fn normalized(mut reply: Reply) -> Reply {
     match &mut reply {
-        Reply::Create(reply) => reply.durability = Durability::Volatile,
+        Reply::Create(reply) => {
+            reply.durability = Durability::Volatile;
+            reply.deferred = false;
+        }
+        Reply::Retry(reply) => reply.deferred = false,
         Reply::Acquire(reply) => sort(&mut reply.ripple),
         Reply::Settle(reply) => sort(&mut reply.ripple),
         Reply::Exchange(reply) => {
@@ -27,6 +31,7 @@ pub(super) fn normalized(mut reply: Reply) -> Reply {
 fn sort(ripple: &mut Ripple) {
     ripple.unblocked.sort_by_key(|unblocked| unblocked.job.job);
     ripple.closed.sort_by_key(|closed| closed.chain);
+    ripple.deferred = false;
 }
 
 fn hide(next: &mut Option<Cursor>) {

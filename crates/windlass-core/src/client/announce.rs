@@ -56,6 +56,8 @@ enum Note {
     Traced(Traced, About),
     AfterCommit(Hook),
     AfterRollback(Hook),
+    /// Waits were left to a later command: this sends one.
+    ResolveWaits(Hook),
 }
 
 /// What the application wants done at the end of a transaction.
@@ -70,7 +72,7 @@ impl Announcements {
     /// It is committed. Tells all of it, without waiting for anybody; then runs the hooks.
     pub(crate) fn send(self, teller: &Teller) {
         let mut scheduled = BTreeMap::<TypeName, (u32, Timestamp)>::new();
-        let (mut others, mut hooks) = (Vec::new(), Vec::new());
+        let (mut others, mut hooks, mut resolve) = (Vec::new(), Vec::new(), None);
         for note in self.notes {
             match note {
                 Note::Event(event) => teller.observe(&event),
@@ -81,6 +83,8 @@ impl Announcements {
                 Note::Closed(chain) => others.push(Hint::ChainClosed(chain)),
                 Note::Lost(worker, job) => others.push(Hint::OwnershipLost { worker, job }),
                 Note::AfterCommit(hook) => hooks.push(hook),
+                // One command resolves the waits that all commands of the transaction have left.
+                Note::ResolveWaits(hook) => resolve = Some(hook),
                 Note::Traced(..) | Note::AfterRollback(_) => {}
             }
         }
@@ -88,6 +92,7 @@ impl Announcements {
         let scheduled =
             scheduled.map(|(job_type, (count, due_at))| Hint::Scheduled { job_type, count, due_at });
         teller.publish(scheduled.chain(others));
+        resolve.into_iter().for_each(run);
         hooks.into_iter().for_each(run);
     }
 
@@ -137,6 +142,12 @@ impl Announcements {
 
     pub(super) fn after_commit(&mut self, hook: Hook) {
         self.notes.push(Note::AfterCommit(hook));
+    }
+
+    /// Waits were left to a later command, which `resolve` sends: after the commit, so that dependents need
+    /// not wait for the next poll.
+    pub(crate) fn resolve_waits(&mut self, resolve: impl FnOnce() + Send + 'static) {
+        self.notes.push(Note::ResolveWaits(Box::new(resolve)));
     }
 
     pub(super) fn after_rollback(&mut self, hook: Hook) {

@@ -9,6 +9,7 @@ use crate::command::Request;
 use crate::error::Result;
 use crate::job::{Blockers, Entry};
 use crate::store::Transactional;
+use crate::worker::resolve_waits;
 
 /// A transaction of the store, begun by [`Client::begin`]. What is done in it is announced after its commit.
 /// Dropped, it is rolled back.
@@ -182,7 +183,11 @@ impl<'a, S: Transactional> InTx<'a, S> {
             store.check_open(self.tx.lend()).await?;
             self.is_open = true;
         }
-        store.run_in(self.tx.lend(), request).await
+        let reply = store.execute_in(self.tx.lend(), request.into()).await?;
+        if reply.is_deferred() {
+            self.announcements.get().resolve_waits(resolve_waits(&self.client));
+        }
+        reply.try_into()
     }
 
     /// The driver's own transaction, for the application's rows.

@@ -176,6 +176,8 @@ pub struct CreateReply {
     pub chains: Vec<Created>,
     /// How safe it is now.
     pub durability: Durability,
+    /// See [`Ripple::deferred`](crate::command::Ripple::deferred).
+    pub deferred: bool,
 }
 
 /// What became of a chain to create.

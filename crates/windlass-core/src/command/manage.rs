@@ -157,6 +157,8 @@ pub struct RetryTarget {
 pub struct RetryReply {
     /// What became of each.
     pub chains: Vec<Retried>,
+    /// See [`Ripple::deferred`].
+    pub deferred: bool,
 }
 
 /// What became of a chain to retry.

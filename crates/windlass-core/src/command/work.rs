@@ -339,6 +339,9 @@ pub struct Ripple {
     /// Chains that closed, those that were settled among them. A chain that was created closed, because a
     /// blocker had failed, is told where it was created.
     pub closed: Vec<ClosedChain>,
+    /// Whether waits are left, with a stored mark, that a later command could resolve at once: another
+    /// transaction holds their rows, or this command ran in a transaction that reads from a snapshot.
+    pub deferred: bool,
 }
 
 /// A job that no longer waits for a blocker.

@@ -27,7 +27,7 @@ impl Turn<'_> {
         request.check()?;
         let mut aliases = Aliases::new();
         let chains = request.chains.iter().map(|new| self.create_chain(new, &mut aliases)).collect();
-        Ok(CreateReply { chains, durability: Durability::Volatile })
+        Ok(CreateReply { chains, durability: Durability::Volatile, deferred: false })
     }
 
     pub(super) fn create_chain(&mut self, new: &NewChain, aliases: &mut Aliases) -> Created {

@@ -101,7 +101,8 @@ impl Turn<'_> {
 
     pub(super) fn retry(&mut self, request: &Retry) -> Result<RetryReply> {
         check_items("chains", request.chains.len())?;
-        Ok(RetryReply { chains: request.chains.iter().map(|target| self.retry_one(*target)).collect() })
+        let chains = request.chains.iter().map(|target| self.retry_one(*target)).collect();
+        Ok(RetryReply { chains, deferred: false })
     }
 
     fn retry_one(&mut self, target: RetryTarget) -> Retried {

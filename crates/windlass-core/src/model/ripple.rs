@@ -23,9 +23,10 @@ impl Turn<'_> {
         let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
         let changed = Arc::make_mut(&mut row);
         changed.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
-        changed.rippling = self.tables.waiting.get(&chain).is_some_and(|waiting| {
-            !waiting.eager.is_empty() || closed_as == ClosedAs::Completed && !waiting.patient.is_empty()
-        });
+        changed.rippling = self.defers
+            || self.tables.waiting.get(&chain).is_some_and(|waiting| {
+                !waiting.eager.is_empty() || closed_as == ClosedAs::Completed && !waiting.patient.is_empty()
+            });
         let latest = &self.tables.latest(&row).job;
         let closed = ClosedChain {
             chain,
@@ -44,6 +45,10 @@ impl Turn<'_> {
     /// Resolves waits for chains that have closed, of as many jobs as one command may. The marks of the
     /// chains let a later command go on with the rest.
     pub(super) fn ripple(&mut self, ripple: &mut Ripple) {
+        if self.defers {
+            ripple.deferred = !ripple.closed.is_empty();
+            return;
+        }
         while let Some((.., chain)) = self.tables.rippling.first().copied() {
             let Some(closed) = self.tables.chain(chain).and_then(|row| row.closed) else { return };
             while let Some(job) = self.next_waiting(chain, closed.closed_as) {

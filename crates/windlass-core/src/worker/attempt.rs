@@ -187,7 +187,9 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     /// Begins a transaction. If that fails it may be tried again.
     async fn begin(&self, stage: Stage, once: &AtomicBool) -> Result<S::Tx> {
         let begun = async {
-            let mut tx = self.client.store().begin().await?;
+            let JobRecord { id: job, fence, .. } = *self.ctx.job();
+            let lease = RenewLease { job, fence, lease: self.lease };
+            let mut tx = self.client.store().begin_attempt(lease).await?;
             if let Err(error) = self.hooks.opened(self.any(), stage, &mut tx).await {
                 self.client.store().rollback(tx).await?;
                 return Err(error);

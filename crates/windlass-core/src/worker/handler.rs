@@ -12,6 +12,7 @@ use super::attempt::{Attempt, Ctx, Done};
 use super::handlers::Layer;
 use super::hooks::{AnyHooks, Closing, HookList};
 use super::next::{Next, complete, error_text};
+use super::reap::resolve_waits;
 use crate::client::{Announcements, Client, Untold};
 use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
@@ -265,7 +266,7 @@ async fn finish<S: Transactional>(
     client: Client<S>,
     tx: S::Tx,
     settlement: Settlement,
-    untold: Untold,
+    mut untold: Untold,
 ) -> Result<Committed> {
     // Dropped before what is told of its roll-back.
     let (store, mut tx) = (client.store(), tx);
@@ -278,6 +279,9 @@ async fn finish<S: Transactional>(
         store.rollback(tx).await?;
         let announcements = Announcements::by(&client.shared.teller);
         return Ok(Committed { settlement, settled, ripple, announcements, doubt: None });
+    }
+    if ripple.deferred {
+        untold.announcements.resolve_waits(resolve_waits(&client));
     }
     let doubt = match store.commit(tx).await {
         Ok(()) => None,

@@ -9,6 +9,7 @@ mod borrowed;
 mod connection;
 mod crash;
 mod full_disk;
+mod isolation;
 mod keys;
 mod known_bad;
 mod ledger;
@@ -20,6 +21,7 @@ mod pooler;
 mod race;
 mod random;
 mod schema;
+mod settings;
 #[cfg(feature = "tls")]
 mod tls;
 mod warnings;

@@ -135,6 +135,10 @@ impl Provider for Deaf {
         self.0.begin()
     }
 
+    fn begin_read_committed(&self) -> BoxFuture<'_, Result<Self::Tx>> {
+        self.0.begin_read_committed()
+    }
+
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
         self.0.commit(tx)
     }

@@ -1,12 +1,15 @@
 //! The server goes away and comes back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_conformance::{Subject, complete};
 use windlass_core::command::{Count, Create, Settle, Settlement, Types};
 use windlass_core::{ErrorKind, ManualClock, Store, Transactional};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
-use windlass_testkit::PostgresServer;
+use windlass_testkit::{PostgresServer, wait_until};
+
+const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_in_the_middle_of_a_finish_leaves_it_whole() {
@@ -35,22 +38,22 @@ async fn a_crash_in_the_middle_of_a_finish_leaves_it_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_database_says_so() {
-    let server = PostgresServer::start().await;
+async fn a_server_that_became_a_standby_says_so() {
+    let mut server = PostgresServer::start().await;
     let provider = Sqlx::connect(&server.url()).await.unwrap();
     let store = PostgresStore::open(provider, Options::default()).await.unwrap();
-    server.query("alter database postgres set default_transaction_read_only = on");
-    server.kill_backends();
+    server.become_standby().await;
     let s = Subject::new(
         Arc::new(store),
         Arc::new(windlass_core::MemoryStore::new()),
         Arc::new(ManualClock::default()),
     );
     let create = Create { chains: vec![s.start("a").build()] };
-    // The first call may find that its connection was closed.
-    let mut error = s.store.create(create.clone()).await.unwrap_err();
-    if !error.to_string().contains("read-only") {
-        error = s.store.create(create).await.unwrap_err();
-    }
-    assert!(error.to_string().contains("connect to the primary"), "{error}");
+    // The first calls may find that their connection was closed.
+    wait_until("it says what to do", SOON, async || {
+        let error = s.store.create(create.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        error.to_string().contains("connect to the primary")
+    })
+    .await;
 }

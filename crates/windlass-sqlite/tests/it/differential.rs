@@ -220,7 +220,7 @@ fn reap(max: u32) -> Reap {
 fn comparable(reply: Reply) -> Reply {
     match reply {
         Reply::Create(CreateReply { chains, .. }) => {
-            Reply::Create(CreateReply { chains, durability: Durability::Volatile })
+            Reply::Create(CreateReply { chains, durability: Durability::Volatile, deferred: false })
         }
         other => other,
     }

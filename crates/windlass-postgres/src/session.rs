@@ -1,0 +1,98 @@
+//! What the store needs of the server and of its sessions, checked when it is opened.
+//!
+//! A setting that the store can work with is worked with: see `functions/isolation.sql` for those that a statement finds
+//! out by itself. One that would make it silently wrong is refused here.
+
+use windlass_core::command::Durability;
+use windlass_core::{Error, ErrorKind, Result};
+
+use crate::provider::{Parameter, Provider, Row, Statement};
+use crate::statement::Names;
+
+/// The tables with what is stored.
+pub(crate) const TABLES: [&str; 10] =
+    ["job", "chain", "leaving", "ripple", "key", "blocker", "attempt", "paused", "worker", "leader"];
+
+const SETTINGS: &str = "select 'settings', null::integer, null::uuid[], array[\
+    pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('fsync'), \
+    pg_catalog.current_setting('default_transaction_isolation'), \
+    pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.pg_is_in_recovery()::text, \
+    (select s.reset_val from pg_catalog.pg_settings s where s.name = 'statement_timeout')], \
+    null::bigint[], null::bytea[]";
+
+/// The schemas that are searched, without those of temporary tables.
+const SEARCH_PATH: &str = "select 'path', null::integer, null::uuid[], pg_catalog.current_schemas(true)::text[], \
+    null::bigint[], null::bytea[]";
+
+const ROW_SECURITY: &str = "select 'table', null::integer, null::uuid[], array[c.relname::text], null::bigint[], \
+    null::bytea[] from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+    where n.nspname = $1 and c.relname = any ($2) and pg_catalog.row_security_active(c.oid) order by c.relname";
+
+/// How sessions are set up, as far as the store has to know. Others of the pool may differ: these are guesses.
+pub(crate) struct Defaults {
+    /// How safe a write is that the server acknowledged.
+    pub(crate) durability: Durability,
+    /// Whether a command needs a transaction that is begun for it.
+    pub(crate) needs_begin: bool,
+    /// Whether transactions read from a snapshot.
+    pub(crate) snapshots: bool,
+}
+
+/// Refuses a server, or a session, on which the store would not work.
+pub(crate) async fn check<P: Provider>(provider: &P) -> Result<Defaults> {
+    let found = words(provider, SETTINGS, Vec::new()).await?;
+    let setting = |place: usize| found.get(place).map(String::as_str).unwrap_or_default();
+    if setting(4) == "true" {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "the server is a hot standby, which takes no writes: connect to the primary",
+        ));
+    }
+    check_path(&words(provider, SEARCH_PATH, Vec::new()).await?)?;
+    let durability = match (setting(0), setting(1)) {
+        ("off", _) | (_, "off") => Durability::Buffered,
+        _ => Durability::Synced,
+    };
+    let snapshots = matches!(setting(2), "repeatable read" | "serializable");
+    // In milliseconds; `own_v1` has the same bound.
+    let is_hasty = matches!(setting(5).parse(), Ok(1..10_000));
+    Ok(Defaults { durability, needs_begin: snapshots || setting(3) == "on" || is_hasty, snapshots })
+}
+
+/// PostgreSQL looks for types, functions and operators in `pg_catalog` first, unless the search path says otherwise. An
+/// operator of the application would then stand for one of PostgreSQL in the store's queries.
+fn check_path(schemas: &[String]) -> Result<()> {
+    let first = schemas.iter().find(|schema| !schema.starts_with("pg_temp"));
+    if first.is_none_or(|schema| schema == "pg_catalog") {
+        return Ok(());
+    }
+    let path = schemas.join(", ");
+    let text = format!(
+        "the search path `{path}` puts other schemas before `pg_catalog`: leave `pg_catalog` out of `search_path`, or \
+         put it first"
+    );
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
+/// Refuses tables whose rows are hidden from this role: jobs would seem to be lost.
+pub(crate) async fn check_access<P: Provider>(provider: &P, names: &Names) -> Result<()> {
+    let tables = TABLES.map(|table| Some(format!("{}{table}", names.prefix)));
+    let parameters =
+        vec![Parameter::Text(Some(names.schema.clone())), Parameter::Texts(Some(tables.to_vec()))];
+    let hidden = words(provider, ROW_SECURITY, parameters).await?;
+    if hidden.is_empty() {
+        return Ok(());
+    }
+    let (schema, table) = (&names.schema, hidden.join("`, `"));
+    let text = format!(
+        "row-level security hides rows of `{table}` in schema `{schema}` from this role: run `alter table … disable row \
+         level security`, connect as the owner of the tables, or give the role `bypassrls`"
+    );
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
+/// The words of all rows that a query returns.
+async fn words<P: Provider>(provider: &P, text: &str, parameters: Vec<Parameter>) -> Result<Vec<String>> {
+    let rows: Vec<Row> = provider.run(&Statement::new(text.to_owned(), false), parameters).await?;
+    Ok(rows.into_iter().flat_map(|row| row.words).flatten().collect())
+}

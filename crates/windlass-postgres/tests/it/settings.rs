@@ -1,0 +1,140 @@
+//! Settings of the server, the database or the role that change what a statement means or sees. Those that need no care
+//! are in force when the contract is tried through tokio-postgres.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use windlass_conformance::{Subject, complete};
+use windlass_core::command::{Create, Created};
+use windlass_core::{ErrorKind, ManualClock, Status, Store, Transactional};
+use windlass_postgres::{Options, PostgresStore, Sqlx};
+use windlass_testkit::{PgBouncer, PostgresServer};
+
+/// Starts a job, works on it, and looks at it, outside transactions.
+async fn check_works(url: &str, options: Options) {
+    let store = Arc::new(PostgresStore::open(Sqlx::connect(url).await.unwrap(), options).await.unwrap());
+    let s = Subject::new(store.clone(), store.clone(), Arc::new(ManualClock::default()));
+    let blocker = s.start("b").key("k").await;
+    let waiting = s.start("a").blocked_by([blocker]).await;
+    let attempt = s.acquire_one("b").await;
+    s.renew(&attempt).await;
+    s.complete(&attempt, "1").await;
+    s.work("a", complete("2")).await;
+    s.expect_status(waiting, Status::Completed).await;
+    s.reap().await;
+    s.expire().await;
+    store.erase().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_only_transactions_by_default_do_not_stop_the_store() {
+    let server = PostgresServer::builder()
+        .setting("default_transaction_read_only", "on")
+        .setting("default_transaction_isolation", "serializable")
+        .setting("idle_in_transaction_session_timeout", "1ms")
+        .start()
+        .await;
+    check_works(&server.url(), Options::default()).await;
+    let pooler = PgBouncer::start(&server).await;
+    check_works(&pooler.url(), Options::default().cached_statements(false)).await;
+
+    let store =
+        PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default()).await.unwrap();
+    let pool = PgPool::connect(&server.url()).await.unwrap();
+    let begin = "begin; set local idle_in_transaction_session_timeout = 0";
+    let mut tx = pool.begin_with(begin).await.unwrap();
+    let s = Subject::new(
+        Arc::new(store),
+        Arc::new(windlass_core::MemoryStore::new()),
+        Arc::new(ManualClock::default()),
+    );
+    let create = Create { chains: vec![s.start("a").build()] };
+    let store = PostgresStore::open(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
+    let error = store.run_in((&mut tx).into(), create).await.unwrap_err();
+    assert!(error.to_string().contains("begin one that writes"), "{error}");
+}
+
+/// A command waits for a row for longer than the role's statements may take: one item is busy, and the others are not
+/// cancelled with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_statement_timeout_cancels_no_batch() {
+    let server = PostgresServer::start().await;
+    let open = async || {
+        let provider = Sqlx::connect(&server.url()).await.unwrap();
+        Arc::new(PostgresStore::open(provider, Options::default()).await.unwrap())
+    };
+    let holder = open().await;
+    server.query("alter role windlass set statement_timeout = '5ms'");
+    let hasty = open().await;
+    let clock = Arc::new(ManualClock::default());
+    let s = Subject::new(hasty.clone(), holder.clone(), clock);
+    let mut tx = holder.begin().await.unwrap();
+    let held = s.start("a").key("held").build();
+    holder.run_in(PostgresStore::<Sqlx>::lend(&mut tx), Create { chains: vec![held] }).await.unwrap();
+    let blocked = s.start("a").key("held").build();
+    let created = s.create(vec![blocked, s.start("a").key("free").build()]).await;
+    assert!(matches!(created[..], [Created::Busy, Created::New { .. }]), "{created:?}");
+    let many: Vec<_> = (0..1_000).map(|n| s.start("b").key(&format!("{n}")).build()).collect();
+    assert!(s.create(many).await.iter().all(|created| matches!(created, Created::New { .. })));
+    holder.rollback(tx).await.unwrap();
+    let found = hasty.health().await.unwrap();
+    assert!(found.iter().any(|found| found.cure.contains("set statement_timeout")), "{found:?}");
+}
+
+async fn refusal(server: &PostgresServer) -> windlass_core::Error {
+    let provider = Sqlx::connect(&server.url()).await.unwrap();
+    PostgresStore::open(provider, Options::default()).await.map(drop).unwrap_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_standby_is_refused() {
+    let mut server = PostgresServer::start().await;
+    check_works(&server.url(), Options::default()).await;
+    server.become_standby().await;
+    let error = refusal(&server).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("connect to the primary"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_whose_rows_are_hidden_are_refused() {
+    let server = PostgresServer::start().await;
+    check_works(&server.url(), Options::default()).await;
+    let open =
+        PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default()).await.unwrap();
+    server.query(
+        "alter table windlass.job enable row level security; alter table windlass.job force row level security;
+         alter role windlass nosuperuser nobypassrls",
+    );
+    for row_security in ["on", "off"] {
+        server.query(&format!("alter role windlass set row_security = {row_security}"));
+        let error = refusal(&server).await;
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("`job`"), "{error}");
+    }
+    drop(open);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_path_that_hides_the_catalog_is_refused() {
+    let server = PostgresServer::builder().setting("search_path", "public, pg_catalog").start().await;
+    let error = refusal(&server).await;
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("`public, pg_catalog`"), "{error}");
+    let server = PostgresServer::builder().setting("search_path", "pg_catalog, public").start().await;
+    check_works(&server.url(), Options::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_names_odd_defaults() {
+    let server =
+        PostgresServer::builder().setting("default_transaction_isolation", "repeatable read").start().await;
+    let store =
+        PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default()).await.unwrap();
+    let found = store.health().await.unwrap();
+    let what: Vec<_> = found.iter().map(|found| found.what.as_str()).collect();
+    assert_eq!(what, ["transactions of role `windlass` are repeatable read by default"]);
+    assert!(found[0].cure.contains("alter role windlass set default_transaction_isolation"), "{found:?}");
+    tokio::time::timeout(Duration::from_secs(60), store.close()).await.unwrap().unwrap();
+}
