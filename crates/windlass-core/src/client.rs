@@ -3,9 +3,10 @@
 mod announce;
 mod batch;
 mod commands;
+mod executor;
 mod outside;
-mod place;
 mod plan;
+mod send;
 mod telling;
 mod trace;
 mod transaction;
@@ -22,9 +23,9 @@ use serde::de::DeserializeOwned;
 pub(crate) use announce::{Announcements, Untold};
 pub(crate) use batch::Batcher;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
-pub(crate) use place::{BUSY_DELAY, BUSY_TRIES};
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{alter, batches, job_options, new_job, refused};
+pub(crate) use send::{BusyRetries, answered};
 pub(crate) use telling::{Teller, Watching};
 pub use transaction::{InTx, Tx, Unannounced};
 pub use wait::Wait;
@@ -32,7 +33,6 @@ pub(crate) use wait::{Ending, Patience};
 pub(crate) use watch::{News, What};
 
 use crate::chain::Chain;
-use crate::clock::answered;
 use crate::command::{Create, Created, GetChains, ListWorkers, NewChain, Pause, Size, Target, WorkerInfo};
 use crate::error::Result;
 use crate::id::ChainId;
@@ -45,7 +45,7 @@ use crate::queue::{Encoding, Json, QueueBuilder};
 use crate::record::ChainRecord;
 use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
-use place::send;
+use send::{send, send_repeatedly};
 
 /// Starts chains, waits for them, looks at them and changes them. Cheap to clone; clones share everything.
 ///
@@ -162,7 +162,7 @@ impl<S: Store + ?Sized> Client<S> {
     /// when a reply is lost.
     pub(crate) async fn set_paused(&self, job_type: &TypeName, paused: bool) -> Result<()> {
         let types = vec![job_type.clone()];
-        commands::run(self, Pause { types, paused }).await.map(drop)
+        send_repeatedly(self.store(), &Pause { types, paused }).await.map(drop)
     }
 }
 
@@ -272,7 +272,7 @@ async fn create<S: Store + ?Sized>(
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
     let request = Create { chains };
-    let created = answered(send(store, &request)).await?.chains;
+    let created = send(store, &request).await?.chains;
     let mut announcements = Announcements::by(teller);
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);
@@ -287,7 +287,7 @@ const LOOK: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
 /// Looks chains up with one command.
 async fn look<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Result<Vec<Option<ChainRecord>>> {
     let chains = chains.into_iter().map(Target::Chain).collect();
-    Ok(answered(store.get_chains(GetChains { chains })).await?.chains)
+    Ok(send(store, &GetChains { chains }).await?.chains)
 }
 
 impl<S: ?Sized> Clone for Client<S> {

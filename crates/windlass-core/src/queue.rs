@@ -1,9 +1,12 @@
-//! Queues: jobs under the caller's own ids, with answers and cached results.
+//! Queues: jobs addressed by the caller's own ids, with awaited answers and cached results.
 //!
-//! A queue is a typed view on chains of one job. Its name is a job type's name, chosen at run time; the
-//! caller's id is the chain's key, so that an id is enqueued once however many ask for it; and the result's
-//! TTL is the chain's retention, which is also how long the id is held. Everything else is the engine's:
-//! leases, retries, reaping, pausing, transactions.
+//! A queue is a typed view on one-job chains:
+//!
+//! - The queue's name is the name of a job type, chosen at run time.
+//! - The caller's id is the chain's key, so an id is enqueued once, however many callers enqueue it.
+//! - The TTL of the result is the chain's retention, which is also how long the id is held.
+//!
+//! Leases, retries, reaping, pausing and transactions work as for any other job.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,12 +28,18 @@
 //!
 //! # Errors
 //!
-//! What becomes of a job is a value. A call fails with an [`Error`] whose
-//! [`kind`](crate::Error::kind) says what to do: `TimedOut` (the job goes on), `ChainFailed` (the handler gave
-//! it up; its error is [`job_error`](crate::Error::job_error)), `AttemptsExhausted` (it failed in the last of
-//! its attempts), `ChainCancelled`, `NotFound` (it was deleted while somebody waited), `Invalid` (a bad id, TTL
-//! or payload), `Closed` (the queue is being drained); and those of the store: `Busy`, `Unavailable`,
-//! `Unsupported`, `Incompatible`, `Corrupt`.
+//! The state of a job is returned as a value. A failed call returns an [`Error`] whose
+//! [`kind`](crate::Error::kind) is one of:
+//!
+//! - `TimedOut`: the wait ended; the job continues.
+//! - `ChainFailed`: the handler failed the job for good; [`job_error`](crate::Error::job_error) is the
+//!   handler's error.
+//! - `AttemptsExhausted`: the job failed in its last attempt.
+//! - `ChainCancelled`: the job was cancelled.
+//! - `NotFound`: the job was deleted during the wait.
+//! - `Invalid`: the id, TTL or payload is invalid.
+//! - `Closed`: the queue is being drained.
+//! - `Busy`, `Unavailable`, `Unsupported`, `Incompatible` or `Corrupt`: an error of the store.
 
 mod consume;
 mod content;
@@ -65,7 +74,7 @@ pub use look::ItemStatus;
 pub use manage::{ItemCancelled, TtlUpdated};
 pub use wait::Answer;
 
-use crate::client::{BUSY_DELAY, BUSY_TRIES, Client};
+use crate::client::Client;
 use crate::command::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Backoff, JobOptions};
@@ -76,8 +85,9 @@ use crate::time::Millis;
 use crate::worker::BoxError;
 use hook::Hook;
 
-/// A named queue of jobs that take a `P` and give an `O`: producer, consumer or both. Cheap to clone; clones
-/// share everything. See [the module](crate::queue).
+/// A named queue of jobs with payload `P` and result `O`, for producers and consumers.
+///
+/// Cheap to clone; clones share all state. See [the module](crate::queue).
 pub struct Queue<P, O> {
     shared: Arc<Shared<P, O>>,
 }
@@ -91,7 +101,7 @@ struct Shared<P, O> {
     hook: Option<Hook<P, O>>,
 }
 
-/// On what terms jobs are enqueued and run, unless said otherwise for one.
+/// How the queue's jobs are enqueued and run by default. A single job can override part of this.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     attempts: u32,
@@ -129,13 +139,13 @@ impl Terms {
         Ok(self)
     }
 
-    /// How long a closed job stays, and so holds its id if its outcome does.
+    /// Returns how long a closed job is kept. Its id is held for the same time if its outcome holds keys.
     fn retention(self) -> Result<Retention> {
         let failed = positive(self.error_ttl)?;
         Ok(Retention { completed: positive(self.result_ttl)?, failed, cancelled: failed })
     }
 
-    /// How a consumer runs them.
+    /// Returns the options with which a consumer runs the jobs.
     fn options(self) -> JobOptions {
         JobOptions {
             lease: self.visibility,
@@ -146,7 +156,7 @@ impl Terms {
     }
 }
 
-/// A TTL as the store has it: some time, and not more than a hundred years.
+/// Converts a TTL. It must be at least 1 ms and at most 100 years.
 fn positive(ttl: Duration) -> Result<Millis> {
     if ttl.is_zero() {
         return Err(Error::new(ErrorKind::Invalid, "a TTL of no time: give it a millisecond at least"));
@@ -155,21 +165,21 @@ fn positive(ttl: Duration) -> Result<Millis> {
 }
 
 impl<P, O> Queue<P, O> {
-    /// Its name.
+    /// Returns the name of the queue.
     #[must_use]
     pub fn name(&self) -> &TypeName {
         &self.shared.name
     }
 
-    /// The chain that an id points at.
+    /// Returns the target for the chain whose key is `id`.
     fn target(&self, id: impl AsRef<str>) -> Result<Target> {
         Ok(Target::Key(self.shared.name.clone(), Key::new(id)?))
     }
 
-    /// Lets jobs in, unless the queue is being drained. As long as this is kept, a drain waits for them.
+    /// Admits new jobs unless the queue is being drained. A drain waits until the returned token is dropped.
     fn enter(&self) -> Result<TaskTrackerToken> {
         let entrance = self.entrance();
-        // Taken before the look: a drain that begins between the two waits for it.
+        // Take the token before the check: a drain that starts between the two then waits for it.
         let entered = entrance.token();
         if entrance.is_closed() {
             let text = format!("queue `{}` is being drained: enqueue again after `resume`", self.name());
@@ -178,8 +188,8 @@ impl<P, O> Queue<P, O> {
         Ok(entered)
     }
 
-    /// Counts the jobs that are on their way to the store: those that somebody waits for, and those that only
-    /// the queue's own batcher has. Closed while the queue is being drained.
+    /// Tracks jobs on their way to the store, both of callers that wait for the reply and of batches that no
+    /// caller waits for anymore. Closed while the queue is being drained.
     fn entrance(&self) -> &TaskTracker {
         self.shared.client.shared.creates.tasks()
     }
@@ -197,7 +207,7 @@ impl<P, O> fmt::Debug for Queue<P, O> {
     }
 }
 
-/// Makes a [`Queue`]; see [`Client::queue`].
+/// Builds a [`Queue`]; see [`Client::queue`].
 #[must_use = "call `build`"]
 pub struct QueueBuilder<P, O> {
     client: Client<AnyStore>,
@@ -217,51 +227,56 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         Self { client, name: name.to_owned(), terms: Terms::default(), payloads, results, hook: None }
     }
 
-    /// After so many attempts a failure is final; 3 unless said otherwise.
+    /// Sets the number of attempts after which a failure is final. Default: 3.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.terms.attempts = attempts;
         self
     }
 
-    /// How long a job that a consumer has taken is hidden from others. It is renewed while the handler runs, so
-    /// that only a consumer that died or hangs loses its job. 30 s unless said otherwise.
+    /// Sets how long a job that a consumer has acquired is hidden from other consumers. Default: 30 s.
+    ///
+    /// The visibility is renewed while the handler runs, so only a consumer that crashed or hangs loses its
+    /// job.
     pub fn visibility(mut self, visibility: Duration) -> Self {
         (self.terms.visibility, self.terms.is_fixed) = (visibility, false);
         self
     }
 
-    /// The same for handlers that must not take longer: after so long the handler is told to stop, and the job
-    /// is hidden half as long again at most; then the handler is dropped, and the job is tried again.
+    /// Like [`visibility`](Self::visibility), for handlers that must not run longer.
+    ///
+    /// After this time the handler is asked to stop. The job stays hidden for at most half that time again.
+    /// Then the handler is dropped and the job is retried.
     pub fn fixed_visibility(mut self, visibility: Duration) -> Self {
         (self.terms.visibility, self.terms.is_fixed) = (visibility, true);
         self
     }
 
-    /// When a failed attempt is tried again; [`Backoff::NONE`] is at once.
+    /// Sets the delay before a failed attempt is retried. [`Backoff::NONE`] retries immediately.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.terms.backoff = backoff;
         self
     }
 
-    /// How long results are cached, and so their ids held; an hour unless said otherwise.
+    /// Sets how long results are cached and their ids held. Default: one hour.
     pub fn result_ttl(mut self, ttl: Duration) -> Self {
         self.terms.result_ttl = ttl;
         self
     }
 
-    /// How long errors of failed jobs are kept; an hour unless said otherwise.
+    /// Sets how long the errors of failed jobs are kept. Default: one hour.
     pub fn error_ttl(mut self, ttl: Duration) -> Self {
         self.terms.error_ttl = ttl;
         self
     }
 
-    /// Keeps the id of a failed job until the TTL of its error is over. Otherwise it is accepted again at once.
+    /// Holds the id of a failed job until the TTL of its error expires. By default, the id can be enqueued
+    /// again immediately.
     pub fn hold_failed(mut self) -> Self {
         self.terms.hold = KeyHold::CompletedOrFailed;
         self
     }
 
-    /// Calls this after a success and after a final failure, before that is stored: it may change the result,
+    /// Calls `hook` after a success or a final failure, before it is stored. The hook may change the result,
     /// the error and how long they are kept. See [`Executed`].
     pub fn after_execution<F, Fut, E>(mut self, hook: F) -> Self
     where
@@ -276,7 +291,10 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         self
     }
 
-    /// The queue; an error if its name or its terms cannot be.
+    /// Builds the queue.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if the name is invalid, the number of attempts is 0, or a TTL is out of range.
     pub fn build(self) -> Result<Queue<P, O>> {
         let Self { client, name, terms, payloads, results, hook } = self;
         let (name, terms) = (TypeName::new(name)?, terms.check()?);

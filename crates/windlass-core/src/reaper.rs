@@ -1,4 +1,4 @@
-//! A reaper that works on no jobs itself.
+//! A standalone reaper, which runs without a worker.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::clock::answered;
+use crate::client::answered;
 use crate::command::{LeaderLock, LockAction, LockState, NextDue, Reap, Types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RequestId;
@@ -20,23 +20,24 @@ use crate::store::{Capability, Store};
 use crate::time::Millis;
 use crate::worker::{REAP_MAX, RECOVERY, expire, reap};
 
-/// How often leases are looked at, at least.
+/// Default maximum time between two checks for expired leases.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How long a reaper leads that is not heard of.
+/// Default TTL of the leader lock.
 const LOCK_TTL: Duration = Duration::from_secs(30);
-/// How often owners renew their leases, as far as is known: half the usual lease.
+/// The default assumption of how often owners renew their leases: half the default lease.
 const RENEWAL: Duration = Duration::from_secs(30);
-/// How often what is kept no longer is removed.
+/// How often expired chains are removed.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
-/// How long the giving back of the lock may take.
+/// The timeout for releasing the lock on shutdown.
 const RELEASE: Duration = Duration::from_secs(5);
 
-/// Puts jobs back whose worker died or hangs, of all types or of some, also of those that no worker is there
-/// for; and removes what is kept no longer.
+/// Requeues jobs whose worker died or hangs, including jobs of types that no running worker handles. Also
+/// removes chains whose retention has ended.
 ///
-/// Every worker does that for its own types, so that a reaper of its own is seldom needed. Where several run,
-/// one leads: it holds a lock of the store, renews it, and another takes over within the lock's TTL after it was
-/// last heard of. Two that lead for a moment do no harm.
+/// Every worker does this for its own types, so a separate reaper is rarely needed. If several reapers run,
+/// one leads: it holds a lock in the store and renews it. If the leader stops renewing, the lock expires
+/// after its TTL and another reaper takes over. Two reapers that lead at the same time for a moment are
+/// harmless.
 ///
 /// ```
 /// use windlass_core::{Client, MemoryStore, Reaper};
@@ -60,7 +61,7 @@ pub struct Reaper<S: ?Sized> {
 }
 
 impl<S: Store + ?Sized> Reaper<S> {
-    /// A reaper of all types, one of which leads.
+    /// Creates a reaper for all job types, with leader election.
     pub fn new(client: &Client<S>) -> Self {
         Self {
             client: client.clone(),
@@ -73,39 +74,45 @@ impl<S: Store + ?Sized> Reaper<S> {
         }
     }
 
-    /// Puts back jobs of these types, or queues, only. What is kept no longer is removed of all types: a store
-    /// knows that by its time alone. Those who reap the same types elect their leader among themselves.
+    /// Requeues only jobs of these types or queues. Chains of all types are still removed when their
+    /// retention ends, because a store expires chains regardless of type. Reapers of the same types elect one
+    /// leader among themselves.
     pub fn types(mut self, types: impl IntoIterator<Item = TypeName>) -> Self {
         self.types = Types::Only(types.into_iter().collect());
         self
     }
 
-    /// How often leases are looked at, at least; 5 s unless said otherwise.
+    /// Sets the maximum time between two checks for expired leases. Default: 5 s.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// How often owners renew; 30 s unless said otherwise. Where one writer stops all, a reaper that had to wait
-    /// leaves them so long.
+    /// Sets how often the owners are assumed to renew their leases. Default: 30 s. In a store with a single
+    /// writer, the reaper leaves owners this much time to renew after a stall.
     pub fn renewal(mut self, renewal: Duration) -> Self {
         self.renewal = renewal;
         self
     }
 
-    /// The lock that the leader holds, and for how long without being heard of; 30 s unless said otherwise.
+    /// Sets the name and TTL of the leader lock. Default: a name derived from the types, and 30 s.
     pub fn lock(mut self, name: impl Into<String>, ttl: Duration) -> Self {
         (self.lock, self.lock_ttl) = (Some(name.into()), ttl);
         self
     }
 
-    /// Reaps without asking who leads.
+    /// Disables leader election: this reaper always reaps.
     pub fn without_election(mut self) -> Self {
         self.elects = false;
         self
     }
 
-    /// Checks everything and starts. Must be called inside a tokio runtime.
+    /// Validates the settings and starts the reaper. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a setting is invalid. [`ErrorKind::Unsupported`] if the store has no leader
+    /// locks and election is enabled.
     pub async fn start(self) -> Result<RunningReaper> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if self.interval.is_zero() {
@@ -144,7 +151,7 @@ impl<S: Store + ?Sized> Reaper<S> {
     }
 }
 
-/// The lock of those who reap these types.
+/// Returns the default lock name for reapers of these types.
 fn lock_name(types: &Types) -> Result<String> {
     let Types::Only(types) = types else { return Ok("windlass-reaper".to_owned()) };
     let mut names: Vec<_> = types.iter().map(TypeName::as_str).collect();
@@ -152,8 +159,8 @@ fn lock_name(types: &Types) -> Result<String> {
     Ok(format!("windlass-reaper-{}", content_id(&names)?))
 }
 
-/// A reaper that runs. Dropped, it stops, and its lock is free when its time is over; better to
-/// [`stop`](Self::stop) it.
+/// A running reaper. Dropping it stops the reaper in the background. Use [`stop`](Self::stop) to wait until
+/// it has stopped and released its lock.
 #[derive(Debug)]
 pub struct RunningReaper {
     id: RequestId,
@@ -163,25 +170,25 @@ pub struct RunningReaper {
 }
 
 impl RunningReaper {
-    /// Its id: the token with which it leads.
+    /// Returns the reaper's id, which is also its token for the leader lock.
     #[must_use]
     pub const fn id(&self) -> RequestId {
         self.id
     }
 
-    /// Whether it leads.
+    /// Whether this reaper currently leads.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         *self.leadership.borrow()
     }
 
-    /// Tells when it begins to lead, and when it ceases to.
+    /// Returns a channel that reports when this reaper starts and stops leading.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<bool> {
         self.leadership.clone()
     }
 
-    /// Stops, and gives the lock back, so that another leads at once.
+    /// Stops the reaper and releases the lock, so that another reaper can lead immediately.
     pub async fn stop(mut self) {
         self.stopping.cancel();
         let _ = (&mut self.task).await;
@@ -200,7 +207,7 @@ struct Lock {
     ttl: Millis,
 }
 
-/// The turns of a reaper that runs.
+/// The loop of a running reaper.
 struct Turns<S: ?Sized> {
     client: Client<S>,
     reap: Reap,
@@ -229,19 +236,19 @@ impl<S: Store + ?Sized> Turns<S> {
             };
             let _ = timeout(wait, stopping.cancelled()).await;
         }
-        // If this fails the lock is free when its time is over.
+        // If the release fails, the lock expires after its TTL.
         let _ = timeout(RELEASE, self.lock(LockAction::Release)).await;
         self.leads.send_replace(false);
     }
 
-    /// Does what there is to do, and says how long to wait.
+    /// Reaps and expires if this reaper leads. Returns how long to wait until the next turn.
     async fn turn(&mut self) -> Result<Duration> {
         let leads = match &self.lock {
             Some(lock) => matches!(self.lock(LockAction::Hold(lock.ttl)).await?, Some(LockState::Held(_))),
             None => true,
         };
         self.leads.send_if_modified(|led| std::mem::replace(led, leads) != leads);
-        // A leader is heard of three times within the time of its lock, and whoever waits looks as often.
+        // The leader renews the lock three times per TTL, and the others try to acquire it as often.
         let beat = self.lock.as_ref().map_or(self.interval, |lock| Duration::from(lock.ttl) / 3);
         if !leads {
             return Ok(beat);
@@ -257,14 +264,15 @@ impl<S: Store + ?Sized> Turns<S> {
         Ok(self.until_next_lease().await?.min(beat))
     }
 
-    /// How long no lease will expire, as far as is known.
+    /// Returns the time until the next lease may expire, at most the interval.
     async fn until_next_lease(&self) -> Result<Duration> {
         if !self.client.store().capabilities().has(Capability::NextDue) {
             return Ok(self.interval);
         }
         let next_due = NextDue { types: self.reap.types.clone() };
         let reply = answered(self.client.store().next_due(next_due)).await?;
-        // One that has expired is in somebody's transaction: there is no hurry.
+        // A lease that has already expired was most likely skipped because a transaction has locked its row.
+        // Polling faster would not help.
         let left = reply.lease_until.map(|until| until.since(reply.now)).filter(|left| !left.is_zero());
         Ok(left.unwrap_or(self.interval).min(self.interval))
     }

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
-
-use super::place::{BUSY_DELAY, BUSY_TRIES, Executor, Sendable};
+use super::executor::Executor;
 use super::plan::{Plan, batches, handle};
+use super::send::{BusyRetries, Repeat};
 use crate::chain::{Chain, ChainRef, is_of};
 use crate::command::{
     Cancel, CancelMode, Cancelled, Create, Created, Delete, DeleteReply, GetChains, GetJobs, ListAttempts,
@@ -233,50 +232,48 @@ pub(super) async fn start_many<J: Entry>(
     started.collect()
 }
 
-/// Creates chains. Those that somebody's open transaction stands in the way of are tried again for a while: a store
-/// does not wait for them, because others may be in the same command. What was created meanwhile is told at once, and
-/// stays so whatever becomes of the rest.
-pub(super) async fn create(mut on: impl Executor, chains: Vec<NewChain>) -> Result<Vec<Created>> {
-    // As they are before they are asked about, since each try asks anew.
-    let may_be_busy = |new: &NewChain| new.key.is_some() || !new.job.blockers.is_empty();
-    let planned = if chains.iter().any(may_be_busy) { chains.clone() } else { Vec::new() };
-    let mut created = create_once(&mut on, chains).await?;
-    for _ in 0..BUSY_TRIES {
-        let chains = busy(&planned, &created);
-        if chains.is_empty() {
-            break;
-        }
-        sleep(BUSY_DELAY).await;
-        let Ok(again) = create_once(&mut on, chains).await else { break };
-        let busy = created.iter_mut().filter(|created| matches!(created, Created::Busy));
-        busy.zip(again).for_each(|(created, again)| *created = again);
-    }
-    Ok(created)
-}
-
-async fn create_once(on: &mut impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
+/// Creates chains. Busy ones are tried again for about a second. What was created meanwhile is announced at once, and stays
+/// whatever becomes of the rest.
+pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
+    // Once, however often a chain is tried: an observer begins a span for each request.
     let asked = on.teller().ask(&mut chains);
-    let request = Create { chains };
-    let reply = match on.execute(&request).await {
-        Ok(reply) => reply.chains,
-        Err(error) => {
-            on.teller().rolled_back(&asked);
-            return Err(error);
-        }
-    };
-    let missing: Vec<_> = not_created(&request.chains, &reply).collect();
+    let mut created = vec![Created::Busy; chains.len()];
+    let ended = create_until_free(&mut on, &chains, &mut created).await;
+    let missing: Vec<_> = not_created(&chains, &created).collect();
     let asked = on.teller().keep(asked, &missing);
-    on.tell(|announcements| {
-        for (new, created) in request.chains.iter().zip(&reply) {
-            announcements.created(new, created);
-        }
-        announcements.traced(asked);
-    });
-    Ok(reply)
+    on.tell(|announcements| announcements.traced(asked));
+    ended.map(|()| created)
 }
 
-/// The chains that were busy. Where one waits for another of the same command whose key a third chain holds, it waits
-/// for that: alone it could not be told so.
+async fn create_until_free(
+    on: &mut impl Executor,
+    chains: &[NewChain],
+    created: &mut [Created],
+) -> Result<()> {
+    let mut retries = BusyRetries::new();
+    loop {
+        let request = Create { chains: busy(chains, created) };
+        if request.chains.is_empty() {
+            return Ok(());
+        }
+        let replies = on.execute(&request).await?.chains;
+        on.tell(|announcements| {
+            request
+                .chains
+                .iter()
+                .zip(&replies)
+                .for_each(|(new, created)| announcements.created(new, created));
+        });
+        let tried = created.iter_mut().filter(|created| matches!(created, Created::Busy));
+        tried.zip(replies).for_each(|(created, reply)| *created = reply);
+        if !created.contains(&Created::Busy) || !retries.wait().await {
+            return Ok(());
+        }
+    }
+}
+
+/// The chains that are still to be created. One may wait for another of the same command whose key a third chain holds:
+/// it then waits for the third, since a retry without the second cannot resolve that alias.
 fn busy(chains: &[NewChain], created: &[Created]) -> Vec<NewChain> {
     let pairs = || chains.iter().zip(created);
     let busy = pairs().filter(|(_, created)| matches!(created, Created::Busy));
@@ -391,7 +388,7 @@ pub(super) async fn attempts(on: impl Executor, job: JobId) -> Result<Vec<Attemp
 }
 
 /// A command that is its own method.
-pub(super) async fn run<R: Sendable>(mut on: impl Executor, request: R) -> Result<R::Reply> {
+pub(super) async fn run<R: Repeat>(mut on: impl Executor, request: R) -> Result<R::Reply> {
     on.execute(&request).await
 }
 
@@ -401,10 +398,7 @@ fn oldest_first() -> Page {
 }
 
 pub(super) async fn cancel(mut on: impl Executor, chain: Target, mode: CancelMode) -> Result<Cancelled> {
-    let by_key = matches!(chain, Target::Key(..));
-    let request = Cancel { chains: vec![chain], mode };
-    // By the time of a repetition the key may point at another chain.
-    let reply = if by_key { on.execute_once(request).await? } else { on.execute(&request).await? };
+    let reply = on.execute(&Cancel { chains: vec![chain], mode }).await?;
     let cancelled = reply.chains.first().copied().unwrap_or(Cancelled::NotFound);
     on.tell(|announcements| {
         announcements.cancelled(cancelled, &reply.ripple);
@@ -414,8 +408,7 @@ pub(super) async fn cancel(mut on: impl Executor, chain: Target, mode: CancelMod
 }
 
 pub(super) async fn trigger(mut on: impl Executor, jobs: Vec<Target>) -> Result<TriggerReply> {
-    // Repeated it might be refused, because a worker has taken the job since.
-    let reply = on.execute_once(Trigger { jobs }).await?;
+    let reply = on.execute(&Trigger { jobs }).await?;
     on.tell(|announcements| announcements.triggered(&reply));
     Ok(reply)
 }
@@ -430,8 +423,7 @@ pub(super) async fn retry(mut on: impl Executor, named: &ChainRef) -> Result<Ret
 }
 
 pub(super) async fn delete(mut on: impl Executor, chains: Vec<Target>, cascade: bool) -> Result<DeleteReply> {
-    // Repeated it would tell nothing of what the first call removed.
-    let reply = on.execute_once(Delete { chains, cascade }).await?;
+    let reply = on.execute(&Delete { chains, cascade }).await?;
     on.tell(|announcements| announcements.deleted(&reply));
     Ok(reply)
 }
@@ -441,13 +433,10 @@ pub(super) async fn set_retention(
     chains: Vec<Target>,
     retention: Duration,
 ) -> Result<Vec<RetentionSet>> {
-    let by_key = chains.iter().any(|chain| matches!(chain, Target::Key(..)));
     let request = SetRetention { chains, retention: Millis::try_from(retention)? };
-    // By the time of a repetition a key may point at another chain.
-    let reply = if by_key { on.execute_once(request).await? } else { on.execute(&request).await? };
-    Ok(reply.chains)
+    Ok(on.execute(&request).await?.chains)
 }
 
 pub(super) async fn pause(mut on: impl Executor, types: Vec<TypeName>, paused: bool) -> Result<Vec<bool>> {
-    Ok(on.execute_once(Pause { types, paused }).await?.were_paused)
+    Ok(on.execute(&Pause { types, paused }).await?.were_paused)
 }

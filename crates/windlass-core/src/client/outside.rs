@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::commands::{narrow, not_created, stored};
-use super::place::{Executor, Place};
+use super::executor::{DynExecutor, Executor};
 use super::{Destination, IntoPlan};
 use crate::chain::{ChainRef, is_of};
 use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, NextJob, OutsideApplied, Step};
@@ -75,7 +75,7 @@ pub struct Completion<'c, J = NoMore> {
 pub struct NoMore;
 
 impl<'c> Outside<'c> {
-    pub(super) async fn look(mut on: impl Executor + Place + 'c, chain: ChainRef) -> Result<Self> {
+    pub(super) async fn look(mut on: impl Executor + DynExecutor + 'c, chain: ChainRef) -> Result<Self> {
         let job = stored(&mut on, &chain).await?.latest;
         Ok(Self { to: Destination(Box::new(on)), job })
     }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::place::Place;
+use super::executor::DynExecutor;
 use super::{Client, InTx};
 use crate::chain::Chain;
 use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Size};
@@ -35,7 +35,7 @@ pub struct Plan<J, State = Ready, To = ()> {
 pub type Start<'c, J, State = Ready> = Plan<J, State, Destination<'c>>;
 
 /// Where a start goes: to a client, or into a transaction.
-pub struct Destination<'c>(pub(super) Box<dyn Place + 'c>);
+pub struct Destination<'c>(pub(super) Box<dyn DynExecutor + 'c>);
 
 impl Destination<'_> {
     /// Creates a chain there.
@@ -80,7 +80,7 @@ pub fn plan<J: Entry>(job: J) -> Plan<J, <J::Blockers as Blockers>::Initial> {
 
 impl<J: Entry, State> Plan<J, State> {
     /// The same plan, on its way.
-    pub(super) fn to<'c>(self, place: impl Place + 'c) -> Start<'c, J, State> {
+    pub(super) fn to<'c>(self, place: impl DynExecutor + 'c) -> Start<'c, J, State> {
         Plan { to: Destination(Box::new(place)), new: self.new, job: PhantomData }
     }
 }

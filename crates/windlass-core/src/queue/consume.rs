@@ -18,10 +18,12 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// Processes jobs with this handler: an `async fn(Item<P>) -> Result<O, E>`; await it to start. A job may be
-    /// run more than once, when a consumer dies: the handler must bear that.
+    /// Processes jobs with this handler, an `async fn(Item<P>) -> Result<O, E>`. Await the returned value to
+    /// start.
     ///
-    /// Each consumer has slots of its own, so that no queue waits for another.
+    /// If a consumer crashes, another one runs its jobs again, so the handler must be idempotent.
+    ///
+    /// Each consumer has its own slots, so queues do not wait for each other.
     pub fn consume<F, Fut, E>(&self, handler: F) -> Consume
     where
         F: Fn(Item<P>) -> Fut + Send + Sync + 'static,
@@ -32,7 +34,7 @@ where
         Consume { worker }
     }
 
-    /// The same handler as a part of a worker that has others too, with their slots in common.
+    /// Returns the handler as part of a worker that may have other handlers, which then share its slots.
     pub fn handlers<S, A, F, Fut, E>(&self, handler: F) -> Handlers<S, A>
     where
         S: Store + ?Sized,
@@ -50,7 +52,7 @@ where
 }
 
 impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
-    /// Runs one attempt. An error is one after which the job is tried again, or given back.
+    /// Runs one attempt. After an error, the worker retries or requeues the job.
     async fn execute<Fut, E>(
         &self,
         attempt: AnyAttempt,
@@ -62,7 +64,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     {
         let payload = match read(&*self.payloads, &attempt.job().input) {
             Ok(payload) => payload,
-            // It will not be readable the next time either.
+            // A payload that cannot be decoded now cannot be decoded in the next attempt either.
             Err(error) => return Ok(Outcome::fail(error.to_string())),
         };
         let (item, began) = (Item::new(payload, attempt), Instant::now());
@@ -79,10 +81,10 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     }
 
     async fn completed(&self, item: &Item<P>, output: O, took: Duration) -> Result<Outcome, BoxError> {
-        // Before the hook, which may spoil it.
+        // Encode before the hook consumes the output: a failing hook must not lose the result.
         let written = match write(&*self.results, &output) {
             Ok(written) => written,
-            // The work is done: to do it again would not help.
+            // Fail for good: running the handler again would not make the result encodable.
             Err(error) => return self.failed(item, Fatal::new(error).into(), took).await,
         };
         let unchanged = Outcome::complete(written);
@@ -103,6 +105,8 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
 
     async fn failed(&self, item: &Item<P>, error: BoxError, took: Duration) -> Result<Outcome, BoxError> {
         let is_fatal = error.is::<Fatal>();
+        // When the worker stops, the job is requeued; after a cancel request, it closes as cancelled. Unless
+        // it is fatal, the error then does not end the job, and the hook must not run.
         let goes_back =
             matches!(item.aborted().reason(), Some(AbortReason::WorkerStopping | AbortReason::Cancelled));
         let is_final = is_fatal || (item.is_last_attempt() && !goes_back);
@@ -122,12 +126,12 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     }
 }
 
-/// Whether nothing that the attempt does counts any more.
+/// Whether the attempt no longer holds its job, so that nothing it does counts.
 fn is_lost<P>(item: &Item<P>) -> bool {
     item.aborted().reason().is_some_and(AbortReason::is_lost)
 }
 
-/// A consumer to be started; see [`Queue::consume`]. Await it.
+/// A consumer that has not been started; see [`Queue::consume`]. Await it to start.
 #[must_use = "a consumer does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct Consume {
@@ -135,19 +139,19 @@ pub struct Consume {
 }
 
 impl Consume {
-    /// How many jobs are processed at once; 1 unless said otherwise.
+    /// Sets how many jobs run concurrently. Default: 1.
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.worker = self.worker.concurrency(slots);
         self
     }
 
-    /// How often it looks for jobs without being told of any; 60 s unless said otherwise.
+    /// Sets how often the consumer polls for jobs when it receives no notifications. Default: 60 s.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.worker = self.worker.poll(poll);
         self
     }
 
-    /// A name for people.
+    /// Sets a human-readable name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.worker = self.worker.name(name);
         self
@@ -163,22 +167,25 @@ impl IntoFuture for Consume {
     }
 }
 
-/// A consumer that runs. Dropped, it takes no more jobs, and those that it has are processed by others when
-/// their visibility is over. Better to [`stop`](Self::stop) it.
+/// A running consumer.
+///
+/// Prefer [`stop`](Self::stop) to dropping it. When it is dropped, it acquires no more jobs, asks its
+/// handlers to stop, and no longer renews the visibility of their jobs. Other consumers run the unfinished
+/// jobs after their visibility expires.
 #[derive(Debug)]
 pub struct Consumer {
     running: Running<AnyStore>,
 }
 
 impl Consumer {
-    /// The id of its worker.
+    /// Returns the id of the consumer's worker.
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.running.id()
     }
 
-    /// Takes no more jobs, tells handlers to stop, waits for them until the deadline, and gives what is left
-    /// back, uncounted.
+    /// Stops acquiring jobs, asks handlers to stop and waits for them until the deadline. Jobs that are still
+    /// running then are requeued, and their attempt is not counted.
     pub async fn stop(self, deadline: Duration) {
         self.running.stop(deadline).await;
     }

@@ -7,11 +7,13 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How much of the hash is kept, in bytes: enough that no two payloads ever meet by chance.
+/// How many bytes of the hash are kept. 128 bits make accidental collisions negligible.
 const KEPT_BYTES: usize = 16;
 
-/// An id that follows from the payload, for those who want equal payloads to be one job: half of the SHA-256 of
-/// the payload as JSON, with the keys of maps in order, as 32 hexadecimal digits.
+/// Derives an id from the payload, so that equal payloads become one job.
+///
+/// The id is the first half of the SHA-256 hash of the payload as JSON, with map keys sorted, as 32
+/// hexadecimal digits.
 ///
 /// ```
 /// use windlass_core::queue::content_id;
@@ -34,7 +36,8 @@ pub fn content_id<T: Serialize + ?Sized>(payload: &T) -> Result<String> {
     Ok(id)
 }
 
-/// With the keys of maps in order, whatever `serde_json` is told by another package to keep them in.
+/// Sorts the keys of maps. Another crate may enable `serde_json`'s `preserve_order` feature, which would
+/// otherwise make the id depend on insertion order.
 fn ordered(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(ordered).collect(),

@@ -16,8 +16,10 @@ use crate::name::Codec;
 use crate::payload::Payload;
 use crate::worker::BoxError;
 
-/// How values of a type become bytes, and bytes values. The bytes stay exact in every store, with the name of
-/// their encoding: a consumer that reads another one fails that job, and says so.
+/// Encodes and decodes values of a type.
+///
+/// Every store keeps the bytes exactly, together with the name of their encoding. A consumer that uses a
+/// different encoding fails the job with an error that names both.
 ///
 /// ```
 /// use windlass_core::queue::Encoding;
@@ -43,17 +45,17 @@ use crate::worker::BoxError;
 /// # assert!(echo.is_ok());
 /// ```
 pub trait Encoding<T>: Send + Sync + 'static {
-    /// Its name, which is stored with the bytes.
+    /// Returns the name of the encoding, which is stored with the bytes.
     fn codec(&self) -> Codec;
 
-    /// The bytes of a value.
+    /// Encodes a value.
     fn encode(&self, value: &T) -> Result<Vec<u8>, BoxError>;
 
-    /// The value of bytes.
+    /// Decodes a value.
     fn decode(&self, bytes: &[u8]) -> Result<T, BoxError>;
 }
 
-/// JSON, the default: readable in every store.
+/// JSON, the default: human-readable in every store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
@@ -71,7 +73,7 @@ impl<T: Serialize + DeserializeOwned> Encoding<T> for Json {
     }
 }
 
-/// A value as it is stored.
+/// Encodes a value for storage.
 pub(super) fn write<T: 'static>(encoding: &dyn Encoding<T>, value: &T) -> Result<Payload> {
     let codec = encoding.codec();
     let bytes = unless_it_panics(|| encoding.encode(value)).map_err(|error| {
@@ -81,7 +83,7 @@ pub(super) fn write<T: 'static>(encoding: &dyn Encoding<T>, value: &T) -> Result
     Ok(Payload::new(codec, Bytes::from(bytes))?)
 }
 
-/// What was stored.
+/// Decodes a stored value.
 pub(super) fn read<T: 'static>(encoding: &dyn Encoding<T>, payload: &Payload) -> Result<T> {
     let (stored, codec) = (payload.codec(), encoding.codec());
     if *stored != codec {
@@ -96,7 +98,8 @@ pub(super) fn read<T: 'static>(encoding: &dyn Encoding<T>, payload: &Payload) ->
     })
 }
 
-/// An encoding that panics fails for good, like one that gives an error: the next attempt would meet the same.
+/// Converts a panic of the encoding into an error. Both fail the job for good, since the next attempt would
+/// fail in the same way.
 fn unless_it_panics<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
     called.unwrap_or_else(|_| Err("the encoding panicked".into()))

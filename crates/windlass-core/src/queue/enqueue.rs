@@ -15,14 +15,14 @@ use crate::name::Key;
 use crate::record::{KeyHold, Status};
 use crate::store::{BoxFuture, Transactional};
 
-/// What became of a job to enqueue.
+/// The outcome of an enqueue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueued<O> {
-    /// It is stored, and will be run.
+    /// The job is stored and will run.
     Queued,
-    /// Its id is in use. Nothing was written.
+    /// The id is in use. Nothing was written.
     Duplicate(ItemState),
-    /// It was done before, and this is what it gave. Nothing was written.
+    /// The job has already completed with this result. Nothing was written.
     Completed(O),
 }
 
@@ -31,18 +31,23 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// Enqueues a job under an id; await it. While a job of this id is queued or being processed, and as long as
-    /// its result is kept, no other is accepted, under whatever concurrency.
+    /// Enqueues a job under an id. Await the returned value.
     ///
-    /// Concurrent calls share a write. Cancel-safe in this sense: a dropped call may or may not have been
-    /// carried out.
+    /// While a job with this id is queued, running or has a cached result, no other job with this id is
+    /// accepted, however many callers enqueue it concurrently.
+    ///
+    /// Concurrent calls share a write. If the future is dropped, the job may or may not have been enqueued.
     pub fn enqueue(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Enqueue<'static, P, O> {
         Enqueue { new: self.plan(id.as_ref(), payload.borrow()), queue: self.clone(), to: None }
     }
 
-    /// Enqueues many jobs of this queue, with one command for each thousand, and tells for each what became of
-    /// it: one that is refused harms no other. If a command fails, its jobs and those behind it have its error,
-    /// and those before it are enqueued. The whole is an error only if the queue is being drained.
+    /// Enqueues many jobs of this queue, up to 1,000 per command, and returns the outcome of each.
+    ///
+    /// A refused job does not affect the others. If a command fails, its jobs and all later ones return its
+    /// error; the jobs of earlier commands are enqueued.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if the queue is being drained.
     ///
     /// ```
     /// # use windlass_core::{Client, MemoryStore};
@@ -68,7 +73,7 @@ where
         Ok(enqueued.collect())
     }
 
-    /// What a job comes to that was made by this queue.
+    /// Returns the planned chain of a job, if the job was built by this queue handle.
     fn own(&self, job: Enqueue<'static, P, O>) -> Result<NewChain> {
         if Arc::ptr_eq(&job.queue.shared, &self.shared) {
             return job.new;
@@ -80,7 +85,7 @@ where
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// Creates chains, and says of each what became of it. After an error no more is tried.
+    /// Creates chains and returns the outcome of each. Stops at the first command that fails.
     async fn create_many(&self, chains: Vec<NewChain>) -> Vec<Result<Created>> {
         let count = chains.len();
         let mut created = Vec::with_capacity(count);
@@ -96,8 +101,9 @@ where
         created
     }
 
-    /// Enqueues a job and waits for what it gives, or joins one of this id that is there; await it. 30 s unless
-    /// said otherwise; the job goes on all the same.
+    /// Enqueues a job, or joins the one that has this id, and waits for the result. Await the returned value.
+    ///
+    /// The wait times out after 30 s by default. The job continues after a timeout.
     pub fn enqueue_and_wait(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Answer<P, O> {
         self.enqueue(id, payload).and_wait()
     }
@@ -127,7 +133,7 @@ where
         }
     }
 
-    /// The result of a job that is there.
+    /// Returns the result of an existing job, if it has completed.
     pub(super) fn cached(&self, existing: &Existing) -> Result<Option<O>> {
         match (existing.status, &existing.output) {
             (Status::Completed, Some(output)) => read(&*self.shared.results, output).map(Some),
@@ -136,11 +142,11 @@ where
     }
 }
 
-/// A job to be enqueued, with its options; await it, or give it to [`Queue::enqueue_many`].
+/// A job to enqueue, with its options. Await it, or pass it to [`Queue::enqueue_many`].
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'c, P, O> {
     pub(super) queue: Queue<P, O>,
-    /// The first thing that was wrong is told when it is enqueued.
+    /// An invalid option is reported when the job is enqueued; the first one wins.
     pub(super) new: Result<NewChain>,
     to: Option<Destination<'c>>,
 }
@@ -152,7 +158,7 @@ where
 {
     job_options!(attempts);
 
-    /// How long its result is kept. The job that was accepted first decides for its id.
+    /// Sets how long the result is kept. The job that is accepted first decides this for its id.
     pub fn result_ttl(self, ttl: Duration) -> Self {
         self.with(|new| {
             new.retention.completed = positive(ttl)?;
@@ -160,7 +166,7 @@ where
         })
     }
 
-    /// How long its error is kept if it fails.
+    /// Sets how long the error is kept if the job fails.
     pub fn error_ttl(self, ttl: Duration) -> Self {
         self.with(|new| {
             let ttl = positive(ttl)?;
@@ -169,7 +175,8 @@ where
         })
     }
 
-    /// Keeps the id until the TTL of its error is over if it fails, or gives it free at once.
+    /// Sets whether a failed job holds its id until the TTL of its error expires. Otherwise the id is
+    /// released immediately.
     pub fn hold_failed(self, holds: bool) -> Self {
         self.with(|new| {
             if let Some(key) = &mut new.key {
@@ -179,7 +186,7 @@ where
         })
     }
 
-    /// In a transaction: it is enqueued when that commits, or not at all.
+    /// Enqueues the job in a transaction. It is enqueued when the transaction commits, or not at all.
     ///
     /// ```
     /// # use windlass_core::{Client, MemoryStore};
@@ -197,7 +204,7 @@ where
         Enqueue { queue: self.queue, new: self.new, to: Some(tx.into()) }
     }
 
-    /// Waits for what it gives.
+    /// Waits for the result of the job.
     pub fn and_wait(self) -> Answer<P, O> {
         let new = match self.to {
             None => self.new,

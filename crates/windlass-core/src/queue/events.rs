@@ -5,98 +5,103 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 
 use super::Queue;
+use crate::client::answered;
 use crate::client::{Client, News, Watching, What};
-use crate::clock::answered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
 use crate::name::TypeName;
 use crate::notifier::{Hint, Signal, Subscription};
 use crate::store::{AnyStore, BoxFuture};
 
-/// Something that happened in a queue.
+/// An event of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueEvent {
     /// A job was enqueued.
     Queued {
-        /// Its id.
+        /// The id of the job.
         id: String,
     },
-    /// A consumer began an attempt.
+    /// A consumer started an attempt.
     Processing {
-        /// Its id.
+        /// The id of the job.
         id: String,
-        /// The number of the attempt, from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
     },
-    /// An attempt failed, and there will be another.
+    /// An attempt failed and the job will be retried.
     Failing {
-        /// Its id.
+        /// The id of the job.
         id: String,
-        /// The number of the attempt, from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
-        /// Why; shortened, if it is long.
+        /// The error, truncated if it is long.
         error: String,
     },
-    /// A job is done; its result is in the store.
+    /// A job completed. Its result is in the store.
     Completed {
-        /// Its id.
+        /// The id of the job.
         id: String,
     },
     /// A job failed for good.
     Failed {
-        /// Its id.
+        /// The id of the job.
         id: String,
-        /// Why; shortened, if it is long.
+        /// The error, truncated if it is long.
         error: String,
     },
-    /// A job was called off.
+    /// A job was cancelled.
     Cancelled {
-        /// Its id.
+        /// The id of the job.
         id: String,
     },
-    /// A consumer lost a job: its visibility was over before the attempt ended.
+    /// A consumer lost a job because its visibility expired before the attempt ended.
     Stalled {
-        /// Its id.
+        /// The id of the job.
         id: String,
-        /// The number of the attempt, from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
     },
-    /// A job was given back uncounted, or opened again after its end.
+    /// A job was requeued without counting the attempt, or reopened after it had closed.
     Requeued {
-        /// Its id.
+        /// The id of the job.
         id: String,
     },
     /// A consumer started, or a worker that handles this queue among others.
     Started {
-        /// Its worker.
+        /// The id of the worker.
         worker: WorkerId,
     },
-    /// It stopped.
+    /// A consumer or worker stopped.
     Stopped {
-        /// Its worker.
+        /// The id of the worker.
         worker: WorkerId,
     },
-    /// Something failed that is not a job: a hook, a worker's turn, a command of the store.
+    /// An operation other than a job failed: a hook, a worker's loop, or a command of the store.
     Error {
-        /// What; shortened, if it is long.
+        /// The error, truncated if it is long.
         error: String,
     },
-    /// Events were lost: this reader was slow, there were too many, the connection was lost, or a job could not
-    /// be looked up.
+    /// Events were lost: this reader was slow, there were too many events, the connection was lost, or a
+    /// job's id could not be queried.
     Missed {
-        /// How many, as far as is known.
+        /// The number of lost events, as far as it is known.
         count: u64,
     },
 }
 
 impl<P, O> Queue<P, O> {
-    /// What happens in this queue from now on: by this client, by others in this process that share its
-    /// notifier if that is in-process, and by clients in other processes that
-    /// [publish](crate::ClientBuilder::publish_events) events, where the notifier crosses them.
+    /// Subscribes to the events of this queue from now on.
     ///
-    /// Events are told after what they tell is stored. They are lossy: a reader that is slow loses some, with
-    /// their number, and never holds a consumer up.
+    /// The stream includes events of this client. If the notifier is in-process, it also includes events of
+    /// other clients that share it. If the notifier crosses processes, it also includes events of clients in
+    /// other processes that [publish](crate::ClientBuilder::publish_events) them.
+    ///
+    /// An event is sent after the change it reports is stored. Delivery is lossy: a slow reader loses events
+    /// and receives their number, but never delays a consumer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] if the notifier does not accept the subscription.
     pub async fn events(&self) -> Result<Events> {
         let client = &self.shared.client;
         let watched = client.shared.teller.watch().await.ok_or_else(|| {
@@ -109,11 +114,12 @@ impl<P, O> Queue<P, O> {
     }
 }
 
-/// A stream of what happens in a queue; see [`Queue::events`]. It ends when the notifier is closed. Dropping it
-/// ends it.
+/// A stream of queue events; see [`Queue::events`].
+///
+/// The stream ends when the notifier is closed. Drop it to unsubscribe.
 #[must_use = "events are for reading"]
 pub struct Events {
-    /// None while it is read from, and after the end.
+    /// `None` while a read is in progress, and after the end of the stream.
     reader: Option<Reader>,
     reading: Option<BoxFuture<'static, (Reader, Option<QueueEvent>)>>,
 }
@@ -126,9 +132,9 @@ struct Reader {
 }
 
 impl Events {
-    /// The next event; none at the end.
+    /// Returns the next event, or `None` at the end of the stream.
     ///
-    /// Cancel-safe: a dropped call loses nothing.
+    /// Cancel-safe: dropping the future loses no event.
     pub async fn next(&mut self) -> Option<QueueEvent> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
@@ -188,8 +194,10 @@ impl Reader {
         })
     }
 
-    /// The caller's id; none for a job that was started without. Whoever reaps or cancels does not know it, so
-    /// that it is looked up here, where nobody else waits for it.
+    /// Returns the caller's id, or `None` for a job that was started without one.
+    ///
+    /// A client that reaps or cancels does not know the id. It is queried here so that those operations need
+    /// not wait for it.
     async fn id(&self, news: &mut News) -> Result<Option<String>> {
         let (None, Some(chain)) = (&news.key, news.chain) else { return Ok(news.key.take()) };
         let record = answered(self.client.chain(chain)).await?;
@@ -198,7 +206,7 @@ impl Reader {
     }
 }
 
-/// What news of a job mean.
+/// Converts an event message about a job.
 fn of_job(news: News, id: String) -> Option<QueueEvent> {
     let (attempt, error) = (news.attempt.unwrap_or_default(), news.error.unwrap_or_default());
     Some(match news.what {

@@ -10,17 +10,18 @@ use crate::store::BoxFuture;
 use crate::time::Millis;
 use crate::worker::{BoxError, catch_panic, error_text};
 
-/// How long a hook may take. One that hangs must not cost the work that is done.
+/// The longest time a hook may run. A hook that hangs must not lose completed work.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long it may take once the attempt is to stop: soon nothing can be written for it any more.
+/// The longest time a hook may run after the attempt is aborted. Soon afterwards the attempt can no longer be
+/// settled.
 const AFTER_ABORT: Duration = Duration::from_millis(50);
 
 pub(super) type Hook<P, O> =
     Box<dyn Fn(Executed<P, O>) -> BoxFuture<'static, Result<Executed<P, O>, BoxError>> + Send + Sync>;
 
-/// A job that has been executed: with success, or with the failure of its last attempt. A hook may change the
-/// result, the error and the TTL; what it gives back is stored.
+/// A job whose handler succeeded, or failed for good. A hook may change the result, the error and the TTL;
+/// the value it returns is stored.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -37,35 +38,42 @@ pub(super) type Hook<P, O> =
 /// # assert!(pages.build().is_ok());
 /// ```
 ///
-/// A hook that fails, panics, takes more than 10 s or goes on when the attempt is to stop, gives a TTL of no
-/// time or turns a success into a failure (or the other way round) changes nothing: the job ends as if there
-/// were no hook, and the observers are told. A handler that succeeded is never run again because of it.
+/// A hook has no effect if it:
 ///
-/// Two ends have no hook. A job whose payload cannot be read fails before there is anything to give to one. A
-/// job whose last attempt ended with its worker is ended by whoever reaps it, who may know nothing of this
-/// queue.
+/// - returns an error or panics;
+/// - runs for more than 10 s, or continues after the attempt is aborted;
+/// - returns a TTL of zero or of more than 100 years;
+/// - returns a result that cannot be encoded;
+/// - turns a success into a failure, or the reverse.
+///
+/// The job then ends as if there were no hook, and the observers receive an event. A handler that succeeded
+/// is never run again because of its hook.
+///
+/// A job ends without its hook in two cases. A job whose payload cannot be decoded fails before there is a
+/// value to pass to the hook. A job whose worker crashed in its last attempt is closed by the reaper, which
+/// may not know this queue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Executed<P, O> {
     /// The job.
     pub item: Item<P>,
-    /// What the handler gave, or why it failed.
+    /// The result of the handler, or its error.
     pub result: Result<O, String>,
-    /// How long that will be kept.
+    /// How long the result or error will be kept.
     pub ttl: Duration,
-    /// How long the handler took.
+    /// How long the handler ran.
     pub took: Duration,
 }
 
-/// What a hook wants stored.
+/// The values that a hook wants to store.
 pub(super) struct Changed<O> {
     pub(super) result: Result<O, String>,
-    /// If other than the job was enqueued with.
+    /// The TTL, if it differs from the one that the job was enqueued with.
     pub(super) ttl: Option<Millis>,
 }
 
 impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
-    /// What the hook makes of it; none if there is no hook, or it failed, which is told.
+    /// Runs the hook. Returns `None` if there is no hook, or if it fails, which is reported to the observers.
     pub(super) async fn after(
         &self,
         item: &Item<P>,

@@ -8,7 +8,7 @@ use crate::record::Status;
 use crate::time::Timestamp;
 use crate::worker::{Abort, AnyAttempt, BoxError};
 
-/// A job of a queue, as its handler gets it. Cheap to clone.
+/// A job of a queue, as its handler receives it. Cheap to clone.
 pub struct Item<P> {
     shared: Arc<Shared<P>>,
 }
@@ -21,66 +21,67 @@ struct Shared<P> {
 
 impl<P> Item<P> {
     pub(super) fn new(payload: P, attempt: AnyAttempt) -> Self {
-        // A chain of the queue's type that was started without a key has its own id.
+        // A chain of this type that was started without a key is identified by its chain id.
         let id = attempt.key().map_or_else(|| attempt.job().chain.to_string(), str::to_owned);
         Self { shared: Arc::new(Shared { id, payload, attempt }) }
     }
 
-    /// The id that it was enqueued under.
+    /// Returns the id under which the job was enqueued.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.shared.id
     }
 
-    /// What it was enqueued with.
+    /// Returns the payload.
     #[must_use]
     pub fn payload(&self) -> &P {
         &self.shared.payload
     }
 
-    /// The number of this attempt, from 1.
+    /// Returns the number of this attempt, counted from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.any().attempt()
     }
 
-    /// After so many attempts a failure is final; no limit if none.
+    /// Returns the number of attempts after which a failure is final, or `None` if there is no limit.
     #[must_use]
     pub fn max_attempts(&self) -> Option<u32> {
         self.any().job().max_attempts
     }
 
-    /// When it was enqueued.
+    /// Returns when the job was enqueued.
     #[must_use]
     pub fn created_at(&self) -> Timestamp {
         self.any().chain_created_at()
     }
 
-    /// The error of the attempt before.
+    /// Returns the error of the previous attempt.
     #[must_use]
     pub fn last_error(&self) -> Option<&ErrorText> {
         self.any().job().error.as_ref()
     }
 
-    /// How long its result will be kept.
+    /// Returns how long the result will be kept.
     #[must_use]
     pub fn result_ttl(&self) -> Duration {
         self.any().retention().completed.into()
     }
 
-    /// How long its error will be kept if it fails.
+    /// Returns how long the error will be kept if the job fails.
     #[must_use]
     pub fn error_ttl(&self) -> Duration {
         self.any().retention().failed.into()
     }
 
-    /// The worker that runs it.
+    /// Returns the id of the worker that runs the job.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.any().worker()
     }
 
-    /// Tells when to stop, and why: its visibility is over, it is cancelled, the consumer stops.
+    /// Returns the signal that asks the handler to stop, with the reason: for example, the visibility
+    /// expired, the job was cancelled, or the consumer is stopping.
     #[must_use]
     pub fn aborted(&self) -> &Abort {
         self.any().aborted()
@@ -92,7 +93,7 @@ impl<P> Item<P> {
         self.max_attempts().is_some_and(|max| self.attempt() >= max)
     }
 
-    /// The attempt as the worker has it.
+    /// Returns the underlying untyped attempt.
     #[must_use]
     pub fn any(&self) -> &AnyAttempt {
         &self.shared.attempt
@@ -114,25 +115,25 @@ impl<P> fmt::Debug for Item<P> {
     }
 }
 
-/// Where a job of a queue stands.
+/// The state of a job in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ItemState {
-    /// It waits for its time and a free consumer.
+    /// The job waits for its due time and a free consumer.
     Queued,
-    /// A consumer has it.
+    /// A consumer is running the job.
     Processing,
-    /// It failed and will be tried again.
+    /// An attempt failed, and the job will be retried.
     Failing,
-    /// It is done, and its result is kept.
+    /// The job completed, and its result is kept.
     Completed,
-    /// It failed for good, and its error is kept.
+    /// The job failed for good, and its error is kept.
     Failed,
-    /// It was called off.
+    /// The job was cancelled.
     Cancelled,
 }
 
 impl ItemState {
-    /// Whether it has ended.
+    /// Whether the job has ended.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
@@ -150,7 +151,7 @@ impl ItemState {
     }
 }
 
-/// An error that is final: a handler that returns it is not tried again.
+/// A final error: a job whose handler returns it is not retried.
 ///
 /// ```
 /// use windlass_core::BoxError;

@@ -15,7 +15,10 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// What the job of this id gave, if it is done and that is still kept.
+    /// Returns the result of the job with this id, if the job has completed and its result is still kept.
+    ///
+    /// # Errors
+    /// Returns an error if the id is invalid, the store fails, or the result cannot be decoded.
     pub async fn result(&self, id: impl AsRef<str> + Send) -> Result<Option<O>> {
         match self.status(id).await? {
             Some(status) => status.result(),
@@ -23,12 +26,12 @@ where
         }
     }
 
-    /// Where the job of this id stands; none if there is none, or it ended and is kept no longer.
+    /// Returns the status of the job with this id, or `None` if there is none or it is no longer kept.
     pub async fn status(&self, id: impl AsRef<str> + Send) -> Result<Option<ItemStatus<O>>> {
         Ok(self.statuses([id]).await?.pop().flatten())
     }
 
-    /// The same for many ids, in their order: one command for each thousand.
+    /// Returns the statuses of many jobs in the order of their ids, with one command per 1,000 ids.
     pub async fn statuses<I: AsRef<str>>(
         &self,
         ids: impl IntoIterator<Item = I> + Send,
@@ -59,22 +62,22 @@ where
     }
 }
 
-/// Where a job of a queue stands.
+/// The status of a job in a queue.
 #[non_exhaustive]
 pub struct ItemStatus<O> {
-    /// Where it stands.
+    /// The state of the job.
     pub state: ItemState,
-    /// When it was enqueued.
+    /// When the job was enqueued.
     pub created_at: Timestamp,
-    /// It is not run before this time.
+    /// The time before which the job does not run.
     pub due_at: Timestamp,
-    /// How many attempts there were, the one that runs among them.
+    /// The number of attempts so far, including a running one.
     pub attempts: u32,
-    /// After so many attempts a failure is final; no limit if none.
+    /// The number of attempts after which a failure is final; `None` if there is no limit.
     pub max_attempts: Option<u32>,
-    /// The latest error. A completion clears it.
+    /// The latest error. Completing the job clears it.
     pub error: Option<ErrorText>,
-    /// Until when its result or error is kept, once it has ended.
+    /// When the result or error of an ended job expires.
     pub kept_until: Option<Timestamp>,
     id: Option<Key>,
     output: Option<Payload>,
@@ -82,13 +85,16 @@ pub struct ItemStatus<O> {
 }
 
 impl<O: 'static> ItemStatus<O> {
-    /// The id that it was enqueued under.
+    /// Returns the id under which the job was enqueued.
     #[must_use]
     pub fn id(&self) -> &str {
         self.id.as_ref().map(Key::as_str).unwrap_or_default()
     }
 
-    /// What it gave, once it is done; an error if that cannot be read.
+    /// Returns the result, if the job has completed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the result cannot be decoded.
     pub fn result(&self) -> Result<Option<O>> {
         self.output.as_ref().map(|output| read(&*self.results, output)).transpose()
     }

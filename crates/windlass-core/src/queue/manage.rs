@@ -2,14 +2,14 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout_at};
 
-use super::{BUSY_DELAY, BUSY_TRIES, Queue, positive};
+use super::{Queue, positive};
 use crate::clock::far;
 use crate::command::{CancelMode, Cancelled, RetentionSet, Target, TypeCount, Types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
-/// How often a drain looks whether everything is done.
+/// How often a drain polls the number of open jobs.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
 impl<P, O> Queue<P, O>
@@ -17,79 +17,76 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// Calls a job off that is queued, or that waits to be tried again: it will not run, and its id is free at
-    /// once. One that is being processed is left alone.
+    /// Cancels a job that is queued or waits for a retry. It will not run, and its id is released
+    /// immediately. A running job is not affected.
     pub async fn cancel(&self, id: impl AsRef<str> + Send) -> Result<ItemCancelled> {
         self.cancel_as(id, CancelMode::UnlessRunning).await
     }
 
-    /// The same, but one that is being processed is asked to stop, through the signal of its handler.
+    /// Like [`cancel`](Self::cancel), but asks a running job to stop, through its handler's abort signal.
     pub async fn cancel_or_ask(&self, id: impl AsRef<str> + Send) -> Result<ItemCancelled> {
         self.cancel_as(id, CancelMode::Ask).await
     }
 
     async fn cancel_as(&self, id: impl AsRef<str> + Send, mode: CancelMode) -> Result<ItemCancelled> {
-        // Found first and then called off by the chain's own id, so that this can be repeated when a reply is
-        // lost: by then the caller's id may mean another.
+        // Resolve the caller's id first, then cancel by chain id. If a reply is lost and the command is
+        // repeated, the caller's id may already refer to another job.
         let Some(record) = self.shared.client.chain(self.target(id)?).await? else {
             return Ok(ItemCancelled::NotFound);
         };
-        for _ in 0..BUSY_TRIES {
-            return Ok(match self.shared.client.cancel(record.id, mode).await? {
-                Cancelled::Busy => {
-                    sleep(BUSY_DELAY).await;
-                    continue;
-                }
-                Cancelled::Cancelled { .. } => ItemCancelled::Cancelled,
-                Cancelled::Asked { .. } => ItemCancelled::Asked,
-                Cancelled::Running { .. } => ItemCancelled::Processing,
-                Cancelled::NotFound => ItemCancelled::NotFound,
-                Cancelled::Closed { closed_as, .. } => match closed_as {
-                    ClosedAs::Completed => ItemCancelled::Completed,
-                    ClosedAs::Failed => ItemCancelled::Failed,
-                    ClosedAs::Cancelled => ItemCancelled::Cancelled,
-                },
-            });
-        }
-        Err(busy())
+        Ok(match self.shared.client.cancel(record.id, mode).await? {
+            Cancelled::Busy => return Err(busy()),
+            Cancelled::Cancelled { .. } => ItemCancelled::Cancelled,
+            Cancelled::Asked { .. } => ItemCancelled::Asked,
+            Cancelled::Running { .. } => ItemCancelled::Processing,
+            Cancelled::NotFound => ItemCancelled::NotFound,
+            Cancelled::Closed { closed_as, .. } => match closed_as {
+                ClosedAs::Completed => ItemCancelled::Completed,
+                ClosedAs::Failed => ItemCancelled::Failed,
+                ClosedAs::Cancelled => ItemCancelled::Cancelled,
+            },
+        })
     }
 
-    /// Keeps the result or the error of a job that has ended for so long from now.
+    /// Keeps the result or error of an ended job for `ttl` from now.
     pub async fn update_result_ttl(&self, id: impl AsRef<str> + Send, ttl: Duration) -> Result<TtlUpdated> {
         positive(ttl)?;
         let target = self.target(id)?;
-        for _ in 0..BUSY_TRIES {
-            let Some(record) = self.shared.client.chain(target.clone()).await? else {
-                return Ok(TtlUpdated::NotFound);
-            };
-            if record.closed.is_some_and(|closed| closed.closed_as == ClosedAs::Cancelled) {
-                return Ok(TtlUpdated::NoPayload);
-            }
-            let chain = vec![Target::from(record.id)];
-            match self.shared.client.set_retention(chain, ttl).await?.first() {
-                Some(RetentionSet::Until(until)) => return Ok(TtlUpdated::Updated(*until)),
-                Some(RetentionSet::NotClosed) => return Ok(TtlUpdated::NotTerminal),
-                Some(RetentionSet::NotFound) | None => return Ok(TtlUpdated::NotFound),
-                Some(RetentionSet::Busy) => sleep(BUSY_DELAY).await,
-            }
+        let Some(record) = self.shared.client.chain(target).await? else {
+            return Ok(TtlUpdated::NotFound);
+        };
+        if record.closed.is_some_and(|closed| closed.closed_as == ClosedAs::Cancelled) {
+            return Ok(TtlUpdated::NoPayload);
         }
-        Err(busy())
+        let chain = vec![Target::from(record.id)];
+        Ok(match self.shared.client.set_retention(chain, ttl).await?.first() {
+            Some(RetentionSet::Until(until)) => TtlUpdated::Updated(*until),
+            Some(RetentionSet::NotClosed) => TtlUpdated::NotTerminal,
+            Some(RetentionSet::NotFound) | None => TtlUpdated::NotFound,
+            Some(RetentionSet::Busy) => return Err(busy()),
+        })
     }
 
-    /// Lets no consumer take jobs, in any process. What is being processed goes on, and jobs are still accepted.
+    /// Prevents consumers in all processes from acquiring jobs. Running jobs continue, and jobs can still be
+    /// enqueued.
     pub async fn pause(&self) -> Result<()> {
         self.shared.client.set_paused(self.name(), true).await
     }
 
-    /// Lets consumers take jobs again, and, if this queue was being drained, accepts jobs again.
+    /// Allows consumers to acquire jobs again. If this queue was being drained, jobs are accepted again too.
     pub async fn resume(&self) -> Result<()> {
         self.entrance().reopen();
         self.shared.client.set_paused(self.name(), false).await
     }
 
-    /// Accepts no more jobs by this handle and its clones, and waits until all that were accepted have ended, at
-    /// most for so long. Consumers, here or elsewhere, go on. What waits for a transaction's commit is not known
-    /// here.
+    /// Stops accepting jobs through this handle and its clones, and waits until all accepted jobs have ended.
+    ///
+    /// Consumers in this and other processes continue. Jobs enqueued in a transaction that has not been
+    /// committed are not waited for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`] if the queue is not drained after `longest`. Errors of the store are returned
+    /// as they are.
     pub async fn drain(&self, longest: Duration) -> Result<()> {
         self.entrance().close();
         let mut left = "jobs are on their way to the store".to_owned();
@@ -121,32 +118,32 @@ fn busy() -> Error {
     Error::new(ErrorKind::Busy, "somebody's open transaction holds the job: try again when it has ended")
 }
 
-/// What became of a job to cancel.
+/// The outcome of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ItemCancelled {
-    /// It is cancelled, now or before, and will not run.
+    /// The job is cancelled, by this call or before, and will not run.
     Cancelled,
-    /// It is being processed, and was asked to stop.
+    /// The job is running and was asked to stop.
     Asked,
-    /// It is being processed, and was left alone.
+    /// The job is running and was not affected.
     Processing,
-    /// It is done.
+    /// The job had already completed.
     Completed,
-    /// It had failed.
+    /// The job had already failed.
     Failed,
-    /// There is none of this id.
+    /// There is no job with this id.
     NotFound,
 }
 
-/// What became of a TTL to update.
+/// The outcome of a TTL update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TtlUpdated {
-    /// What the job gave is kept until this time.
+    /// The result or error is kept until this time.
     Updated(Timestamp),
-    /// There is no job of this id, or it is kept no longer.
+    /// There is no job with this id, or it is no longer kept.
     NotFound,
-    /// It has not ended.
+    /// The job has not ended.
     NotTerminal,
-    /// It was cancelled: there is neither a result nor an error to keep.
+    /// The job was cancelled and has neither a result nor an error to keep.
     NoPayload,
 }

@@ -15,7 +15,7 @@ use crate::notifier::{Subscription, Topic};
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::BoxFuture;
 
-/// A wait for what a job gives; see [`Queue::enqueue_and_wait`].
+/// A wait for the result of a job; see [`Queue::enqueue_and_wait`].
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Answer<P, O> {
     queue: Queue<P, O>,
@@ -23,10 +23,10 @@ pub struct Answer<P, O> {
     patience: Patience,
 }
 
-/// What there is to wait for.
+/// What a wait has to wait for.
 enum Joined<O> {
     Cached(O),
-    /// The end of a chain. Who has created it has subscribed to its end before.
+    /// An open chain. If this wait created it, it comes with a subscription that predates the chain.
     Open(ChainId, Option<Subscription>),
 }
 
@@ -39,20 +39,21 @@ where
         Self { queue, new, patience: Patience::default() }
     }
 
-    /// Gives up after so long, the enqueue included, with an error of kind `TimedOut`; the job goes on. 30 s
-    /// unless said otherwise.
+    /// Sets the timeout, which includes the enqueue. Default: 30 s.
+    ///
+    /// After the timeout the wait returns an error of kind `TimedOut`; the job continues.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.patience.timeout = timeout;
         self
     }
 
-    /// Looks at the store so often beside notifications. 15 s unless said otherwise.
+    /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.patience.poll = poll;
         self
     }
 
-    /// Gives up when this token is cancelled, with an error of kind `TimedOut`; the job goes on.
+    /// Ends the wait when this token is cancelled, with an error of kind `TimedOut`. The job continues.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
         self.patience.token = Some(token);
         self
@@ -86,8 +87,10 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// Enqueues a job, or joins one of its id that is there already. Subscribes to its end before it exists, so
-    /// that no end is missed and no look is needed before there is one.
+    /// Enqueues a job, or joins the existing job with its id.
+    ///
+    /// Subscribes to the end of the chain before it is created. No end can be missed, and the store need not
+    /// be polled before the first notification.
     async fn join(&self, new: NewChain) -> Result<Joined<O>> {
         let _entered = self.enter()?;
         let teller = &self.shared.client.shared.teller;
@@ -102,7 +105,7 @@ where
         }
     }
 
-    /// What a job gave that has ended.
+    /// Returns the result of an ended job.
     fn given(&self, record: &ChainRecord) -> Result<O> {
         let JobRecord { output, error, status, attempt, max_attempts, .. } = &record.latest;
         if let Some(output) = output {
@@ -120,7 +123,7 @@ where
     }
 }
 
-/// A job, for people.
+/// Returns a description of a job for error messages.
 fn named<P, O>(id: Option<&Key>, queue: &Queue<P, O>) -> String {
     format!("job `{}` of queue `{}`", id.map(Key::as_str).unwrap_or_default(), queue.name())
 }

@@ -4,8 +4,6 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::BoxError;
 use super::any_attempt::AnyAttempt;
 use super::attempt::{Attempt, Ctx, Done};
@@ -13,7 +11,7 @@ use super::handlers::Layer;
 use super::hooks::{AnyHooks, Closing, HookList};
 use super::next::{Next, complete, error_text};
 use super::reap::resolve_waits;
-use crate::client::{Announcements, Client, Untold};
+use crate::client::{Announcements, BusyRetries, Client, Untold};
 use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobOptions};
@@ -26,10 +24,6 @@ use crate::time::Millis;
 /// From so long on, the transaction of a handler is reported: it holds a connection, and what it read and
 /// wrote, from everybody else.
 const LONG: Duration = Duration::from_secs(5);
-
-/// How often, and after how long, a row is tried again that somebody's open transaction holds.
-const BUSY_TRIES: u32 = 20;
-const BUSY_DELAY: Duration = Duration::from_millis(50);
 
 /// The application's state, as a handler's second argument.
 #[derive(Clone, Copy, Debug)]
@@ -291,17 +285,16 @@ async fn finish<S: Transactional>(
     Ok(Committed { settlement, settled, ripple, announcements: untold.take(), doubt })
 }
 
-/// Settles in a transaction. A row that somebody else's holds is tried again for a while.
+/// Settles in a transaction, and again for about a second while another transaction holds a row.
 async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settlement) -> Result<SettleReply> {
     let settle = Settle { settlements: vec![settlement.clone()] };
-    for _ in 0..BUSY_TRIES {
+    let mut retries = BusyRetries::new();
+    loop {
         let reply = store.run_in(S::lend(tx), settle.clone()).await?;
-        if !matches!(reply.settled.first(), Some(Settled::Busy)) {
+        if !matches!(reply.settled.first(), Some(Settled::Busy)) || !retries.wait().await {
             return Ok(reply);
         }
-        sleep(BUSY_DELAY).await;
     }
-    store.run_in(S::lend(tx), settle).await
 }
 
 /// How a handler ends that gives its outcome itself.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::client::answered;
 use crate::client::{Announcements, Client};
-use crate::clock::answered;
 use crate::command::{Expire, Reap, ReapReply, Types};
 use crate::error::Result;
 use crate::name::ErrorText;

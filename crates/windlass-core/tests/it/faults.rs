@@ -1,7 +1,7 @@
 //! The client and the worker on a store, a notifier and handlers that fail.
 //!
-//! All of it runs on paused time: the runtime turns its clock when nothing is left to do, and the store reads
-//! the same clock. So a minute costs nothing, and a busy machine changes nothing.
+//! All tests run on paused time: the runtime advances its clock when it is idle, and the store reads the same
+//! clock. A simulated minute therefore takes no time, and a busy machine does not affect the tests.
 
 mod attempts;
 mod faulty;
@@ -9,6 +9,7 @@ mod load;
 mod notifier;
 mod outages;
 mod queue;
+mod sending;
 mod stopping;
 mod transactions;
 
@@ -29,7 +30,7 @@ pub(crate) use faulty::RuntimeClock;
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
-/// Long enough for all that is to happen at once, and shorter than a lease.
+/// Long enough for everything that should happen immediately, and shorter than a lease.
 const SOON: Duration = Duration::from_secs(3);
 const LEASE: Duration = Duration::from_secs(4);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -70,18 +71,18 @@ fn task(text: &str) -> Task {
     text.into()
 }
 
-/// A store without faults so far, and its client.
+/// Creates a store that has no faults yet, and its client.
 fn faulty() -> (Faulty, Client<Faulty>) {
     let store = Faulty::default();
     (store.clone(), Client::new(store))
 }
 
-/// Lets so much time pass, with all that happens in it.
+/// Lets this much time pass, with everything that happens in it.
 async fn pass(time: Duration) {
     let _ = timeout(time, pending::<()>()).await;
 }
 
-/// The job of a chain, as it is stored.
+/// Returns the stored job of a chain.
 async fn stored(client: &Client<Faulty>, chain: Chain<Task>) -> JobRecord {
     client.chain(chain).await.unwrap().unwrap().latest
 }
@@ -120,7 +121,7 @@ async fn slow(job: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
     echo(job).await
 }
 
-/// Works until it is told to stop, and then ends well.
+/// Works until it is aborted, then succeeds.
 async fn obedient(job: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
     trace.start();
     job.aborted().wait().await;
@@ -128,7 +129,7 @@ async fn obedient(job: Ctx<Task>, State(trace): State<Trace>) -> Result<String> 
     echo(job).await
 }
 
-/// What an observer was told.
+/// The events that an observer received.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Vec<Event>>>);
 

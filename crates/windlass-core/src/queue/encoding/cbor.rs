@@ -5,7 +5,7 @@ use super::Encoding;
 use crate::name::Codec;
 use crate::worker::BoxError;
 
-/// CBOR (RFC 8949): small, and bytes stay bytes.
+/// CBOR (RFC 8949): compact, with native byte strings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cbor;
 

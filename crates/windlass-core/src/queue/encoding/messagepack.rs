@@ -5,7 +5,8 @@ use super::Encoding;
 use crate::name::Codec;
 use crate::worker::BoxError;
 
-/// MessagePack: small, and bytes stay bytes. Fields are stored with their names, so that types may grow.
+/// MessagePack: compact, with native byte strings. Structs are stored with field names, so fields can be
+/// added later.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessagePack;
 

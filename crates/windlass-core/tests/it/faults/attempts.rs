@@ -1,4 +1,4 @@
-//! Handlers, observers and ends of attempts that fail.
+//! Failing handlers, failing observers, and attempts that fail to end.
 
 use std::fmt;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn an_error_that_cannot_be_shown_is_a_failure_like_another() {
 
 async fn finish(attempt: Attempt<Task, Faulty>) -> Result<Done<Task, Faulty>> {
     let done = format!("attempt {}", attempt.attempt());
-    // Asked once more, as a careful and impatient handler does.
+    // Calls `finish` a second time if the first call fails or takes too long.
     let step = match timeout(SOON / 10, attempt.finish()).await {
         Ok(Ok(step)) => step,
         _ => attempt.finish().await?,

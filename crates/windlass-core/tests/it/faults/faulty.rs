@@ -1,4 +1,4 @@
-//! A memory store that fails as it is told.
+//! A memory store that fails on request.
 
 use std::collections::HashMap;
 use std::future::{Future, pending};
@@ -15,30 +15,30 @@ use windlass_core::{
 
 use super::pass;
 
-/// From so many calls of a command on it hangs: a hot loop would never let paused time go on.
+/// Above this many calls, a command hangs: a hot loop would never let paused time advance.
 const CALLS_MAX: usize = 10_000;
 
-/// What becomes of a call.
+/// A fault of a call.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     Hangs,
-    /// It waits until it is let go.
+    /// The call waits until it is notified.
     Waits(Arc<Notify>),
-    /// Nothing is carried out.
+    /// Nothing is executed, and the caller gets an error.
     Fails,
-    /// It is carried out, and the caller hears of an error.
+    /// The command is executed, but the caller gets an error.
     LosesReply,
-    /// It is carried out, and the caller hears nothing.
+    /// The command is executed, but the caller gets no reply.
     HangsAfterwards,
-    /// It takes so long.
+    /// The command is executed after this delay.
     Takes(Duration),
     Panics,
-    /// A settlement in a transaction is answered so.
+    /// Every item is answered as busy.
     IsBusy,
 }
 
-/// Clones share everything. Commands are named by the store's methods; a settlement in a transaction is
-/// `settle_in`.
+/// A store with injected faults. Clones share all state. Commands are named after the store's methods; a
+/// settlement in a transaction is `settle_in`.
 #[derive(Clone, Debug)]
 pub(super) struct Faulty {
     inner: MemoryStore,
@@ -58,17 +58,17 @@ impl Default for Faulty {
 }
 
 impl Faulty {
-    /// The next calls of a command meet this fault.
+    /// Injects a fault into the next `times` calls of a command.
     pub(super) fn fault(&self, command: &'static str, fault: Fault, times: usize) {
         self.state.lock().unwrap().faults.insert(command, (fault, times));
     }
 
-    /// All calls of these commands meet this fault, until it is mended.
+    /// Injects a fault into all calls of these commands, until [`mend`](Self::mend).
     pub(super) fn break_all(&self, commands: &[&'static str], fault: &Fault) {
         commands.iter().for_each(|command| self.fault(command, fault.clone(), usize::MAX));
     }
 
-    /// The next call of a command waits until it is let go.
+    /// Makes the next call of a command wait until the returned value is notified.
     pub(super) fn hold(&self, command: &'static str) -> Arc<Notify> {
         let gate = Arc::new(Notify::new());
         self.fault(command, Fault::Waits(Arc::clone(&gate)), 1);
@@ -79,7 +79,7 @@ impl Faulty {
         self.state.lock().unwrap().faults.clear();
     }
 
-    /// How often a command was called.
+    /// Returns how often a command was called.
     pub(super) fn calls(&self, command: &str) -> usize {
         self.state.lock().unwrap().calls.get(command).copied().unwrap_or(0)
     }
@@ -96,30 +96,79 @@ impl Faulty {
         Some(fault.clone())
     }
 
-    async fn call<T>(
+    /// Executes a call of a command.
+    async fn call<T: TryFrom<Reply, Error = Error>>(
         &self,
-        command: &'static str,
+        name: &'static str,
+        command: Command,
         carry_out: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        match self.enter(command) {
-            None | Some(Fault::IsBusy) => carry_out.await,
-            Some(Fault::Hangs) => pending().await,
-            Some(Fault::Waits(gate)) => {
-                gate.notified().await;
-                carry_out.await
-            }
-            Some(Fault::Fails) => Err(down()),
-            Some(Fault::LosesReply) => carry_out.await.and(Err(down())),
-            Some(Fault::HangsAfterwards) => {
-                let _ = carry_out.await;
-                pending().await
-            }
-            Some(Fault::Takes(time)) => {
-                pass(time).await;
-                carry_out.await
-            }
-            Some(Fault::Panics) => panic!("{command} panics"),
+        match self.enter(name) {
+            Some(Fault::IsBusy) => busy(&command).try_into(),
+            fault => meet(fault, name, carry_out).await,
         }
+    }
+
+    /// Executes a call of a transaction.
+    async fn call_in<T>(
+        &self,
+        name: &'static str,
+        carry_out: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        meet(self.enter(name), name, carry_out).await
+    }
+}
+
+async fn meet<T>(
+    fault: Option<Fault>,
+    name: &'static str,
+    carry_out: impl Future<Output = Result<T>> + Send,
+) -> Result<T> {
+    match fault {
+        None | Some(Fault::IsBusy) => carry_out.await,
+        Some(Fault::Hangs) => pending().await,
+        Some(Fault::Waits(gate)) => {
+            gate.notified().await;
+            carry_out.await
+        }
+        Some(Fault::Fails) => Err(down()),
+        Some(Fault::LosesReply) => carry_out.await.and(Err(down())),
+        Some(Fault::HangsAfterwards) => {
+            let _ = carry_out.await;
+            pending().await
+        }
+        Some(Fault::Takes(time)) => {
+            pass(time).await;
+            carry_out.await
+        }
+        Some(Fault::Panics) => panic!("{name} panics"),
+    }
+}
+
+/// Returns the reply to a command whose rows are all locked by another transaction.
+fn busy(command: &Command) -> Reply {
+    match command {
+        Command::Create(Create { chains }) => Reply::Create(CreateReply {
+            chains: vec![Created::Busy; chains.len()],
+            durability: Durability::Volatile,
+            deferred: false,
+        }),
+        Command::CompleteFromOutside(_) => Reply::CompleteFromOutside(CompleteFromOutsideReply::Busy),
+        Command::Cancel(Cancel { chains, .. }) => {
+            let chains = vec![Cancelled::Busy; chains.len()];
+            Reply::Cancel(CancelReply { chains, ripple: Ripple::default() })
+        }
+        Command::Trigger(Trigger { jobs }) => {
+            Reply::Trigger(TriggerReply::Refused(vec![Some(Untriggerable::Busy); jobs.len()]))
+        }
+        Command::Retry(Retry { chains }) => {
+            Reply::Retry(RetryReply { chains: vec![Retried::Busy; chains.len()], deferred: false })
+        }
+        Command::Delete(_) => Reply::Delete(DeleteReply::Busy),
+        Command::SetRetention(SetRetention { chains, .. }) => {
+            Reply::SetRetention(SetRetentionReply { chains: vec![RetentionSet::Busy; chains.len()] })
+        }
+        command => panic!("no row of `{}` is ever busy", command.name()),
     }
 }
 
@@ -127,7 +176,7 @@ fn down() -> Error {
     Error::new(ErrorKind::Unavailable, "the store is down")
 }
 
-/// Shows the time of the runtime, which may be paused.
+/// A clock that follows the runtime's time, which may be paused.
 #[derive(Debug)]
 pub(crate) struct RuntimeClock(Instant);
 
@@ -151,7 +200,8 @@ macro_rules! store {
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                Box::pin(self.call(stringify!($method), self.inner.$method(request)))
+                let command = Command::from(request.clone());
+                Box::pin(self.call(stringify!($method), command, self.inner.$method(request)))
             })*
 
             fn erase(&self) -> BoxFuture<'_, Result<()>> {
@@ -183,11 +233,11 @@ impl Transactional for Faulty {
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
-        Box::pin(self.call("begin", self.inner.begin()))
+        Box::pin(self.call_in("begin", self.inner.begin()))
     }
 
     fn commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.call("commit", self.inner.commit(tx)))
+        Box::pin(self.call_in("commit", self.inner.commit(tx)))
     }
 
     fn rollback(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
@@ -203,7 +253,7 @@ impl Transactional for Faulty {
     }
 
     fn rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.call("rollback_to", self.inner.rollback_to(tx)))
+        Box::pin(self.call_in("rollback_to", self.inner.rollback_to(tx)))
     }
 
     fn execute_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {

@@ -1,4 +1,4 @@
-//! Full, idle and overfull workers, and batches at their limits.
+//! Full, idle and overloaded workers, and batches at their limits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{
     LEASE, Long, MINUTE, Result, SOON, Seen, Task, Trace, echo, faulty, hang, pass, slow, stored, task,
 };
 
-/// An acquire fills slots, a look finds the next due time: few of both in a minute without work.
+/// Checks that an idle worker sent few acquire, `next_due` and reap commands within a minute.
 fn check_calm(store: &Faulty) {
     let calls = (store.calls("acquire"), store.calls("next_due"), store.calls("reap"));
     assert!(calls.0 < 40 && calls.1 < 40 && calls.2 < 40, "{calls:?} acquires, looks and reaps");
@@ -96,7 +96,7 @@ async fn more_leases_than_one_command_takes_are_renewed() {
 }
 
 const LARGE: usize = PAYLOAD_MAX_BYTES / 4 * 3;
-/// Without the first, which goes alone, they are still too much for one command.
+/// Even without the first one, which is sent alone, they exceed the size of one command.
 const MANY: usize = BATCH_MAX_BYTES / LARGE + 3;
 
 fn large() -> Task {
@@ -117,7 +117,7 @@ async fn start_at_once(client: &Client<Faulty>, job: &Task) -> Vec<Chain<Task>> 
     chains
 }
 
-/// How many attempts run, and how many ran at most at once.
+/// How many attempts run now, and the maximum that ran concurrently.
 #[derive(Clone, Default)]
 struct Gauge(Arc<Mutex<(u32, u32)>>);
 
@@ -273,7 +273,7 @@ async fn a_look_that_hangs_holds_up_no_other_wait_for_long() {
     assert!(began.elapsed() <= SOON, "{:?}", began.elapsed());
 }
 
-/// Waits for all of these at once.
+/// Waits for all chains concurrently.
 fn waits(client: &Client<Faulty>, chains: Vec<Chain<Task>>) -> JoinSet<windlass_core::Result<String>> {
     let wait = |chain| {
         let client = client.clone();

@@ -20,7 +20,7 @@ enum Fault {
     ClaimWakeHangs,
     SubscribePanics,
     ClaimWakePanics,
-    /// Each subscription ends at once.
+    /// Each subscription ends immediately.
     Flaps,
 }
 
@@ -65,7 +65,7 @@ fn client(fault: Fault) -> (Bad, Faulty, Client<Faulty>) {
     (bad.clone(), store.clone(), Client::builder(store).notifier(bad).build())
 }
 
-/// Work is done, later than with a good notifier, but nobody waits for the bad one.
+/// Checks that work is done, later than with a good notifier, and that nothing waits for the bad one.
 async fn check(fault: Fault) {
     timeout(MINUTE, check_work(fault)).await.unwrap_or_else(|_| panic!("somebody waits: {fault:?}"));
 }
@@ -147,7 +147,8 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
     }
 }
 
-/// The wake for a job to come reaches one of two workers. Whichever of them stops, the other is there in time.
+/// Only one of two workers is notified of a scheduled job. Whichever of them stops, the other one runs the
+/// job in time.
 #[tokio::test(start_paused = true)]
 async fn who_stops_hands_over_what_it_waits_for() {
     for first_stops in [true, false] {

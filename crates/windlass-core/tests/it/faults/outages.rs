@@ -1,4 +1,4 @@
-//! A store that hangs, is slow or away, panics, or loses its replies.
+//! A store that hangs, is slow or unreachable, panics, or loses replies.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
     check_lease_is_kept(&store, &client).await;
 }
 
-/// Another worker, whose handler would end at once, gets no hold of a running job.
+/// Checks that another worker, whose handler would complete immediately, cannot acquire a running job.
 async fn check_lease_is_kept(store: &Faulty, client: &Client<Faulty>) {
     let chain = client.start(task("x")).await.unwrap();
     let _owner = Worker::new(client).handle(hang::<Task>).start().await.unwrap();
@@ -67,7 +67,7 @@ async fn a_call_of_the_worker_that_panics_is_repeated() {
     }
 }
 
-/// A worker that met this fault does the work that comes later.
+/// Checks that a worker runs later jobs after it met this fault.
 async fn check_work_goes_on(command: &'static str, fault: Fault) {
     let (store, client) = faulty();
     store.fault(command, fault, 1);
@@ -143,7 +143,7 @@ async fn a_settlement_whose_reply_is_lost_is_repeated() {
     let chain = client.start(task("x")).await.unwrap();
     let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
     assert_eq!(client.wait(chain).poll(SOON / 10).timeout(SOON).await.unwrap(), "attempt 1");
-    // It is stored before the worker knows.
+    // The result is stored before the worker has the reply.
     pass(SOON).await;
     assert_eq!(store.calls("exchange"), 3);
     worker.stop(SOON).await;

@@ -19,7 +19,7 @@ fn queue(client: &Client<Faulty>, name: &str) -> Queue<u64, u64> {
     client.queue(name).build().unwrap()
 }
 
-/// Lets happen what can, until a command was called so often.
+/// Yields until a command was called this many times.
 async fn called(store: &Faulty, command: &str, times: usize) {
     while store.calls(command) < times {
         tokio::task::yield_now().await;
@@ -97,7 +97,7 @@ async fn a_write_of_one_queue_that_hangs_holds_no_other_up() {
     let hanging = tokio::spawn(slow.enqueue("a", 1).into_future());
     called(&store, "create", 1).await;
     assert_eq!(quick.enqueue_and_wait("a", 1).timeout(SOON).await.unwrap(), 2);
-    // Nor does it hold up the chains that the client starts.
+    // It does not delay chains that the client starts either.
     tokio::time::timeout(SOON, client.start(super::task("x"))).await.unwrap().unwrap();
     assert!(!hanging.is_finished());
     gate.notify_one();
@@ -138,7 +138,7 @@ async fn an_event_whose_job_cannot_be_looked_up_is_counted() {
     while !matches!(told.last(), Some(QueueEvent::Completed { .. })) {
         told.push(tokio::time::timeout(MINUTE, events.next()).await.unwrap().unwrap());
     }
-    // Whoever reaped the job did not know its id.
+    // The reaper did not know the id of the job.
     assert!(told.contains(&QueueEvent::Missed { count: 1 }), "{told:?}");
 }
 

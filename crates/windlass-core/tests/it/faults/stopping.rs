@@ -1,4 +1,4 @@
-//! Stops at bad moments.
+//! Stops at inconvenient moments.
 
 use tokio::time::{Instant, timeout};
 use windlass_core::{AnyAttempt, BoxFuture, Ended, Inner, Middleware, Status, Store, Worker};

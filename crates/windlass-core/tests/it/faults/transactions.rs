@@ -1,4 +1,4 @@
-//! What is told of transactions that end half-way.
+//! How the ends of interrupted transactions are reported.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use windlass_core::{
 use super::faulty::{Fault, Faulty};
 use super::{MINUTE, Result, SOON, Seen, Task, Timed, faulty, pass, task};
 
-/// How transactions ended, as those heard who had asked to be told.
+/// How transactions ended, according to their hooks.
 #[derive(Clone, Default)]
 struct Ends(Arc<Mutex<Vec<&'static str>>>);
 
@@ -48,7 +48,7 @@ async fn a_prepare_that_is_dropped_is_told_as_rolled_back() {
     assert_eq!((asked, tracer.rolled_back.load(Ordering::SeqCst)), (2, 2), "the chain and its job");
 }
 
-/// How often a tracer was asked for a context, and told that what it gave it for was rolled back.
+/// Counts how often a tracer was asked for a context, and how often a write it was asked for was rolled back.
 #[derive(Clone, Debug, Default)]
 struct Tracer {
     asked: Arc<AtomicU32>,
@@ -113,7 +113,7 @@ async fn what_a_rollback_given_up_half_way_may_have_undone_is_not_announced() {
     assert_eq!(seen.count(|event| matches!(event, Event::ChainCreated(_))), 0);
 }
 
-/// A hook that never ends.
+/// A hook that never returns.
 struct Endless;
 
 impl Hooks<MemoryTx> for Endless {

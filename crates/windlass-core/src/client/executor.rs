@@ -1,0 +1,136 @@
+//! What carries the commands of a client out: the store, or a transaction.
+
+use std::future::Future;
+
+use super::send::{BusyRetries, Repeat, send};
+use super::{Announcements, Client, InTx, Teller, commands, outside};
+use crate::command::{Created, NewChain, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::{JobRecord, Status};
+use crate::store::{BoxFuture, Store, Transactional};
+
+/// Carries any command out.
+pub(super) trait Executor: Send {
+    /// Carries a command out: outside a transaction each try has a time limit, and a lost reply is followed by another.
+    fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send;
+
+    /// Notes what to announce: at once, or when the transaction has committed.
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements));
+
+    /// Who announces it.
+    fn teller(&self) -> &Teller;
+
+    /// Carries a command out, and again for about a second while another transaction holds one of its rows.
+    fn execute<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
+        async {
+            let mut retries = BusyRetries::new();
+            loop {
+                let reply = self.send(request).await?;
+                if !R::is_busy(&reply) || !retries.wait().await {
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+}
+
+impl<S: Store + ?Sized> Executor for &Client<S> {
+    fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
+        send(&*self.shared.store, request)
+    }
+
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+        let mut announcements = Announcements::by(&self.shared.teller);
+        note(&mut announcements);
+        announcements.send(&self.shared.teller);
+    }
+
+    fn teller(&self) -> &Teller {
+        &self.shared.teller
+    }
+}
+
+impl<S: Transactional> Executor for InTx<'_, S> {
+    /// Never repeats: the transaction fails as a whole, and its owner runs it again.
+    fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
+        self.run(request.clone())
+    }
+
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+        note(self.announcements_mut());
+    }
+
+    fn teller(&self) -> &Teller {
+        Self::teller(self)
+    }
+}
+
+impl<E: Executor> Executor for &mut E {
+    fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
+        (**self).send(request)
+    }
+
+    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+        (**self).tell(note);
+    }
+
+    fn teller(&self) -> &Teller {
+        (**self).teller()
+    }
+}
+
+/// What a start and a completion from outside need of an executor, whatever its type.
+pub(super) trait DynExecutor: Send {
+    /// Creates a chain.
+    fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>>;
+
+    /// Ends a job that was queried before. Returns the status of its chain.
+    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>>;
+}
+
+/// Starts of several callers share a write; see [`Client::start`].
+impl<S: Store + ?Sized> DynExecutor for &Client<S> {
+    fn create_one(&mut self, mut new: NewChain) -> BoxFuture<'_, Result<Created>> {
+        Box::pin(async move {
+            // Requested here, and not where the batch is written: the trace context is the caller's.
+            let asked = self.shared.teller.ask(std::slice::from_mut(&mut new));
+            let created = self.create_shared(new).await;
+            if !matches!(created, Ok(Created::New { .. })) {
+                self.shared.teller.rolled_back(&asked);
+            }
+            created
+        })
+    }
+
+    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+        Box::pin(outside::complete(*self, job, steps))
+    }
+}
+
+impl<S: ?Sized> Client<S> {
+    /// Creates a chain in a batch with other callers' chains. A busy one is tried again in batches of its own, where it
+    /// holds up no other caller.
+    async fn create_shared(&self, new: NewChain) -> Result<Created> {
+        let (mut creates, mut retries) = (self.shared.creates.clone(), BusyRetries::new());
+        loop {
+            let created = creates.add(new.clone()).await?;
+            if !matches!(created, Created::Busy) || !retries.wait().await {
+                return Ok(created);
+            }
+            creates = self.shared.creates.apart();
+        }
+    }
+}
+
+impl<S: Transactional> DynExecutor for &mut InTx<'_, S> {
+    fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>> {
+        Box::pin(async move {
+            let created = commands::create(&mut **self, vec![new]).await?.pop();
+            created.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no reply for a chain"))
+        })
+    }
+
+    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+        Box::pin(outside::complete(&mut **self, job, steps))
+    }
+}
