@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: what a store reaches.
+//! `cargo xtask bench`: measures a store.
 //!
-//! The program of `windlass-bench` measures; this builds it with what it needs.
+//! The program of `windlass-bench` measures. This module builds it and provides what it needs.
 
 use std::{path::PathBuf, process::Command};
 
@@ -10,13 +10,13 @@ use crate::{Result, Workspace, prerequisites, workspace};
 
 const PACKAGE: &str = "windlass-bench";
 
-/// Measures the memory store, and counts instructions.
+/// Measures the memory store and counts instructions.
 pub(crate) fn memory(flags: &[&str]) -> Result {
     prerequisites::provide_valgrind()?;
     measure("memory", flags, &[])
 }
 
-/// Measures a store that has a database beneath it.
+/// Measures a store on a database.
 pub(crate) fn database(store: &str, flags: &[&str]) -> Result {
     measure(store, flags, &prerequisites::provide(true)?)
 }
@@ -27,7 +27,7 @@ fn measure(store: &str, flags: &[&str], variables: &[(&str, String)]) -> Result 
     workspace::run(Command::new(program).arg(store).args(flags).envs(variables))
 }
 
-/// Builds the program, optimized, and says where it is.
+/// Builds the program with optimizations and returns its path.
 fn build(workspace: &Workspace) -> Result<PathBuf> {
     let arguments = ["build", "--release", "--package", PACKAGE, "--message-format=json-render-diagnostics"];
     let messages = workspace::output(&mut workspace.cargo_command(&arguments))?;

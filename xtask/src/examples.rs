@@ -1,6 +1,6 @@
 //! Runs every example: those of the crates, and the packages under `examples/`.
 //!
-//! An example ends by itself, with success, and needs no particular folder to run in.
+//! An example must end by itself, succeed, and run in any directory.
 
 use std::{
     fs::{self, File},
@@ -34,8 +34,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result {
     Ok(())
 }
 
-/// Asks cargo where the executables are, so that the name of the target folder is not guessed.
-/// The profile is that of `cargo test`, which has built the examples already.
+/// Builds the examples. Cargo reports where the executables are, so the name of the target directory is not assumed.
+/// The profile is that of `cargo test`, which has already built them.
 fn build(workspace: &Workspace) -> Result<Vec<Example>> {
     let messages = workspace::output(&mut workspace.cargo_command(&[
         "build",
@@ -54,8 +54,8 @@ fn build(workspace: &Workspace) -> Result<Vec<Example>> {
     Ok(examples)
 }
 
-/// The example that one of cargo's messages tells of: an example target of any package, or a
-/// program of a package under `examples/`.
+/// Returns the example that a cargo message reports: an example target of any package, or a program of a package under
+/// `examples/`.
 fn example_of(message: &str, root: &Path) -> Option<Example> {
     let message: Value = serde_json::from_str(message).ok()?;
     let executable = message.get("executable")?.as_str()?;
@@ -75,7 +75,7 @@ fn example_of(message: &str, root: &Path) -> Option<Example> {
     Some(Example { name, executable: executable.into() })
 }
 
-/// Runs an example in a folder that is removed afterwards. What it prints is shown if it fails.
+/// Runs an example in a temporary directory. Prints its output if it fails.
 fn run_one(workspace: &Workspace, Example { name, executable }: &Example) -> Result {
     let explain = |error| format!("cannot run the example {name}: {error}");
     let folder = tempfile::tempdir().map_err(explain)?;
@@ -97,7 +97,7 @@ fn run_one(workspace: &Workspace, Example { name, executable }: &Example) -> Res
     Err(format!("example {name}: {failure}"))
 }
 
-/// Waits for the child's end. One that is over its limit is killed, and has no status.
+/// Waits for the child to end. Kills it if it exceeds the limit, and then returns `None`.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
     let start = Instant::now();
     loop {

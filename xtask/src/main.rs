@@ -1,6 +1,6 @@
-//! The chores of the Windlass workspace. `cargo xtask help` lists them.
+//! Development tasks of the Windlass workspace. `cargo xtask help` lists them.
 //!
-//! A command is one module and one arm of the `match` in [`run`].
+//! To add a command, add a module and an arm of the `match` in [`run`].
 
 use std::{env, process::ExitCode};
 
@@ -41,7 +41,7 @@ usage: cargo xtask <command>
   help  This page.
 ";
 
-/// What a chore comes to. Errors are sentences for the person at the terminal.
+/// The result of a task. Errors are messages for the terminal.
 type Result<T = ()> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {

@@ -1,6 +1,5 @@
-//! What the tests need besides Rust, and how it is installed where it is missing: a Redis or
-//! Valkey server, PostgreSQL, PgBouncer, a NATS server, and a C compiler for the bundled SQLite. What the benchmarks
-//! need: valgrind.
+//! Finds what the tests need besides Rust, and installs what is missing: a Redis or Valkey server, PostgreSQL,
+//! PgBouncer, a NATS server, and a C compiler for the bundled SQLite. The benchmarks also need valgrind.
 
 use std::{
     env, fs,
@@ -11,7 +10,7 @@ use std::{
 
 use crate::{Result, workspace};
 
-/// Variables name the programs that the tests start; kept in step with the test kit.
+/// The prerequisites of the tests. The variables must match those that the test kit reads.
 const NEEDS: [Need; 5] = [
     Need {
         what: "Redis server (`redis-server` or `valkey-server`) of version 7.0 or later, built with TLS",
@@ -48,7 +47,7 @@ const NEEDS: [Need; 5] = [
 const REDIS_MINIMUM: (u32, u32) = (7, 0);
 const POSTGRES_MINIMUM: (u32, u32) = (15, 0);
 const NATS_MINIMUM: (u32, u32) = (2, 9);
-/// Where Debian has PostgreSQL's programs, below a folder for each version.
+/// Where Debian installs PostgreSQL's programs, in a directory per version.
 const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
 
 const POLICY_PATH: &str = "/usr/sbin/policy-rc.d";
@@ -59,8 +58,11 @@ const POLICY_TEXT: &str = "\
 exit 101
 ";
 
-/// Makes sure that all is there, and returns the variables that lead the tests to what was found fit, which is not
-/// always the first program of that name.
+/// Provides everything that the tests need, and returns the environment variables that select the programs to use. The
+/// selected program is not always the first one of that name in `PATH`.
+///
+/// # Errors
+/// If something is missing and cannot or may not be installed.
 pub(crate) fn provide(may_install: bool) -> Result<Vec<(&'static str, String)>> {
     remove_leftover(Path::new(POLICY_PATH))?;
     for need in &NEEDS {
@@ -87,7 +89,7 @@ pub(crate) fn provide(may_install: bool) -> Result<Vec<(&'static str, String)>> 
     Ok(variables)
 }
 
-/// Makes sure that valgrind is there, which counts instructions.
+/// Provides valgrind, which counts instructions.
 pub(crate) fn provide_valgrind() -> Result {
     if output("valgrind").is_some() {
         return Ok(());
@@ -95,14 +97,14 @@ pub(crate) fn provide_valgrind() -> Result {
     install(&["valgrind"]).map_err(|why| format!("the counting of instructions needs valgrind. {why}"))
 }
 
-/// Something that the tests start.
+/// Something that the tests need.
 struct Need {
     /// Completes "a …".
     what: &'static str,
     packages: &'static [&'static str],
-    /// Names the program to use.
+    /// The environment variable that selects the program.
     variable: Option<&'static str>,
-    /// The first program that is fit; of the one given, if one is.
+    /// Returns the first suitable program. If one was selected, checks only that one.
     find: fn(Option<&str>) -> Option<String>,
 }
 
@@ -138,7 +140,7 @@ fn find_redis(chosen: Option<&str>) -> Option<String> {
     candidates.into_iter().find(fit).map(str::to_owned)
 }
 
-/// The folder of its programs.
+/// Returns the directory of PostgreSQL's programs.
 fn find_postgres(chosen: Option<&str>) -> Option<String> {
     let candidates = match chosen {
         Some(folder) => vec![PathBuf::from(folder)],
@@ -153,7 +155,7 @@ fn find_postgres(chosen: Option<&str>) -> Option<String> {
     candidates.into_iter().find(fit).map(|folder| folder.to_string_lossy().into_owned())
 }
 
-/// Those of `PATH`, then Debian's, the newest first.
+/// Returns the directories to search: those in `PATH`, then Debian's, newest version first.
 fn postgres_folders() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let versions = fs::read_dir(DEBIAN_POSTGRES).into_iter().flatten().flatten();
@@ -164,7 +166,7 @@ fn postgres_folders() -> Vec<PathBuf> {
     env::split_paths(&path).filter(|folder| folder.join("postgres").is_file()).chain(debian).collect()
 }
 
-/// Debian has it in a folder that is not on everybody's `PATH`.
+/// Also checks Debian's location, which is not in every user's `PATH`.
 fn find_pgbouncer(chosen: Option<&str>) -> Option<String> {
     let candidates = chosen.map_or_else(|| vec!["pgbouncer", "/usr/sbin/pgbouncer"], |program| vec![program]);
     let fit = |program: &&str| output(program).is_some_and(|text| text.starts_with("PgBouncer "));
@@ -185,25 +187,25 @@ fn find_c_compiler(_chosen: Option<&str>) -> Option<String> {
     output(&compiler).map(|_| compiler)
 }
 
-/// What a program says about its version, if it can be run.
+/// Returns the output of `--version`, or `None` if the program cannot be run.
 fn output(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Reads `Redis server v=7.0.15 sha=…` and the like.
+/// Parses a text like `Redis server v=7.0.15 sha=…`.
 fn redis_version(text: &str) -> Option<(u32, u32)> {
     numbers(text.split_whitespace().find_map(|word| word.strip_prefix("v="))?)
 }
 
-/// Reads `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)` and the like. What is not released yet (`19beta1`) is
-/// not taken.
+/// Parses a text like `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`. Returns `None` for prereleases like
+/// `19beta1`.
 fn postgres_version(text: &str) -> Option<(u32, u32)> {
     let (_, version) = text.split_once("(PostgreSQL) ")?;
     numbers(version.split_whitespace().next()?)
 }
 
-/// Reads `nats-server: v2.9.10`.
+/// Parses a text like `nats-server: v2.9.10`.
 fn nats_version(text: &str) -> Option<(u32, u32)> {
     numbers(text.trim().strip_prefix("nats-server: v")?)
 }
@@ -233,7 +235,7 @@ fn is_debian(os_release: &str) -> bool {
         .any(|id| id == "debian" || id == "ubuntu")
 }
 
-/// How a command that changes the system is run.
+/// How to run a command that changes the system.
 #[derive(Clone, Copy, Debug)]
 enum Rights {
     AsWeAre,
@@ -246,7 +248,7 @@ impl Rights {
         if user.trim_ascii() == b"0" {
             return Ok(Self::AsWeAre);
         }
-        // `-n`: a test run must not stop at a question for a password.
+        // `-n`: the run must fail instead of asking for a password.
         let mut sudo = Command::new("sudo");
         sudo.args(["-n", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
         if sudo.status().is_ok_and(|status| status.success()) {
@@ -264,14 +266,14 @@ impl Rights {
                 sudo
             }
         };
-        // What is measured stands alone on the standard output.
+        // Keep standard output free for the results of a benchmark.
         command.stdin(Stdio::null()).stdout(io::stderr());
         command
     }
 
     fn apt_get(self, arguments: &[&str]) -> Result {
-        // Through `env`, because sudo does not hand the environment on. The lock may be held by the
-        // system's own update run, which ends soon.
+        // Set the variable through `env`, because sudo does not pass on the environment. The system's own update may
+        // hold the lock for a short time, so wait for it.
         let mut command = self.command("env");
         command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"]);
         command
@@ -281,8 +283,8 @@ impl Rights {
     }
 }
 
-/// Keeps packages from starting services for as long as it lives: Debian's maintainer scripts ask
-/// `policy-rc.d` first. Where the system has such a file already, its owner's policy stands.
+/// Prevents packages from starting services while this guard exists: Debian's maintainer scripts ask `policy-rc.d`
+/// first. A policy file that already exists is left alone.
 struct Policy {
     placed: Option<PathBuf>,
     rights: Rights,
@@ -296,7 +298,7 @@ impl Policy {
         let explain = |error| format!("cannot write a temporary file: {error}");
         let mut source = tempfile::NamedTempFile::new().map_err(explain)?;
         source.write_all(POLICY_TEXT.as_bytes()).map_err(explain)?;
-        // The guard exists before the file, so that a copy that failed midway is removed as well.
+        // Create the guard before the file, so that a partial copy is removed as well.
         let policy = Self { placed: Some(path.to_owned()), rights };
         workspace::run(rights.command("install").arg("--mode=755").arg(source.path()).arg(path))?;
         Ok(policy)
@@ -313,7 +315,7 @@ impl Drop for Policy {
     }
 }
 
-/// A run that was killed could not remove its policy file; the next run does.
+/// Removes our policy file if an earlier run was killed before it could.
 fn remove_leftover(path: &Path) -> Result {
     if fs::read_to_string(path).is_ok_and(|text| text == POLICY_TEXT) {
         workspace::run(Rights::find()?.command("rm").arg("-f").arg(path))?;

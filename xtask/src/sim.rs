@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: the seeded simulation on more seeds than the normal tests run, or on a certain one.
+//! `cargo xtask sim`: runs the seeded simulation on any number of seeds, or replays one seed.
 
 use crate::{HELP, Result, Workspace};
 

@@ -17,7 +17,7 @@ struct Step {
 }
 
 impl Steps {
-    /// Runs one step between a heading and a line with its duration.
+    /// Runs one step, between a heading and a line with its duration.
     pub(crate) fn run<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         println!("\n==> {name}");
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the one command that every change must pass.
+//! `cargo xtask test`: the command that every change must pass.
 
 use crate::{HELP, Result, Workspace, examples, prerequisites, steps::Steps, tidy};
 
@@ -24,7 +24,7 @@ impl Options {
 
 pub(crate) fn run(options: Options) -> Result {
     let mut workspace = Workspace::locate();
-    // Handlers that panic are among the cases: their backtraces would bury what failed.
+    // Some tests run handlers that panic. Their backtraces would hide the failures.
     workspace.set("RUST_BACKTRACE", "0");
     if options.full {
         workspace.set("WINDLASS_FULL", "1");
@@ -35,8 +35,8 @@ pub(crate) fn run(options: Options) -> Result {
     outcome
 }
 
-/// The cheap checks come first, so that a slip in the formatting is known before the long build.
-/// Every build uses all features, so that dependencies are built once.
+/// Runs the steps, cheap checks first, so that a formatting error is reported before the long build. Every build uses
+/// all features, so that dependencies are built only once.
 fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> Result {
     for (name, value) in steps.run("prerequisites", || prerequisites::provide(!options.no_install))? {
         workspace.set(name, &value);

@@ -1,7 +1,7 @@
-//! Rules of the house that no other tool checks.
+//! Project rules that no other tool checks.
 //!
-//! They apply to every file that git tracks, and to new ones that it does not ignore, so that a
-//! slip is seen before it is committed.
+//! They apply to every file that git tracks, and to new files that it does not ignore, so that violations are found
+//! before they are committed.
 
 use std::{
     fmt, fs,
@@ -12,14 +12,14 @@ use crate::{Result, Workspace, workspace};
 
 mod markdown;
 
-/// A file of Rust code that is longer is worth a talk.
+/// Files of Rust code that are longer than this cause a warning.
 const LINES_TO_DISCUSS: usize = 600;
 
-/// Marks of unfinished work. They are put together here so that this file does not break its own rule.
+/// Markers of unfinished work. They are assembled here, so that this file does not violate its own rule.
 const UNFINISHED: [&str; 4] =
     [concat!("to", "do!("), concat!("un", "implemented!("), concat!("FIX", "ME"), concat!("#[", "ignore")];
 
-/// Places that exist on somebody's machine only.
+/// Paths that exist on one machine only.
 const PRIVATE_PLACES: [&str; 4] =
     [concat!("/", "work/"), concat!("/", "home/"), concat!("/", "root/"), concat!("/", "tmp/target")];
 
@@ -45,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result {
     let mut findings = Vec::new();
     for path in &paths {
         let place = root.join(path);
-        // Git still lists a file that was deleted and not yet staged, and lists a link to a folder.
+        // Git lists a deleted file until the deletion is staged, and also lists links to directories.
         if !place.is_file() {
             continue;
         }
@@ -76,7 +76,7 @@ fn list(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(names.split_terminator('\0').map(str::to_owned).collect())
 }
 
-/// All that is wrong with a file, by line. `resolves` says whether a relative link leads somewhere.
+/// Returns all violations in a file, by line. `resolves` returns whether a relative link has a target.
 fn check(path: &str, text: &str, resolves: impl Fn(&str) -> bool) -> Vec<(usize, String)> {
     let is_code = path.starts_with("crates/") || path.starts_with("xtask/");
     let is_test = path.rsplit('/').skip(1).any(|folder| folder == "tests");
@@ -109,7 +109,7 @@ fn unexplained_sleep(line: &str) -> Option<String> {
     (!explained).then(|| format!("a test waits for a signal or on paused time; else `{SLEEP_REASON}<why>`"))
 }
 
-/// An absolute path begins where no word goes on: `crates/home/src` is not one.
+/// Only absolute paths count: in `crates/home/src`, the match continues a word.
 fn private_place(line: &str) -> Option<String> {
     let begins = |at: usize| {
         let before = line.get(..at).and_then(|text| text.chars().next_back());
@@ -125,7 +125,7 @@ fn too_long(path: &str, text: &str) -> Option<usize> {
     (path.ends_with(".rs") && lines > LINES_TO_DISCUSS).then_some(lines)
 }
 
-/// Whether a link in the file `path` leads to something inside the repository.
+/// Whether a link in the file `path` points to something inside the repository.
 fn resolves(root: &Path, path: &str, link: &str) -> bool {
     let base = match link.strip_prefix('/') {
         Some(from_root) => Path::new(from_root).to_owned(),
@@ -145,7 +145,7 @@ fn resolves(root: &Path, path: &str, link: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The lines that are complained about.
+    /// Returns the lines with violations.
     fn lines(path: &str, text: &str) -> Vec<usize> {
         check(path, text, |_| true).into_iter().map(|(line, _)| line).collect()
     }

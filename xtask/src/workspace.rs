@@ -1,4 +1,4 @@
-//! The workspace that the chores work on, and how commands are run in it.
+//! The workspace, and how to run commands in it.
 
 use std::{
     env,
@@ -16,8 +16,8 @@ pub(crate) struct Workspace {
 
 impl Workspace {
     pub(crate) fn locate() -> Self {
-        // Cargo tells a running program where its package is. That is right even when a target
-        // folder is shared by several checkouts; the place of the build is the second choice.
+        // Cargo sets the package directory when it runs a program. That is correct even if several checkouts share a
+        // target directory. The directory of the build is only the fallback.
         let package = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let root = Path::new(&package).parent().expect("the package is a folder of the workspace");
         Self { root: root.to_owned(), environment: Vec::new() }
@@ -27,7 +27,7 @@ impl Workspace {
         &self.root
     }
 
-    /// Sets a variable for every command run from now on.
+    /// Sets an environment variable for all commands created from now on.
     pub(crate) fn set(&mut self, name: &'static str, value: &str) {
         self.environment.push((name, value.to_owned()));
     }
@@ -53,14 +53,14 @@ impl Workspace {
     }
 }
 
-/// Runs a command to its end with its output on the terminal.
+/// Runs a command to its end, with its output on the terminal.
 pub(crate) fn run(command: &mut Command) -> Result {
     let status =
         command.status().map_err(|error| format!("cannot start `{}`: {error}", describe(command)))?;
     if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", describe(command))) }
 }
 
-/// Runs a command to its end and returns what it wrote to its standard output.
+/// Runs a command to its end and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let output = command
         .stderr(Stdio::inherit())
@@ -73,7 +73,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     }
 }
 
-/// The command as a person would type it; the program without its folder.
+/// Formats the command as a person would type it, without the directory of the program.
 fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut text = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();

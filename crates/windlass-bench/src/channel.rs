@@ -1,4 +1,4 @@
-//! The work of a drain without any of what Windlass promises: a tokio channel and serde.
+//! The baseline for a drain: a tokio channel and serde, without any guarantees.
 
 use std::sync::Arc;
 
@@ -8,8 +8,11 @@ use windlass::BoxError;
 
 use crate::workload::NoOp;
 
-/// Encodes jobs into a channel; then so many tasks take them out, decode them, run a handler that does nothing
-/// and encode its outputs into another channel, whose reader only counts them.
+/// Encodes jobs into a channel. Then `slots` tasks receive and decode them, run a handler that does nothing, and encode
+/// its outputs into a second channel. The reader of the second channel only counts.
+///
+/// # Errors
+/// If the second channel did not receive one output per job.
 pub async fn start_and_drain(jobs: u64, slots: u32) -> Result<(), BoxError> {
     let (sender, receiver) = mpsc::unbounded_channel();
     for number in 0..jobs {

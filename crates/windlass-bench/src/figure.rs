@@ -2,18 +2,18 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// What a workload reached: one value for each round.
+/// The result of a workload: one value per round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// What the values count.
+    /// Unit of the values.
     pub unit: Unit,
     /// The values, in the order of the rounds.
     pub rounds: Vec<f64>,
 }
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
     /// More is better.
@@ -28,27 +28,27 @@ pub enum Unit {
 }
 
 impl Figure {
-    /// The value in the middle.
+    /// Returns the median of the rounds.
     #[must_use]
     pub fn median(&self) -> f64 {
         median(&self.rounds)
     }
 
-    /// The least and the greatest value.
+    /// Returns the smallest and the largest value.
     #[must_use]
     pub fn spread(&self) -> (f64, f64) {
         spread(&self.rounds)
     }
 }
 
-/// The value in the middle of these; of two the greater.
+/// Returns the median; for an even count, the upper of the two middle values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// The least and the greatest of these.
+/// Returns the smallest and the largest value.
 pub(crate) fn spread(values: &[f64]) -> (f64, f64) {
     let least = values.iter().copied().min_by(f64::total_cmp);
     let greatest = values.iter().copied().max_by(f64::total_cmp);

@@ -1,9 +1,9 @@
-//! What a job costs in instructions.
+//! The cost of a job in instructions.
 //!
-//! Times depend on the machine and its mood; the number of instructions hardly does. So the promise that a job
-//! costs at most so many times the same work on a bare channel is kept in instructions of user code, as
-//! valgrind counts them. What a run costs besides its jobs drops out of the difference of two runs. Both
-//! versions run on one thread: then every run takes the same steps.
+//! Times vary with the machine and its load; instruction counts hardly do. The budget for a job is therefore a multiple
+//! of the instructions that the same work takes on a bare channel. Valgrind counts them, in user code only. The count
+//! per job is the difference between two runs with different numbers of jobs, so fixed costs cancel out. Both versions
+//! run on one thread, which makes runs repeatable.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,23 +12,27 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use windlass::BoxError;
 
-/// At most so many times the instructions of the bare version may a job cost.
+/// The maximum cost of a job, as a multiple of the bare version's instructions.
 pub const BUDGET: f64 = 10.0;
 
-/// The slots that the jobs are drained with.
+/// The slots that drain the jobs.
 pub const SLOTS: u32 = 64;
 
-/// Instructions per job, started and drained.
+/// Instructions per job, to start and drain it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Instructions {
-    /// By client and worker on the memory store.
+    /// With client and worker on the memory store.
     pub windlass: f64,
-    /// By the bare version.
+    /// With the bare version.
     pub bare: f64,
 }
 
 impl Instructions {
-    /// Counts them, with runs of as many jobs as the ends of `jobs` say. `program` is the program of this crate.
+    /// Counts the instructions with two runs, of `jobs.start` and `jobs.end` jobs. `program` is the `windlass-bench`
+    /// executable.
+    ///
+    /// # Errors
+    /// If valgrind cannot be started, fails or reports no count.
     pub fn count(program: &Path, jobs: &Range<u32>) -> Result<Self, BoxError> {
         let per_job = |what: &str| {
             let few = count(program, what, jobs.start)?;
@@ -38,13 +42,13 @@ impl Instructions {
         Ok(Self { windlass: per_job("windlass")?, bare: per_job("bare")? })
     }
 
-    /// How many times the instructions of the bare version a job costs.
+    /// Returns the cost of a job as a multiple of the bare version's instructions.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.windlass / self.bare
     }
 
-    /// The counts as a table for people.
+    /// Formats the counts as a table.
     #[must_use]
     pub fn table(&self) -> String {
         let (windlass, bare, ratio) = (self.windlass, self.bare, self.ratio());
@@ -56,7 +60,7 @@ impl Instructions {
     }
 }
 
-/// Whether instructions can be counted here.
+/// Whether valgrind is installed.
 #[must_use]
 pub fn is_countable() -> bool {
     let mut valgrind = Command::new("valgrind");
@@ -64,7 +68,7 @@ pub fn is_countable() -> bool {
     valgrind.status().is_ok_and(|status| status.success())
 }
 
-/// The instructions of one run.
+/// Counts the instructions of one run.
 fn count(program: &Path, what: &str, jobs: u32) -> Result<f64, BoxError> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
@@ -78,7 +82,7 @@ fn count(program: &Path, what: &str, jobs: u32) -> Result<f64, BoxError> {
         .ok_or_else(|| format!("valgrind did not say how many instructions it saw:\n{text}").into())
 }
 
-/// Reads `==123== Collected : 4567`.
+/// Parses the count from a line like `==123== Collected : 4567`.
 fn collected(text: &str) -> Option<f64> {
     text.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
 }

@@ -1,9 +1,9 @@
-//! The workloads that Windlass is measured with.
+//! Benchmarks of Windlass.
 //!
-//! [`workload`] has them, each for any client. A [`Subject`] is a store that is measured, and beside it the least that
-//! the same database could do the work with; [`suite`] runs both in turns, several times, and gives a [`Report`].
-//! [`channel`] is the least that could do the work of a drain in memory; [`instructions`] compares the two. [`round_trip`]
-//! measures the queue.
+//! [`workload`] contains the workloads, generic over the store. A [`Subject`] is a store to measure, together with a
+//! baseline: bare statements that do the same work on the same database. [`suite`] runs both alternately for several
+//! rounds and returns a [`Report`]. [`channel`] is the baseline for a drain in memory, and [`instructions`] compares
+//! the two. [`round_trip`] measures the queue.
 
 pub mod channel;
 pub mod instructions;

@@ -1,4 +1,4 @@
-//! Runs the workloads on a store, and counts instructions. `cargo xtask bench` builds and runs it.
+//! Runs the workloads on a store and counts instructions. `cargo xtask bench` builds and runs this program.
 
 use std::env;
 use std::process::{self, ExitCode};
@@ -49,7 +49,7 @@ fn run(words: &[&str]) -> Result<(), BoxError> {
         ["drain", what @ ("windlass" | "bare"), jobs, slots] => {
             let runtime = Builder::new_current_thread().enable_time().build()?;
             runtime.block_on(start_and_drain(what, jobs.parse()?, slots.parse()?))?;
-            // The work is done; freeing what is stored is no part of it.
+            // Exit without freeing the store, which is not part of the measured work.
             process::exit(0);
         }
         _ => Err(HELP.into()),
@@ -126,7 +126,7 @@ fn measure_memory(options: &Options) -> Result<(), BoxError> {
     let runtime = Builder::new_multi_thread().enable_time().build()?;
     let mut report = Report::default();
     if !options.instructions {
-        // A million jobs in memory would only measure memory.
+        // Skip the depths: a million jobs in memory would only measure the memory.
         let plan = Plan { slots: vec![10, 64, 100], depths: depths(&[]), ..options.plan.clone() };
         report = runtime.block_on(suite::run(&mut Memory, &plan))?;
     }

@@ -1,30 +1,30 @@
-//! What a run takes of the machine, as Linux counts it. Elsewhere the counts are 0.
+//! Resource usage, as Linux reports it. On other systems the values are 0 or `None`.
 
 use std::fs;
 use std::time::Duration;
 
-/// The length of a tick in which Linux tells times to programs.
+/// The unit of CPU times in `/proc/PID/stat`.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The processor time of a process.
+/// Returns the CPU time of a process.
 pub(crate) fn cpu_time(pid: &str) -> Duration {
     ticks(pid, 13..=14)
 }
 
-/// The processor time of a process and of its children, also of those that have ended.
+/// Returns the CPU time of a process and its child processes, including children that have ended.
 pub(crate) fn cpu_time_of_family(pid: u32) -> Duration {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let own = ticks(&pid.to_string(), 13..=16);
     children.split_whitespace().map(|child| ticks(child, 13..=16)).fold(own, |all, one| all + one)
 }
 
-/// Forgets the highest memory so far.
+/// Resets the peak memory of this process.
 pub(crate) fn reset_peak_memory() {
-    // Where this is not allowed, the peak is that of the whole run.
+    // Where this is not permitted, the peak is that of the whole run.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The most memory that this process has had, in bytes.
+/// Returns the peak memory of this process in bytes.
 pub(crate) fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -32,13 +32,15 @@ pub(crate) fn peak_memory() -> u64 {
     kibibytes.unwrap_or_default() * 1_024
 }
 
-/// The bytes that this process has written, to whatever; none where they are not counted.
+/// Returns the number of bytes that this process has written to any file or socket, or `None` if the system does not
+/// count them.
 pub(crate) fn written_bytes() -> Option<u64> {
     let counts = fs::read_to_string("/proc/self/io").ok()?;
     counts.lines().find_map(|line| line.strip_prefix("wchar: "))?.parse().ok()
 }
 
-/// The sum of these fields of `/proc/PID/stat`, counted from 0. The second one is a name, which may have spaces.
+/// Sums fields of `/proc/PID/stat`, numbered from 0. The second field is a name in parentheses that may contain spaces,
+/// so the others are counted from its end.
 fn ticks(pid: &str, fields: std::ops::RangeInclusive<usize>) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let Some((_, rest)) = stat.rsplit_once(") ") else { return Duration::ZERO };
@@ -59,7 +61,7 @@ mod tests {
         while cpu_time("self") - before < 3 * TICK {
             numbers.push(numbers.iter().sum());
         }
-        // Its own time first: other threads go on working.
+        // Read our own time first, because other threads keep running.
         let own = cpu_time("self");
         assert!(cpu_time_of_family(std::process::id()) >= own - TICK);
         assert!(peak_memory() > 1_000_000);

@@ -5,53 +5,53 @@ use serde::Serialize;
 use crate::figure::{Figure, median, spread};
 use crate::round_trip::{self, RoundTrips};
 
-/// What a suite came to. It displays as tables for people.
+/// The results of a suite. Its `Display` output is a set of tables.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// What each workload reached, and each piece of bare work.
+    /// Results of the workloads and of the bare work.
     pub figures: Vec<Figure>,
-    /// What a job took, by workload.
+    /// Cost per job, by workload.
     pub costs: Vec<Cost>,
-    /// Workloads beside the bare work that they are compared with.
+    /// Workloads compared with bare work.
     pub ratios: Vec<Ratio>,
-    /// From the enqueueing of a job to its answer.
+    /// Round trips of the queue, from enqueueing a job to receiving its result.
     pub round_trips: Vec<RoundTrips>,
 }
 
-/// What a job took in one workload: medians of the rounds.
+/// Cost per job of a workload: medians over the rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
     /// Requests sent and answered.
     pub round_trips: f64,
-    /// Writes made durable, as the store counts them.
+    /// Durable writes, as counted by the store.
     pub commits: f64,
-    /// What the database logged, where it tells.
+    /// Bytes that the database logged, if it reports them.
     pub log_bytes: Option<f64>,
-    /// Processor time of this process: client, worker and an embedded database.
+    /// CPU time of this process, which contains client, worker and an embedded database.
     pub own_cpu_us: f64,
-    /// Processor time of the server, where there is one.
+    /// CPU time of the server, if there is one.
     pub server_cpu_us: Option<f64>,
-    /// The most memory that this process has had meanwhile, in bytes; not by job.
+    /// Peak memory of this process during the workload, in bytes: the highest of all rounds, not per job.
     pub peak_memory_bytes: u64,
 }
 
-/// A workload beside the bare work: their rates in the same rounds.
+/// The rate of a workload divided by the rate of bare work, per round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ratio {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// The bare work.
+    /// Name of the bare work.
     pub bare: String,
     /// The ratios, in the order of the rounds.
     pub rounds: Vec<f64>,
-    /// What is to be reached, if that is said.
+    /// The required ratio, if there is one.
     pub at_least: Option<f64>,
 }
 
 impl Ratio {
-    /// The value in the middle.
+    /// Returns the median of the rounds.
     #[must_use]
     pub fn median(&self) -> f64 {
         median(&self.rounds)
@@ -89,7 +89,7 @@ impl Cost {
         let mebibytes = f64::from(u32::try_from(self.peak_memory_bytes >> 20).unwrap_or(u32::MAX));
         let mut line = format!("{:<36}{:>12.3}{:>12.3}", self.workload, self.round_trips, self.commits);
         for value in [self.log_bytes, Some(self.own_cpu_us), self.server_cpu_us, Some(mebibytes)] {
-            // Writing to a text does not fail.
+            // Writing to a `String` cannot fail.
             let _ = match value {
                 Some(value) => write!(line, "{value:>12.0}"),
                 None => write!(line, "{:>12}", "–"),
@@ -109,7 +109,7 @@ impl Ratio {
     }
 }
 
-/// A whole number with its thousands apart.
+/// Formats a number as an integer with thousands separators.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = if value <= -0.5 { "-".to_owned() } else { String::new() };

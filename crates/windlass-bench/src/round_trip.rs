@@ -1,6 +1,8 @@
-//! From the enqueueing of a job to its answer, by the method of the queue that Windlass has its queue from: one
-//! consumer with 100 slots, callers that wait for an answer before they ask again, 100 requests to warm up. Each
-//! request is timed by its caller.
+//! Measures the queue: the time from enqueueing a job to receiving its result.
+//!
+//! The method is that of the library on which Windlass's queue is modeled: one consumer with 100 slots, callers that
+//! wait for a result before they send the next request, and 100 requests to warm up. Each caller times its own
+//! requests.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,14 +14,14 @@ use tokio::task::JoinSet;
 use windlass::queue::Item;
 use windlass::{BoxError, Client, Queue, Store};
 
-/// Requests, and who makes them.
+/// The requests of one measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Scenario {
-    /// How many requests in all.
+    /// Total number of requests.
     pub requests: u64,
-    /// How many callers wait at once.
+    /// Number of concurrent callers.
     pub callers: u64,
-    /// The size of a payload.
+    /// Size of each payload.
     pub payload_bytes: usize,
 }
 
@@ -32,35 +34,38 @@ pub const SCENARIOS: [Scenario; 5] = [
     Scenario { requests: 2_000, callers: 100, payload_bytes: 100 },
 ];
 
-/// The slots of the consumer.
+/// Slots of the consumer.
 const SLOTS: u32 = 100;
-/// The requests before the clock.
+/// Requests before the measurement starts.
 const WARM_UP: u64 = 100;
-/// How long the consumer may take to stop; it has nothing left to do by then.
+/// Timeout for stopping the consumer, which is idle by then.
 const STOP: Duration = Duration::from_secs(10);
 
-/// What a scenario took.
+/// The results of a scenario. Times are in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoundTrips {
     /// The scenario.
     pub scenario: Scenario,
-    /// Answers per second, all callers together.
+    /// Answers per second, over all callers.
     pub per_second: f64,
-    /// The times of single requests, in microseconds: the shortest.
+    /// Shortest time of a request.
     pub min: f64,
-    /// Their median.
+    /// Median.
     pub p50: f64,
-    /// 95 of 100 take no longer.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 of 100 take no longer.
+    /// 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// Longest time of a request.
     pub max: f64,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
 }
 
 /// Runs a scenario. The client's store should be empty.
+///
+/// # Errors
+/// If the queue returns an error, or the result of another request.
 pub async fn run<S: Store>(client: &Client<S>, scenario: Scenario) -> Result<RoundTrips, BoxError> {
     let queue = client.queue::<String, usize>("round-trip").build()?;
     let length = |item: Item<String>| async move { Ok::<_, BoxError>(item.payload().len()) };
@@ -74,7 +79,7 @@ pub async fn run<S: Store>(client: &Client<S>, scenario: Scenario) -> Result<Rou
     Ok(summary(scenario, took, times))
 }
 
-/// What was measured as a table for people.
+/// Formats the results as a table.
 #[must_use]
 pub fn table(measured: &[RoundTrips]) -> String {
     let mut table = format!(
@@ -92,7 +97,8 @@ pub fn table(measured: &[RoundTrips]) -> String {
     table
 }
 
-/// Makes requests from several callers, each after its last was answered. Gives the time of each.
+/// Sends requests from several callers and returns the time of each request. A caller sends its next request after the
+/// previous one was answered.
 async fn ask(
     queue: &Queue<String, usize>,
     name: &'static str,

@@ -1,4 +1,4 @@
-//! The stores that are measured.
+//! The stores to measure.
 
 mod memory;
 mod postgres;
@@ -14,16 +14,19 @@ pub use postgres::Postgres;
 pub use redis::Redis;
 pub use sqlite::Sqlite;
 
-/// A store that is measured, and beside it the least that the same database could do the work with.
+/// A store to measure, and bare work on the same database to compare it with.
 #[expect(async_fn_in_trait, reason = "its futures stay on the thread that measures")]
 pub trait Subject {
-    /// The store.
+    /// The type of the store.
     type Store: Store;
 
-    /// A client of an empty store.
+    /// Returns a client of an empty store.
     async fn open(&mut self) -> Result<Client<Self::Store>, BoxError>;
 
-    /// Runs a worker until it has completed so many jobs, each in a transaction of its handler.
+    /// Runs a worker until it has completed `jobs` jobs, each in a transaction of its handler.
+    ///
+    /// # Errors
+    /// If the store has no transactions.
     async fn work_off_in_transactions(
         &self,
         client: &Client<Self::Store>,
@@ -34,28 +37,32 @@ pub trait Subject {
         Err("the store has no transactions".into())
     }
 
-    /// The bare work, each with its name.
+    /// Returns the supported kinds of bare work with their names.
     fn bare(&self) -> Vec<(Bare, &'static str)> {
         Vec::new()
     }
 
-    /// Does bare work on an empty table, and says how long it took.
+    /// Runs bare work on an empty table and returns the time it took.
+    ///
+    /// # Errors
+    /// If the subject does not support this kind.
     async fn run_bare(&mut self, bare: Bare, jobs: u64) -> Result<Duration, BoxError> {
         let _ = jobs;
         Err(format!("{bare:?} is not known here").into())
     }
 
-    /// The workloads that are compared with bare work.
+    /// Returns the workloads to compare with bare work.
     fn goals(&self) -> Vec<Goal> {
         Vec::new()
     }
 
-    /// What the database has taken so far.
+    /// Returns the total resource usage of the database so far.
     async fn taken(&self) -> Result<Taken, BoxError> {
         Ok(Taken::default())
     }
 
-    /// How many pages one acquire of so many jobs touches; none where that is not told. The jobs stay as they are.
+    /// Returns how many pages an acquire of `jobs` jobs touches, or `None` if the database does not report it. Leaves
+    /// the jobs unchanged.
     async fn buffers_per_acquire(
         &self,
         client: &Client<Self::Store>,
@@ -66,35 +73,35 @@ pub trait Subject {
     }
 }
 
-/// Work without any of what Windlass promises.
+/// Work that a database could do without any guarantees of Windlass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bare {
-    /// Each job is a commit.
+    /// Inserts one job per commit.
     InsertOne,
-    /// Many jobs are a commit.
+    /// Inserts many jobs per commit.
     InsertMany,
-    /// Many jobs are claimed by a commit, and completed by another.
+    /// Claims many jobs in one commit and completes them in another.
     ClaimMany,
-    /// Each job is claimed by a commit, and completed by another.
+    /// Claims one job in one commit and completes it in another.
     ClaimOne,
 }
 
-/// A workload that is compared with bare work.
+/// A workload to compare with bare work.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
-    /// The workload's name.
+    /// Name of the workload.
     pub workload: &'static str,
-    /// What it is compared with.
+    /// The bare work to compare it with.
     pub bare: Bare,
-    /// The ratio to reach, if one is said.
+    /// The required ratio, if there is one.
     pub at_least: Option<f64>,
 }
 
-/// What a database has taken.
+/// Resource usage of a database.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taken {
-    /// The bytes in its log.
+    /// Bytes written to its log.
     pub log_bytes: Option<u64>,
-    /// The processor time of its processes.
+    /// CPU time of its processes.
     pub server_cpu: Option<Duration>,
 }

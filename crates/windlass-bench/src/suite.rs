@@ -1,4 +1,4 @@
-//! All workloads, several times, in turns with the bare work.
+//! Runs all workloads for several rounds, alternating with the bare work.
 
 use std::time::{Duration, Instant};
 
@@ -10,34 +10,34 @@ use crate::subject::Bare;
 use crate::workload as work;
 use crate::{Cost, Figure, Ratio, Report, Subject, Unit, meter};
 
-/// How much is done. The default is what figures are compared by.
+/// The size of a run. Use the default to compare figures.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How often each workload is run, each time on an empty store.
+    /// How many times to run each workload, each time on an empty store.
     pub rounds: u32,
-    /// Only the workloads whose names have this in them.
+    /// Runs only workloads whose name contains this text.
     pub only: Option<String>,
-    /// Jobs that are started one by one, and by how many producers.
+    /// Number of jobs to start one by one, and number of producers.
     pub starts: (u64, u64),
-    /// Jobs that are started in batches, and how many a batch.
+    /// Number of jobs to start in batches, and size of a batch.
     pub batched: (u64, u64),
-    /// Jobs that are drained.
+    /// Number of jobs to drain.
     pub drained: u64,
-    /// The slots that they are drained with.
+    /// Numbers of slots to drain with.
     pub slots: Vec<u32>,
-    /// Jobs whose latency is taken, one at a time.
+    /// Number of jobs for the latency measurements, one at a time.
     pub single: u64,
-    /// Chains, and how many steps each has.
+    /// Number of chains, and steps per chain.
     pub chains: (u64, u64),
-    /// Jobs that wait, and for how many chains each.
+    /// Number of blocked jobs, and blockers per job.
     pub fan_in: (u64, u64),
-    /// How long jobs are started and drained together.
+    /// How long to start and drain jobs at the same time.
     pub sustained: Duration,
-    /// How many jobs are stored beside those that are drained: of another type, and for later.
+    /// The jobs to store in addition to those that are drained, one measurement each.
     pub depths: Vec<Depth>,
 }
 
-/// What is stored beside the jobs that are drained.
+/// Jobs that are stored in addition to those that are drained.
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
     /// Jobs of another type.
@@ -65,7 +65,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// A tenth of the default, for a first look.
+    /// Returns a smaller plan, for a first impression.
     #[must_use]
     pub fn quick() -> Self {
         Self {
@@ -86,22 +86,25 @@ impl Plan {
     }
 }
 
-/// Depths of so many other jobs and so many later ones.
+/// Creates depths from pairs of other jobs and later jobs.
 #[must_use]
 pub fn depths(counts: &[(u64, u64)]) -> Vec<Depth> {
     counts.iter().map(|&(others, later)| Depth { others, later }).collect()
 }
 
-/// The slots of workloads that are not about slots.
+/// Slots for workloads that do not vary them.
 const SLOTS: u32 = 100;
 
-/// Jobs that are started by one call before they are drained.
+/// Jobs per batch when jobs are started before a drain.
 const BATCH: u64 = 1_000;
 
-/// Jobs in the acquire whose pages are counted.
+/// Jobs to acquire when counting pages.
 const ACQUIRED: u32 = 100;
 
-/// Runs all workloads and the bare work, one after the other in each round.
+/// Runs the suite. Each round runs all workloads and the bare work one after the other.
+///
+/// # Errors
+/// If the store fails, or a workload does not complete its jobs.
 pub async fn run<T: Subject>(subject: &mut T, plan: &Plan) -> Result<Report, BoxError> {
     let mut suite = Suite { subject, plan, figures: Vec::new(), costs: Vec::new() };
     for _ in 0..plan.rounds {
@@ -126,7 +129,7 @@ struct Suite<'a, T> {
 }
 
 impl<T: Subject> Suite<'_, T> {
-    /// Each scenario on an empty store.
+    /// Runs each queue scenario on an empty store.
     async fn run_queue(&mut self) -> Result<Vec<RoundTrips>, BoxError> {
         let mut measured = Vec::new();
         for scenario in SCENARIOS.into_iter().filter(|_| self.plan.has("queue")) {
@@ -216,7 +219,7 @@ impl<T: Subject> Suite<'_, T> {
         close(&client).await
     }
 
-    /// Drains, once each, with more and more stored beside.
+    /// Drains once per depth, with more and more other jobs stored.
     async fn run_depths(&mut self) -> Result<(), BoxError> {
         if !self.plan.has("depth") {
             return Ok(());
@@ -241,7 +244,8 @@ impl<T: Subject> Suite<'_, T> {
         Ok(())
     }
 
-    /// Runs a workload on an empty store, after what prepares it. The chains that were prepared are completed by it.
+    /// Prepares an empty store, runs a workload on it and records its rate and cost. Afterwards, checks that the
+    /// prepared chains are completed.
     async fn rate(
         &mut self,
         workload: String,
@@ -284,7 +288,7 @@ impl<T: Subject> Suite<'_, T> {
     }
 
     fn add(&mut self, workload: String, unit: Unit, value: f64) {
-        // A run takes minutes: whoever waits sees that it goes on.
+        // A run takes minutes: print each figure to show progress.
         eprintln!("{workload}: {value:.0} {unit}");
         match self.figures.iter_mut().find(|figure| figure.workload == workload) {
             Some(figure) => figure.rounds.push(value),
@@ -297,7 +301,7 @@ async fn close<S: Store>(client: &Client<S>) -> Result<(), BoxError> {
     Ok(client.store().close().await?)
 }
 
-/// One cost for each workload, of which each value is the one in the middle.
+/// Combines the rounds of each workload into one cost: the median of each value, and the highest peak memory.
 fn medians(costs: &[Cost]) -> Vec<Cost> {
     let mut middle: Vec<Cost> = Vec::new();
     for cost in costs {
@@ -323,7 +327,7 @@ fn medians(costs: &[Cost]) -> Vec<Cost> {
     middle
 }
 
-/// The workloads beside the bare work of the same rounds, where both were done.
+/// Compares workloads with bare work of the same round, where both were run.
 fn ratios(subject: &impl Subject, figures: &[Figure]) -> Vec<Ratio> {
     let names = subject.bare();
     let rounds =
@@ -356,7 +360,7 @@ fn rate(jobs: u64, took: Duration) -> f64 {
     jobs as f64 / took.as_secs_f64()
 }
 
-/// The time that so many percent of these do not exceed, in microseconds.
+/// Returns the given percentile in microseconds, or 0 if there are no times.
 fn percentile(times: &[Duration], percent: usize) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();

@@ -1,4 +1,4 @@
-//! The workloads, each for any client. A clock stops when the last completion is stored.
+//! The workloads, generic over the store. A measurement ends when the last completion is stored.
 
 mod drain;
 mod single;
@@ -15,19 +15,19 @@ pub use single::{latency, round_trip};
 pub use start::{start, start_all, start_chains, start_fan_in, start_for_later, start_others};
 pub use sustained::{Sustained, sustained};
 
-/// A job that does nothing.
+/// A job whose handler does nothing.
 #[derive(Serialize, Deserialize, Debug, Job)]
 #[job(entry, output = u64)]
 pub struct NoOp {
-    /// Which one it is. It comes back as the output.
+    /// Number of the job, returned as its output.
     pub number: u64,
 }
 
-/// A job that nobody works on.
+/// A job of a type that no worker handles.
 #[derive(Serialize, Deserialize, Debug, Job)]
 #[job(entry, output = u64)]
 pub struct Other {
-    /// Which one it is.
+    /// Number of the job.
     pub number: u64,
 }
 
@@ -39,13 +39,13 @@ pub struct Step {
     pub left: u64,
 }
 
-/// A job that waits for others.
+/// A job that is blocked by others.
 #[derive(Serialize, Deserialize, Debug, Job)]
 #[job(entry, blocked_by(Vec<NoOp>), output = u64)]
 pub struct Gather;
 
-/// How many chains go into one command.
+/// Chains per call to the store.
 const BATCH: u64 = 1_000;
 
-/// How long a worker may take to stop; it has nothing left to do by then.
+/// Timeout for stopping a worker. By then, only the last completions may be left to store.
 const STOP: Duration = Duration::from_secs(10);

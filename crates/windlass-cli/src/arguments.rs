@@ -1,4 +1,4 @@
-//! What the program takes: commands, their arguments, and their help.
+//! Command-line arguments: global options, subcommands and their help texts.
 
 mod look;
 mod manage;
@@ -17,7 +17,7 @@ pub(crate) use value::{chain_id, duration, time};
 
 use crate::exit::{self, Code, Failure, Result};
 
-/// Durable background work: job chains and queues on the store you have.
+/// Run durable background jobs: chains and queues on SQLite, PostgreSQL or Redis.
 #[derive(Debug, Parser)]
 #[command(
     name = "windlass",
@@ -36,13 +36,17 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The arguments of this process. Help is printed, and then there is nothing left to do.
+    /// Parses the arguments of this process.
+    ///
+    /// # Errors
+    /// A usage failure with a one-line message if the arguments are invalid. If help or the version was requested,
+    /// prints it and returns a failure without a message.
     pub(crate) fn read() -> Result<Self> {
         Self::try_parse().map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp
             | ErrorKind::DisplayVersion
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                // Whoever wanted to read it may have gone.
+                // The reader may have closed the pipe.
                 let _ = error.print();
                 Failure::told(if error.use_stderr() { Code::Usage } else { Code::Done })
             }
@@ -51,7 +55,7 @@ impl Arguments {
     }
 }
 
-/// What is wrong with the arguments without the usage, and where to read about them.
+/// Shortens clap's error text to one line: drops the usage section and adds a pointer to `windlass help`.
 fn in_one_line(text: &str) -> String {
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
     let (what, _) = text.split_at(end.unwrap_or(text.len()));
@@ -63,37 +67,38 @@ fn in_one_line(text: &str) -> String {
     format!("{what}; see `{help}`")
 }
 
-/// What every command takes.
+/// Options that every command accepts.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Global {
-    /// Where jobs live: `sqlite:PATH`, `postgres://…`, `redis://…`; `memory:` for demo and bench
+    /// Store URL: `sqlite:PATH`, `postgres://…`, `redis://…`, or `memory:` (demo and bench only)
     ///
-    /// The environment variable keeps a password out of the list of processes.
+    /// Use the environment variable to keep a password out of the process list.
     #[arg(long, global = true, env = "WINDLASS_STORE", hide_env_values = true, value_name = "URL")]
     #[arg(help_heading = "Store")]
     pub(crate) store: Option<String>,
 
-    /// Who tells that something happened: `postgres://…`, `redis://…`, `nats://…` or `none`; the store's own unless given
+    /// Notifier URL: `postgres://…`, `redis://…`, `nats://…`, or `none` to rely on polling [default: the store's own
+    /// notifier]
     #[arg(long, global = true, env = "WINDLASS_NOTIFIER", hide_env_values = true, value_name = "URL")]
     #[arg(help_heading = "Store")]
     pub(crate) notifier: Option<String>,
 
-    /// The part of the store to use: a table prefix (SQLite), a schema (PostgreSQL), a namespace (Redis)
+    /// Use this part of the store: table prefix (SQLite), schema (PostgreSQL) or namespace (Redis)
     #[arg(long, global = true, env = "WINDLASS_NAMESPACE", hide_env_values = true, value_name = "NAME")]
     #[arg(help_heading = "Store")]
     pub(crate) namespace: Option<String>,
 
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
-    /// Say more on standard error; twice for all of it
+    /// Log more to standard error; repeat for even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
     pub(crate) verbose: u8,
 }
 
 impl Global {
-    /// The URL of the store, if there is one. A variable that is empty says nothing, here and below.
+    /// Returns the store URL, if one was given. An empty variable counts as not set, here and in the methods below.
     pub(crate) fn named_store(&self) -> Option<&str> {
         self.store.as_deref().filter(|url| !url.is_empty())
     }
@@ -107,7 +112,7 @@ impl Global {
     }
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(Demo),
@@ -136,7 +141,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it ends in its own way when it is interrupted, because it has something to finish or to remove.
+    /// Whether the command handles interrupts itself, because it has work to finish or data to remove.
     pub(crate) const fn ends_itself(&self) -> bool {
         match self {
             Self::Demo(_) | Self::Bench(_) | Self::Work(_) => true,

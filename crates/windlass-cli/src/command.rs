@@ -1,4 +1,4 @@
-//! The commands, a module for each family.
+//! The subcommands, one module per group of related commands.
 
 mod batch;
 mod bench;
@@ -26,7 +26,7 @@ use crate::output::Output;
 use crate::signal;
 use crate::store::{Access, Connection, Place};
 
-/// Does what was asked for.
+/// Runs the subcommand. All but `completions` and `man` run on a tokio runtime.
 pub(crate) fn run(arguments: Arguments) -> Result {
     let Arguments { global, command } = arguments;
     match command {
@@ -38,19 +38,22 @@ pub(crate) fn run(arguments: Arguments) -> Result {
                 runtime.map_err(|error| Failure::failed(format!("no thread can be started: {error}")))?;
             let context = Context::new(&global)?;
             let done = runtime.block_on(run_until_interrupted(context, command));
-            // Neither waits the end for what still hangs in a read of standard input, nor is that disturbed before it.
+            // Leak the runtime, because the process exits now. Dropping it would wait for a thread that hangs in a read
+            // of standard input. `shutdown_background` would stop timers and I/O under a command that still runs on a
+            // blocking thread.
             std::mem::forget(runtime);
             done
         }
     }
 }
 
-/// A command to the store that is under way happens whole or not at all, so that most have nothing to tidy up.
+/// Runs the command, or returns early when the process is interrupted. Each call to the store is applied completely or
+/// not at all, so most commands have nothing to clean up.
 async fn run_until_interrupted(context: Context, command: Command) -> Result {
     if command.ends_itself() {
         return run_in(context, command).await;
     }
-    // On a thread of its own: a read or write that hangs does not keep the signal from being heard.
+    // Run on a separate thread: a blocking read or write must not delay the reaction to a signal.
     let running = spawn_blocking(move || Handle::current().block_on(run_in(context, command)));
     tokio::select! {
         done = running => done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
@@ -85,12 +88,12 @@ async fn run_in(context: Context, command: Command) -> Result {
     }
 }
 
-/// What every command has.
+/// What every command needs: the store, the output and whether a store was named.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) place: Place,
     pub(crate) output: Output,
-    /// Whether a store was named.
+    /// Whether a store URL was given. If not, `demo` and `bench` use a temporary SQLite file.
     pub(crate) is_store_named: bool,
 }
 

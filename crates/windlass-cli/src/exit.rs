@@ -1,11 +1,11 @@
-//! How the program ends: its exit codes, and the one line that says why.
+//! Exit codes, and the one-line error message of a failed command.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use windlass::{Error, ErrorKind, Refusal};
 
-/// The page about exit codes, shown under `--help`.
+/// Documentation of the exit codes, shown by `--help`.
 pub(crate) const PAGE: &str = "\
 Exit codes:
   0    done
@@ -20,7 +20,7 @@ Exit codes:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
-    /// Nothing is left to do, and nothing is wrong: help was printed, or whoever read the output has gone.
+    /// Nothing is wrong: help was printed, or the reader of the output closed the pipe.
     Done = 0,
     Failed = 1,
     Usage = 2,
@@ -30,20 +30,20 @@ pub(crate) enum Code {
     Interrupted = 130,
 }
 
-/// Why the program ends without having done what was asked for.
+/// Why the program ends early: an exit code and an optional message.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: Code,
     message: String,
-    /// Whether the store has an older layout than this program.
+    /// Whether the store's schema is older than this program requires.
     is_outdated: bool,
 }
 
-/// What a command comes to.
+/// The result of a command.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// The message says what and how to cure it, in one line.
+    /// Creates a failure. The message says what is wrong and how to fix it, in one line.
     pub(crate) fn new(code: Code, message: impl fmt::Display) -> Self {
         Self { code, message: message.to_string(), is_outdated: false }
     }
@@ -64,37 +64,37 @@ impl Failure {
         Self::new(Code::Store, message)
     }
 
-    /// It was told already, and only the code is left.
+    /// Creates a failure without a message, because it was already printed or there is none.
     pub(crate) const fn told(code: Code) -> Self {
         Self { code, message: String::new(), is_outdated: false }
     }
 
-    /// Whether there was nothing wrong after all.
+    /// Whether the program ends early without an error.
     pub(crate) const fn is_done(&self) -> bool {
         matches!(self.code, Code::Done)
     }
 
-    /// The same with more to say in front.
+    /// Puts context in front of the message.
     pub(crate) fn about(self, what: impl fmt::Display) -> Self {
         Self { message: format!("{what}: {}", self.message), ..self }
     }
 
-    /// The same with more to say behind.
+    /// Appends more to the message.
     pub(crate) fn and(self, more: impl fmt::Display) -> Self {
         Self { message: format!("{}; {more}", self.message), ..self }
     }
 
-    /// Whether a migration cures it.
+    /// Whether `windlass migrate` would fix this failure.
     pub(crate) const fn is_outdated(&self) -> bool {
         self.is_outdated
     }
 
-    /// The code of the process.
+    /// Returns the exit code of the process.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code as u8)
     }
 
-    /// The line for people, if there is something left to say.
+    /// Returns the message on a single line, or `None` if there is nothing to print.
     pub(crate) fn line(&self) -> Option<String> {
         let words: Vec<_> = self.message.split_whitespace().collect();
         (!words.is_empty()).then(|| words.join(" "))
@@ -141,13 +141,13 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// An error with those of its causes that it does not tell itself.
+/// Formats an error with its causes, without those that its own text already contains.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let because = error.to_string();
-        // A driver says the same with a code and a few words in front.
+        // A driver's text often repeats ours after a prefix and an error code. Compare only what follows the prefix.
         let core = because.rsplit([':', ')']).next().unwrap_or_default().trim();
         let core = if core.is_empty() { &because } else { core };
         if !text.contains(core) {

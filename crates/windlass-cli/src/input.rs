@@ -1,4 +1,4 @@
-//! What is read: JSON from an argument or from standard input.
+//! Reads JSON from an argument or from standard input.
 
 use std::io::Read;
 
@@ -8,7 +8,7 @@ use windlass::limit::PAYLOAD_MAX_BYTES;
 
 use crate::exit::{Failure, Result};
 
-/// The JSON of an argument, of standard input if the argument is `-`, or `null` without one.
+/// Returns the JSON of the argument, of standard input if the argument is `-`, or `null` if it is missing.
 pub(crate) async fn payload(argument: Option<&str>, what: &'static str) -> Result<Payload> {
     match argument {
         None => json("null", what),
@@ -20,7 +20,7 @@ pub(crate) async fn payload(argument: Option<&str>, what: &'static str) -> Resul
     }
 }
 
-/// The text as a payload, if it is JSON.
+/// Converts the text to a payload. Returns an error if it is not JSON or is too large.
 pub(crate) fn json(text: &str, what: &str) -> Result<Payload> {
     let text = text.trim();
     if text.len() > PAYLOAD_MAX_BYTES {
@@ -33,7 +33,7 @@ pub(crate) fn json(text: &str, what: &str) -> Result<Payload> {
     Ok(Payload::json(text.to_owned())?)
 }
 
-/// What is wrong with a JSON text. Where it has one line only, the number of that is left out: others count lines too.
+/// Formats a JSON error. Drops `line 1` from the position, because a batch reports line numbers of its own.
 pub(crate) fn told(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line 1 column ") {
@@ -42,7 +42,7 @@ pub(crate) fn told(error: &serde_json::Error) -> String {
     }
 }
 
-/// The error of something that no job can hold.
+/// Returns the error for something larger than a payload may be.
 pub(crate) fn too_large(what: &str) -> Failure {
     let mebibytes = PAYLOAD_MAX_BYTES / (1024 * 1024);
     Failure::usage(format!(
@@ -52,7 +52,7 @@ pub(crate) fn too_large(what: &str) -> Failure {
 
 fn standard_input(what: &str) -> Result<String> {
     let mut bytes = Vec::new();
-    // One byte more than is allowed shows that there is too much, without reading all of it.
+    // One byte above the limit shows that the input is too large, without reading all of it.
     let limit = PAYLOAD_MAX_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(limit).read_to_end(&mut bytes);
     read.map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))?;

@@ -1,4 +1,4 @@
-//! What the library tells while it works, as lines on standard error.
+//! Writes the library's log events to standard error.
 
 use std::io::{self, Write};
 
@@ -12,10 +12,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::arguments::{Arguments, Command};
 use crate::secret::Secrets;
 
-/// Tells of trouble, of the course of things in a worker, and of more where more is asked for.
+/// Installs the log subscriber. The default level is `WARN`; for `work` it is `INFO`, for `demo` `ERROR`. Each `-v`
+/// raises it by one.
 pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
     let usual = match arguments.command {
-        // What fails in the demo fails on purpose.
+        // Attempts in the demo fail on purpose.
         Command::Demo(_) => 0,
         Command::Work(_) => 2,
         _ => 1,
@@ -26,7 +27,7 @@ pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
         2 => Level::INFO,
         _ => Level::DEBUG,
     };
-    // The drivers' own lines are for those who want all.
+    // Show messages of database drivers only at the highest verbosity, and only warnings.
     let others = if level == Level::DEBUG { LevelFilter::WARN } else { LevelFilter::OFF };
     let targets = [
         "windlass",
@@ -41,7 +42,7 @@ pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
     tracing_subscriber::registry().with(filter).with(lines).init();
 }
 
-/// Writes each line without secrets, and without colours where they are not wanted.
+/// Writes log lines without secrets, and without colors where they are disabled.
 struct Lines(Secrets);
 
 impl<'a> MakeWriter<'a> for Lines {
@@ -53,7 +54,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl Write for &Lines {
-    /// The layer hands over whole lines.
+    /// The layer passes one complete line per call, so a secret is never split between two calls.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = self.0.hide(&String::from_utf8_lossy(line));
         anstream::stderr().write_all(text.as_bytes())?;

@@ -1,4 +1,4 @@
-//! `windlass`: durable background work from the shell and from any language. docs/cli.md is its page.
+//! `windlass`: durable background jobs from the shell and from any language. See docs/cli.md.
 
 mod arguments;
 mod command;
@@ -18,7 +18,7 @@ use exit::Result;
 use secret::Secrets;
 
 fn main() -> ExitCode {
-    // Whatever is printed, an error about the arguments too, goes without the passwords that they hold.
+    // Collect the secrets before parsing: errors about the arguments must not print passwords either.
     let secrets = Secrets::of_process();
     match run(&secrets) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! What is printed: tables and lines for people, an object a line for programs.
+//! Prints results: tables and lines for people, one JSON object per line for programs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::exit::{Code, Failure, Result};
 
-/// Where results go.
+/// Prints results to standard output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     json: bool,
@@ -18,17 +18,18 @@ impl Output {
         Self { json }
     }
 
-    /// Whether programs read it.
+    /// Whether `--json` was given.
     pub(crate) const fn is_json(self) -> bool {
         self.json
     }
 
-    /// The object for programs, or the line for people.
+    /// Prints `object` as JSON with `--json`, or `line` otherwise.
     pub(crate) fn one(self, object: &impl Serialize, line: impl FnOnce() -> String) -> Result {
         if self.json { self.object(object) } else { self.line(&line()) }
     }
 
-    /// The same for something that was done and cannot be taken back: that nobody reads it any more stops nothing.
+    /// Like [`one`](Self::one), for a change that is already made. Ignores a closed pipe, so that a command with
+    /// several changes continues.
     pub(crate) fn done(self, object: &impl Serialize, line: impl FnOnce() -> String) -> Result {
         match self.one(object, line) {
             Err(failure) if failure.is_done() => Ok(()),
@@ -36,25 +37,28 @@ impl Output {
         }
     }
 
-    /// An object on a line of its own.
+    /// Prints an object as JSON on a line of its own.
     pub(crate) fn object(self, object: &impl Serialize) -> Result {
         let text = serde_json::to_string(object).map_err(Failure::failed)?;
         self.line(&text)
     }
 
-    /// A line. Whoever reads it may have gone, which is no error.
+    /// Prints a line.
+    ///
+    /// # Errors
+    /// If the reader has closed the pipe, returns a failure with exit code 0 and no message.
     pub(crate) fn line(self, text: &str) -> Result {
         let mut out = anstream::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| unwritten(&error))
     }
 
-    /// Bytes as they are.
+    /// Prints bytes unchanged.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Result {
         let mut out = io::stdout().lock();
         out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
     }
 
-    /// Rows for people, under their headings.
+    /// Prints a table with headings.
     pub(crate) fn table<const N: usize>(self, headings: [&str; N], rows: &[[String; N]]) -> Result {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -67,18 +71,18 @@ impl Output {
     }
 }
 
-/// A note beside the results: what is done, or what a person may want to know.
+/// Prints a message to standard error, apart from the results.
 pub(crate) fn note(text: &str) {
-    // Nobody is harmed by a note that cannot be written.
+    // A message that cannot be written is not worth an error.
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// Whether a person watches.
+/// Whether standard error is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// The first line of a text, shortened to fit a table.
+/// Returns the first line of a text, truncated to `width` characters. An ellipsis marks what was cut.
 pub(crate) fn shortened(text: &str, width: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     if line.chars().count() <= width && line.len() == text.trim_end().len() {

@@ -1,16 +1,16 @@
-//! Keeps the passwords of URLs out of everything that is printed.
+//! Removes the passwords of URLs from everything that is printed.
 
 use std::ffi::OsString;
 
-/// What must not be printed: the passwords of the URLs that were given, as they stand there and decoded.
+/// Texts that must not be printed: the passwords in the given URLs, both as written and percent-decoded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Secrets(Vec<String>);
 
-/// What stands in place of a secret.
+/// Replaces a secret in the output.
 const HIDDEN: &str = "***";
 
 impl Secrets {
-    /// The secrets of all URLs that this process was given, wherever they stand.
+    /// Collects the secrets from all arguments and environment variables that may contain URLs.
     pub(crate) fn of_process() -> Self {
         let variables = ["WINDLASS_STORE", "WINDLASS_NOTIFIER"].into_iter().filter_map(std::env::var_os);
         let given: Vec<_> = std::env::args_os()
@@ -20,18 +20,18 @@ impl Secrets {
         Self::of(given.iter().map(String::as_str))
     }
 
-    /// The secrets in these URLs.
+    /// Collects the secrets in these URLs.
     pub(crate) fn of<'a>(urls: impl IntoIterator<Item = &'a str>) -> Self {
-        // Of NATS there may be several, with commas between them.
+        // NATS accepts several URLs, separated by commas.
         let each = |url: &'a str| std::iter::once(url).chain(url.split(','));
         let mut secrets: Vec<String> = urls.into_iter().flat_map(each).flat_map(secrets_of).collect();
         secrets.retain(|secret| !secret.is_empty());
-        // The longest first, so that one inside another does not leave the rest of that.
+        // Replace longer secrets first. Otherwise a shorter one inside them would leave the rest visible.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self(secrets)
     }
 
-    /// The text without them.
+    /// Returns the text with all secrets replaced.
     pub(crate) fn hide(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
     }
@@ -40,11 +40,11 @@ impl Secrets {
 fn secrets_of(url: &str) -> Vec<String> {
     let Some((scheme, rest)) = url.split_once("://") else { return Vec::new() };
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    // A password may hold a slash or an @ that nobody encoded: the last @ ends it.
+    // A password may contain an unencoded slash or `@`, so it ends at the last `@`.
     let login = place.rsplit_once('@').map(|(login, _)| login);
     let password = login.and_then(|login| match login.split_once(':') {
         Some((_, password)) => Some(password),
-        // NATS takes a token there.
+        // NATS accepts a token instead of a user name and password.
         None => (scheme.ends_with("nats") || scheme.ends_with("tls")).then_some(login),
     });
     let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -52,7 +52,7 @@ fn secrets_of(url: &str) -> Vec<String> {
     password.into_iter().chain(parameters).flat_map(|secret| [secret.to_owned(), decoded(secret)]).collect()
 }
 
-/// Percent signs and what stands behind them as the characters that they mean.
+/// Decodes percent-encoded characters.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

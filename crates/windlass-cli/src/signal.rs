@@ -1,9 +1,9 @@
-//! Signals to this process, and from it to the commands that it runs.
+//! Handles signals to this process, and sends signals to the commands that it runs.
 
 use tokio::process::Child;
 
-/// Waits until this process is asked to end: by Ctrl-C, or by SIGTERM where there is such a thing. What comes between
-/// the call and the wait is heard too.
+/// Waits for Ctrl-C or SIGTERM. The handlers are installed by the call itself, so a signal that arrives before the
+/// first poll is not lost.
 #[cfg(unix)]
 pub(crate) fn end_requested() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -15,20 +15,20 @@ pub(crate) fn end_requested() -> impl Future<Output = ()> {
             (Some(mut interrupt), Some(mut terminate)) => {
                 tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
             }
-            // Without handlers the signals do what they do to every process.
+            // Without handlers, the signals keep their default effect.
             _ => std::future::pending().await,
         }
     }
 }
 
-/// Lets a command have a group of its own, so that a signal reaches all that it started, and Ctrl-C only this
-/// process.
+/// Puts a command into its own process group. A signal then reaches everything that the command started, and Ctrl-C in
+/// the terminal reaches only this process.
 #[cfg(unix)]
 pub(crate) fn set_apart(command: &mut tokio::process::Command) {
     command.process_group(0);
 }
 
-/// A command that was set apart, with all that it started.
+/// The process group of a command, with everything that it started.
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group(Option<rustix::process::Pid>);
@@ -39,19 +39,19 @@ impl Group {
         Self(child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)))
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(self) {
         self.send(rustix::process::Signal::TERM);
     }
 
-    /// Ends it.
+    /// Sends SIGKILL.
     pub(crate) fn kill(self) {
         self.send(rustix::process::Signal::KILL);
     }
 
     fn send(self, signal: rustix::process::Signal) {
         if let Self(Some(group)) = self {
-            // One that has ended meanwhile needs no signal.
+            // The group may have ended in the meantime.
             let _ = rustix::process::kill_process_group(group, signal);
         }
     }
@@ -67,7 +67,7 @@ pub(crate) async fn end_requested() {
 #[cfg(not(unix))]
 pub(crate) const fn set_apart(_: &mut tokio::process::Command) {}
 
-/// Without signals a command ends when nobody holds it any more.
+/// A placeholder where there are no signals. There, dropping the command's handle kills it.
 #[cfg(not(unix))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group;

@@ -1,4 +1,4 @@
-//! Stores and notifiers by URL.
+//! Opens stores and notifiers by URL.
 
 mod url;
 
@@ -21,25 +21,25 @@ use crate::arguments::Global;
 use crate::exit::{Failure, Result};
 use url::NotifierUrl;
 
-/// The store of those who name none.
+/// The store if no URL is given.
 const DEFAULT: &str = "sqlite:windlass.db";
 
-/// How long a store may take to answer for the first time.
+/// Timeout for connecting to a store or notifier.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long it may take to make or migrate tables, behind others who do so.
+/// Timeout for creating or migrating tables. Another process may be migrating at the same time.
 const MIGRATION_PATIENCE: Duration = Duration::from_secs(600);
 
-/// How long a command waits until it would hear its hint: a notifier may have to connect first.
+/// Timeout for subscribing to a command's own hint. The notifier may have to connect first.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a command then waits for its hint to be carried. Where none is heard, this is waited for in vain.
+/// How long a command then waits to receive its own hint. If the hint is lost, the command waits this long for nothing.
 const HINT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What a URL says whose driver is to keep no prepared statements.
+/// URL parameter that turns off the driver's cache of prepared statements.
 const UNCACHED: &str = "statement-cache-capacity=0";
 
-/// Which store and notifier to use, and which part of the store.
+/// The store, notifier and namespace to use.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) store: StoreUrl,
@@ -47,14 +47,14 @@ pub(crate) struct Place {
     pub(crate) namespace: Option<String>,
 }
 
-/// What opening may do to a store.
+/// What opening a store may create or change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nothing: what is missing is an error.
+    /// Nothing. A missing file or table is an error.
     Look,
-    /// Make a SQLite file that is missing.
+    /// Creates a missing SQLite file with its tables.
     Use,
-    /// Make the tables, or bring them up to date.
+    /// Creates or migrates the tables.
     Migrate,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     pub(crate) notifier: Arc<dyn Notifier>,
 }
 
-/// A client of a store whose type matters: transactions are the driver's own.
+/// A client with its concrete store type, which transactions of the database driver need.
 #[derive(Debug)]
 pub(crate) enum AnyStore {
     Memory(Client<MemoryStore>),
@@ -81,7 +81,7 @@ impl Place {
         Ok(Self { store, notifier, namespace: global.named_namespace().map(str::to_owned) })
     }
 
-    /// The environment in which another call of this program finds the same place, in whatever folder.
+    /// Returns the environment variables that make another `windlass` process use the same store, from any directory.
     pub(crate) fn environment(&self) -> [(&'static str, String); 3] {
         [
             ("WINDLASS_STORE", self.store.absolute()),
@@ -90,21 +90,21 @@ impl Place {
         ]
     }
 
-    /// Whether there is nothing yet where the store is to be. Only SQLite's file can be looked for like that.
+    /// Whether the store does not exist yet. Only a SQLite file can be checked without connecting.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(&self.store, StoreUrl::Sqlite(path) if !path.exists())
     }
 
-    /// This place with a namespace that nobody else has.
+    /// Returns this place with a new, unique namespace.
     pub(crate) fn apart(mut self, purpose: &str) -> Self {
-        // The end of an id is random.
+        // The last part of an id is random.
         let id = ChainId::new().to_string();
         let random = id.rsplit('-').next().unwrap_or_default();
         self.namespace = Some(format!("windlass_{purpose}_{random}"));
         self
     }
 
-    /// Opens the store for a command that ends soon.
+    /// Opens the store for a command. Rejects `memory:`, whose data would be lost when the command ends.
     pub(crate) async fn open(&self, access: Access) -> Result<Connection> {
         if self.store == StoreUrl::Memory {
             let text =
@@ -114,7 +114,7 @@ impl Place {
         self.open_with(access, NoObserver).await
     }
 
-    /// Opens the store, and tells this observer what happens.
+    /// Opens the store and its notifier. The observer receives the client's events.
     pub(crate) async fn open_with(&self, access: Access, observer: impl Observer) -> Result<Connection> {
         if access == Access::Look
             && let StoreUrl::Sqlite(path) = &self.store
@@ -124,7 +124,7 @@ impl Place {
             let text = format!("there is no file `{path}`: start something first, or give another --store");
             return Err(Failure::store(text));
         }
-        // The notifier first: one that is wrong leaves no file behind.
+        // Open the notifier first: if that fails, no SQLite file has been created.
         let other = match timeout(PATIENCE, self.other_notifier()).await {
             Ok(opened) => opened.map_err(|failure| failure.about("--notifier"))?,
             Err(_) => return Err(Failure::store(late("--notifier", PATIENCE))),
@@ -134,7 +134,7 @@ impl Place {
         timeout(patience, connecting).await.map_err(|_| Failure::store(late("the store", patience)))?
     }
 
-    /// The statements that make the tables.
+    /// Returns the SQL statements that create the tables.
     pub(crate) fn migrations_sql(&self) -> Result<String> {
         match &self.store {
             StoreUrl::Memory | StoreUrl::Redis(_) => {
@@ -184,7 +184,7 @@ impl Place {
         Ok(Connection { store, notifier })
     }
 
-    /// The notifier, if it is not the store's own.
+    /// Opens the notifier, unless it is the store's own.
     async fn other_notifier(&self) -> Result<Option<Arc<dyn Notifier>>> {
         Ok(match &self.notifier {
             NotifierUrl::Own => None,
@@ -210,7 +210,8 @@ impl Place {
     }
 
     fn postgres_options(&self, url: &str) -> postgres::Options {
-        // Whoever keeps no statements has a pooler in between: named ones would meet those of others.
+        // A URL without the driver's statement cache is meant for a pooler that assigns a connection per transaction.
+        // There, prepared statements of different clients would collide, so do not keep any.
         let options = postgres::Options::default().cached_statements(!url.contains(UNCACHED));
         self.namespace.iter().fold(options, postgres::Options::schema)
     }
@@ -225,7 +226,7 @@ impl Place {
 }
 
 impl Connection {
-    /// A client that does not know its store.
+    /// Returns a client with a type-erased store.
     pub(crate) fn client(&self) -> Client<dyn Store> {
         match &self.store {
             AnyStore::Memory(client) => client.clone().into_dyn(),
@@ -235,8 +236,9 @@ impl Connection {
         }
     }
 
-    /// Carries a command out that gives hints of these topics, and stays until one was carried: hints are sent in
-    /// the background, and a process that ended at once would take them along. The command says whether it gave any.
+    /// Runs a command that publishes hints, and waits until one of them was delivered. Hints are sent in the
+    /// background, so they would be lost if the process ended right away. The subscription starts before the command
+    /// and shows the delivery. The command returns whether it published a hint.
     pub(crate) async fn announced<T>(
         &self,
         topics: Vec<Topic>,
@@ -250,7 +252,7 @@ impl Connection {
         Ok(done)
     }
 
-    /// Removes the namespace with all that it holds. Nobody uses it any more.
+    /// Removes the namespace with all its data. It must no longer be in use.
     pub(crate) async fn remove(&self, place: &Place) -> Result {
         let client = self.client();
         client.store().erase().await?;
@@ -270,7 +272,7 @@ fn late(who: &str, patience: Duration) -> String {
     format!("{who} has not answered for {patience:?}: is the URL right, and does the server run?")
 }
 
-/// A client that tells through this notifier, and tells this observer.
+/// Builds a client with this notifier and observer.
 fn client<S: Store>(
     store: impl Into<Arc<S>>,
     notifier: &Arc<dyn Notifier>,
@@ -289,7 +291,7 @@ async fn drop_tables(pool: &sqlx::SqlitePool, prefix: &str) -> sqlx::Result<()> 
     let named = "select name from sqlite_schema where type = 'table' and substr(name, 1, length($1)) = $1";
     let tables: Vec<String> =
         sqlx::query_scalar(named).bind(format!("{prefix}_")).fetch_all(&mut *tx).await?;
-    // They refer to each other, and go together.
+    // The tables reference each other. Defer the checks to the commit, when all of them are gone.
     sqlx::raw_sql("pragma defer_foreign_keys = on").execute(&mut *tx).await?;
     for table in tables {
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("drop table \"{table}\""))).execute(&mut *tx).await?;

@@ -1,4 +1,4 @@
-//! Stored things as programs read them: the JSON of `--json`. docs/cli.md lists the fields.
+//! The JSON output of `--json`. docs/cli.md lists the fields.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -150,7 +150,7 @@ impl<'a> From<&'a AttemptRecord> for AttemptView<'a> {
     }
 }
 
-/// How an attempt ended, in one word.
+/// Returns how an attempt ended, in one word.
 pub(crate) const fn end_word(end: AttemptEnd) -> &'static str {
     match end {
         AttemptEnd::Running => "running",
@@ -167,7 +167,7 @@ pub(crate) const fn end_word(end: AttemptEnd) -> &'static str {
     }
 }
 
-/// The jobs of a type, counted.
+/// The number of jobs of a type, by status.
 #[derive(Debug, Serialize)]
 pub(crate) struct CountView<'a> {
     #[serde(rename = "type")]
@@ -182,7 +182,7 @@ pub(crate) struct CountView<'a> {
     oldest_ready: Option<Timestamp>,
     expired_leases: u64,
     paused: bool,
-    /// Whether the closed ones are estimated.
+    /// Whether the counts of closed jobs are estimates.
     closed_estimated: bool,
 }
 
@@ -233,7 +233,7 @@ impl<'a> From<&'a WorkerInfo> for WorkerView<'a> {
     }
 }
 
-/// A payload: its JSON, or its codec and bytes if it is none.
+/// A payload as JSON, or as codec and bytes if it is not JSON.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Content {
@@ -255,7 +255,7 @@ impl Content {
 
 fn json_text(payload: &Payload) -> Option<String> {
     let is_json = Codec::is_json(payload.codec());
-    // A line holds one object: what was stored with line ends in it is written anew.
+    // The output has one object per line, so JSON that contains line breaks is serialized again without them.
     let text = is_json.then(|| String::from_utf8(payload.bytes().to_vec()).ok()).flatten()?;
     if text.contains(['\n', '\r']) {
         let value: serde_json::Value = serde_json::from_str(&text).ok()?;

@@ -1,7 +1,7 @@
-//! Many at once, through both handles of a subject.
+//! Concurrent parts of a case, through both handles of a subject.
 //!
-//! A row may be somebody else's for a moment (an acquire that looked at it, a reap that passes by): the store then says
-//! `Busy`, which is no failure. Whoever creates or settles beside others tries again, as a client or a worker does.
+//! Another command may hold a row for a moment, such as an acquire or a reap that inspects it. The store then replies
+//! `Busy`, which is not a failure. The functions here repeat a busy create or settle, as clients and workers do.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use windlass_core::command::{
 
 use crate::subject::{Subject, settlement};
 
-/// Runs `count` parts at once, each on its own task, through one handle or the other in turn.
+/// Runs `count` parts concurrently, each on its own task, alternating between the two handles.
 pub(crate) async fn at_once<T, F>(s: &Subject, count: usize, part: impl Fn(Subject, usize) -> F) -> Vec<T>
 where
     T: Send + 'static,
@@ -32,17 +32,17 @@ where
     tasks.join_all().await
 }
 
-/// Creates a chain, however often that takes.
+/// Creates a chain, and repeats the command while it is busy.
 pub(crate) async fn create(s: &Subject, chain: NewChain) -> Created {
     create_all(s, vec![chain]).await.remove(0)
 }
 
-/// Creates chains with one command, and those that were busy with more. Gives what became of each.
+/// Creates chains with one command, repeats it while one of them is busy, and returns the reply for each chain.
 pub(crate) async fn create_all(s: &Subject, chains: Vec<NewChain>) -> Vec<Created> {
     let mut created = s.create(chains.clone()).await;
     while created.contains(&Created::Busy) {
         tokio::task::yield_now().await;
-        // All of them: one may wait for another of them.
+        // Repeat the whole batch: a chain may be blocked by another chain of the same batch.
         let again = s.create(chains.clone()).await;
         let pairs = created.iter_mut().zip(again);
         pairs.filter(|(one, _)| **one == Created::Busy).for_each(|(one, again)| *one = again);
@@ -50,12 +50,12 @@ pub(crate) async fn create_all(s: &Subject, chains: Vec<NewChain>) -> Vec<Create
     created
 }
 
-/// Ends an attempt, however often that takes.
+/// Settles an attempt, and repeats the command while it is busy.
 pub(crate) async fn settle(s: &Subject, attempt: &Acquired, outcome: Outcome) -> SettleReply {
     settle_all(s, vec![settlement(attempt, outcome)]).await
 }
 
-/// Ends attempts with one command, and those that were busy with more. Gives what became of all of them, the busy ones
+/// Settles attempts with one command, and repeats those that were busy. Returns all results, with the repeated ones
 /// last.
 pub(crate) async fn settle_all(s: &Subject, settlements: Vec<Settlement>) -> SettleReply {
     let mut all = s.run(Settle { settlements: settlements.clone() }).await;

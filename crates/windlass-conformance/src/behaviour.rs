@@ -1,10 +1,10 @@
-//! What clients and workers do, as cases that run on any pair of a store and a notifier.
+//! Test cases for clients and workers, which run on any pair of a store and a notifier.
 //!
-//! An adapter writes a [`BehaviourFixture`], which opens a fresh [`Scene`] for each case, and a
-//! `tests/behaviour.rs` with `harness = false` whose `main` gives its pairs to a [`BehaviourSuite`].
+//! An adapter implements [`BehaviourFixture`], which opens a fresh [`Scene`] for each case. It also has a
+//! `tests/behaviour.rs` with `harness = false` whose `main` passes its pairs to a [`BehaviourSuite`].
 //!
-//! They run in real time, since real servers do: a case waits for signals and for conditions, with a
-//! deadline that is there to say what did not happen.
+//! The cases run in real time, because real servers do. A case waits for events and conditions, with a deadline
+//! whose message says what did not happen.
 
 mod covered;
 mod faulty;
@@ -26,17 +26,17 @@ pub use suite::{BehaviourSuite, run_behaviours};
 
 use windlass_core::BoxFuture;
 
-/// One sentence about clients and workers, and the code that tries it on a store of type `S`.
+/// One rule about clients and workers, with the code that checks it on a store of type `S`.
 pub struct Behaviour<S> {
-    /// A dotted name that stays the same: `chains.linear`.
+    /// Stable dotted id, such as `chains.linear`.
     pub id: &'static str,
-    /// The sentence.
+    /// The rule, as one sentence.
     pub name: &'static str,
-    /// Where it comes from: cases and defects of the source designs, and places of the design.
+    /// Origin of the rule: cases and defects of the source designs, and sections of the design.
     pub sources: &'static [&'static str],
-    /// What the pair must be able to do for it.
+    /// What the pair needs for this case.
     pub needs: &'static [Need],
-    /// Tries it. It panics, and says what was expected, if the pair does otherwise.
+    /// Runs the check. Panics with the expectation if the pair violates the rule.
     pub run: fn(Scene<S>) -> BoxFuture<'static, ()>,
 }
 
@@ -46,8 +46,8 @@ impl<S> fmt::Debug for Behaviour<S> {
     }
 }
 
-/// Makes a [`Behaviour`]: id, sentence, sources, needs if any, and an async function of a scene, or a closure
-/// that gives its future.
+/// Builds a [`Behaviour`] from an id, a sentence, its sources, optional needs, and an async function of a scene (or a
+/// closure that returns its future).
 macro_rules! behaviour {
     ($id:literal, $name:literal, [$($source:literal),*], $run:expr) => {
         behaviour!($id, $name, [$($source),*], [], $run)

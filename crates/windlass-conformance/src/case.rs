@@ -3,28 +3,28 @@ use windlass_core::{BoxFuture, Capability};
 use crate::cases::GROUPS;
 use crate::subject::Subject;
 
-/// One sentence of the store contract and the code that tries it.
+/// One rule of the store contract, with the code that checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// A dotted name that stays the same: `create.key.held_while_open`.
+    /// Stable dotted id, such as `create.key.held_while_open`.
     pub id: &'static str,
-    /// The sentence of the contract.
+    /// The rule, as one sentence of the contract.
     pub name: &'static str,
-    /// Where it comes from: cases and defects of the source designs, and places of the design.
+    /// Origin of the rule: cases and defects of the source designs, and sections of the design.
     pub sources: &'static [&'static str],
-    /// What a store must be able to do for it.
+    /// Capabilities that the store needs for this case.
     pub needs: &'static [Capability],
-    /// Tries it. It panics, and says what was expected, if the store does otherwise.
+    /// Runs the check. Panics with the expectation if the store violates the rule.
     pub run: fn(Subject) -> BoxFuture<'static, ()>,
 }
 
-/// All cases of the store contract.
+/// Returns all cases of the store contract.
 #[must_use]
 pub fn cases() -> Vec<Case> {
     GROUPS.iter().flat_map(|group| group.iter().copied()).collect()
 }
 
-/// Makes a [`Case`] of an async function: id, sentence, sources, needed capabilities, function.
+/// Builds a [`Case`] from an id, a sentence, its sources, the needed capabilities and an async function.
 macro_rules! case {
     ($id:literal, $name:literal, [$($source:literal),*], $run:path) => {
         case!($id, $name, [$($source),*], [], $run)

@@ -1,4 +1,4 @@
-//! The cases, one module for each part of the contract.
+//! The store cases, one module for each part of the contract.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a case fails by panicking")]
 
 use crate::case::Case;
@@ -70,7 +70,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     isolation::CASES,
 ];
 
-/// What nearly every group uses.
+/// Imports and helpers that nearly every group uses.
 mod prelude {
     pub(super) use windlass_core::command::*;
     pub(super) use windlass_core::{
@@ -85,15 +85,15 @@ mod prelude {
     };
     pub(super) use crate::subject::{LEASE, Subject, millis, reap_request, settlement};
 
-    /// An hour, in milliseconds: longer than any repeat takes.
+    /// An hour, in milliseconds: a delay that does not end by itself within a case.
     pub(super) const HOUR: u64 = 60 * 60 * 1_000;
 
-    /// The jobs that were taken, by chain.
+    /// Returns the chains of acquired jobs.
     pub(super) fn chains_of(jobs: &[Acquired]) -> Vec<ChainId> {
         jobs.iter().map(|attempt| attempt.job.chain).collect()
     }
 
-    /// The placed job of a chain that must be new.
+    /// Returns the first job of a chain that must be new.
     #[track_caller]
     pub(super) fn placed(created: &Created) -> Placed {
         match created {
@@ -102,7 +102,7 @@ mod prelude {
         }
     }
 
-    /// The existing chain that a creation met.
+    /// Returns the existing chain that holds the key of a new chain.
     #[track_caller]
     pub(super) fn existing(created: Created) -> Existing {
         match created {

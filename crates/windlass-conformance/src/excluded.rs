@@ -1,4 +1,4 @@
-/// Cases of the source designs without a counterpart, and why.
+/// Cases of the source designs that have no counterpart here, with the reason.
 pub const EXCLUDED: &[(&str, &str)] = &[
     ("SA-SP05", "savepoints are calls, not callbacks, so that no error passes through them"),
     ("NA-023", "a future that fails is an error that the caller holds; there are no unhandled rejections"),
@@ -11,7 +11,7 @@ mod tests {
     use super::EXCLUDED;
     use crate::{cases, notifier_cases};
 
-    /// The numbers of the source's store cases, by group.
+    /// Number of store cases in each group of the source.
     const STORE_GROUPS: &[(&str, u32)] = &[
         ("CJ", 25),
         ("TX", 6),
@@ -39,8 +39,8 @@ mod tests {
         ("CL", 1),
     ];
 
-    /// The defects of the sources that a store can have: each has a case. The others are those of workers, clients,
-    /// notifiers, dashboards and providers.
+    /// Defects of the sources that a store can have. Each needs a case. The other defects concern workers,
+    /// clients, notifiers, dashboards and providers.
     const STORE_DEFECTS: &[(&str, &[u32])] = &[
         ("A8", &[1, 2, 3, 4, 5, 7, 11, 12, 16, 17]),
         ("B4", &[1, 2, 6, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 27, 28, 29, 30, 31, 32]),
@@ -63,7 +63,7 @@ mod tests {
         store.chain((1..=24).map(|number| format!("NA-{number:03}"))).collect()
     }
 
-    /// Every id and name and every source, of stores and notifiers.
+    /// Returns the id, name and sources of every store case and notifier case.
     fn all() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         let store = cases().into_iter().map(|case| (case.id, case.name, case.sources));
         store.chain(notifier_cases().into_iter().map(|case| (case.id, case.name, case.sources))).collect()

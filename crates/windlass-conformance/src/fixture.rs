@@ -4,27 +4,28 @@ use crate::subject::Subject;
 
 /// Opens stores of one kind for the cases.
 pub trait Fixture: Send + Sync + 'static {
-    /// The kind of store, for reports.
+    /// Returns the kind of store, for reports.
     fn name(&self) -> &str;
 
-    /// What the store can do. Cases that need more are skipped.
+    /// Returns the capabilities of the store. Cases that need others are skipped.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether its transactions read from a snapshot; see [`Transactional`](windlass_core::Transactional).
+    /// Whether transactions of the store read from a snapshot; see [`Transactional`](windlass_core::Transactional).
     fn has_snapshots(&self) -> bool {
         false
     }
 
-    /// Opens a fresh, empty namespace that nobody else uses, through two independent handles.
+    /// Opens a fresh, empty namespace that nothing else uses, through two independent handles.
     fn open(&self) -> BoxFuture<'_, Subject>;
 }
 
-/// The clock of a store under test. It stands still until it is turned, and both handles of a subject follow it.
+/// The clock of a store under test. Its time changes only by [`advance`](Self::advance), and both handles of a subject
+/// use it.
 pub trait TestClock: Send + Sync {
-    /// The store's time.
+    /// Returns the store's current time.
     fn now(&self) -> Timestamp;
 
-    /// Turns it forward.
+    /// Advances the clock.
     fn advance(&self, by: Millis);
 }
 

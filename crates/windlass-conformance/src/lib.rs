@@ -1,7 +1,7 @@
-//! The contracts of Windlass as cases, so that anyone can check a store of their own.
+//! Test cases for the contracts of Windlass, so that anyone can check a store of their own.
 //!
-//! A [`Case`] is one sentence of a contract and the code that tries it. An adapter writes a [`Fixture`],
-//! which opens a fresh [`Subject`] for each case, and a `tests/conformance.rs` with `harness = false`:
+//! A [`Case`] is one rule of a contract, with the code that checks it. An adapter implements [`Fixture`],
+//! which opens a fresh [`Subject`] for each case, and has a `tests/conformance.rs` with `harness = false`:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -42,21 +42,20 @@
 //! harness = false
 //! ```
 //!
-//! The strongest check is [`random`]: the same random commands for the store and for the model, whose replies
-//! must agree. A store that wraps another writes its methods with `windlass_core::for_each_command!`.
+//! The strongest check is [`random`]: it runs the same random commands on the store and on the model, and their
+//! replies must agree. A store that wraps another implements its methods with `windlass_core::for_each_command!`.
 //!
-//! [`run`] gives a [`Report`] instead, for those who want to look at it.
+//! [`run`] returns a [`Report`] instead of ending the process, for callers that inspect the results.
 //!
-//! [`race`] has races at full size, for the tests of a store's own.
+//! [`race`] has larger races, for use in a store's own tests.
 //!
-//! Notifiers have cases of their own: see [`NotifierFixture`] and [`notifier_main`].
+//! Notifiers have their own cases: see [`NotifierFixture`] and [`notifier_main`].
 //!
-//! What clients and workers do is tried on pairs of a store and a notifier: see [`BehaviourFixture`] and
-//! [`BehaviourSuite`]. The behaviours of queues are among them.
+//! The behavior of clients and workers is checked on pairs of a store and a notifier: see [`BehaviourFixture`] and
+//! [`BehaviourSuite`]. This includes the behavior of queues.
 //!
-//! A case that needs a [`Capability`](windlass_core::Capability) that the store lacks is skipped, and says
-//! so. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its
-//! reason.
+//! If a case needs a [`Capability`](windlass_core::Capability) that the store lacks, it is skipped and reported as
+//! such. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its reason.
 
 mod at_once;
 mod behaviour;

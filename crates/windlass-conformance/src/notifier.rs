@@ -1,4 +1,4 @@
-//! The notifier contract as cases.
+//! Test cases for the notifier contract.
 
 mod cases;
 
@@ -13,13 +13,14 @@ use crate::runner::{Verdict, judge, trial_of};
 
 /// Opens notifiers of one kind for the cases.
 pub trait NotifierFixture: Send + Sync + 'static {
-    /// The kind of notifier, for reports.
+    /// Returns the kind of notifier, for reports.
     fn name(&self) -> &str;
 
-    /// Whether it counts how many workers to wake. One that does not wakes all, and the cases of the budget are skipped.
+    /// Whether the notifier limits how many workers a hint wakes. One without a wake budget wakes all workers, and the
+    /// cases about the budget are skipped.
     fn has_wake_budget(&self) -> bool;
 
-    /// Opens a fresh notifier that nobody else uses, through two independent handles.
+    /// Opens a fresh notifier that nothing else uses, through two independent handles.
     fn open(&self) -> BoxFuture<'_, NotifierSubject>;
 }
 
@@ -28,20 +29,20 @@ pub trait NotifierFixture: Send + Sync + 'static {
 pub struct NotifierSubject {
     /// The notifier.
     pub notifier: Arc<dyn Notifier>,
-    /// The same hints through a second handle, opened on its own, as another process would have it.
+    /// A second handle to the same hints, opened independently, as in another process.
     pub other: Arc<dyn Notifier>,
-    /// Lives as long as the subject: a server, a connection.
+    /// A resource that lives as long as the subject, such as a server or a connection.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
 impl NotifierSubject {
-    /// A subject with nothing to keep.
+    /// Creates a subject without a resource to keep.
     #[must_use]
     pub fn new(notifier: Arc<dyn Notifier>, other: Arc<dyn Notifier>) -> Self {
         Self { notifier, other, keep: Arc::new(()) }
     }
 
-    /// The same with something that lives as long as it.
+    /// Attaches a resource that lives as long as the subject.
     #[must_use]
     pub fn keeping(mut self, keep: impl Any + Send + Sync) -> Self {
         self.keep = Arc::new(keep);
@@ -55,28 +56,28 @@ impl fmt::Debug for NotifierSubject {
     }
 }
 
-/// One sentence of the notifier contract and the code that tries it.
+/// One rule of the notifier contract, with the code that checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct NotifierCase {
-    /// A dotted name that stays the same.
+    /// Stable dotted id.
     pub id: &'static str,
-    /// The sentence of the contract.
+    /// The rule, as one sentence of the contract.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Origin of the rule.
     pub sources: &'static [&'static str],
-    /// Whether it is about the wake budget.
+    /// Whether the case is about the wake budget.
     pub needs_wake_budget: bool,
-    /// Tries it. It panics, and says what was expected, if the notifier does otherwise.
+    /// Runs the check. Panics with the expectation if the notifier violates the rule.
     pub run: fn(NotifierSubject) -> BoxFuture<'static, ()>,
 }
 
-/// All cases of the notifier contract.
+/// Returns all cases of the notifier contract.
 #[must_use]
 pub fn notifier_cases() -> Vec<NotifierCase> {
     cases::CASES.to_vec()
 }
 
-/// Runs all notifier cases as the tests of a test binary with `harness = false`, and ends the process.
+/// Runs all notifier cases as the tests of a test binary with `harness = false`, then exits the process.
 pub fn notifier_main(fixture: impl NotifierFixture) -> ! {
     let arguments = Arguments::from_args();
     let fixture: Arc<dyn NotifierFixture> = Arc::new(fixture);
@@ -87,7 +88,7 @@ pub fn notifier_main(fixture: impl NotifierFixture) -> ! {
     libtest_mimic::run(&arguments, notifier_cases().into_iter().map(trial).collect()).exit()
 }
 
-/// Runs all notifier cases, one after the other, and tells how each went.
+/// Runs all notifier cases one after another and returns their verdicts.
 pub async fn run_notifier(fixture: &dyn NotifierFixture) -> Vec<(NotifierCase, Verdict)> {
     let mut verdicts = Vec::new();
     for case in notifier_cases() {

@@ -1,23 +1,23 @@
-//! Short ways to say what cases say often.
+//! Shorthands for values that cases use often.
 
 use windlass_core::command::{NewChain, NextJob, Outcome, Schedule};
 use windlass_core::{ErrorText, Key, Payload, TypeName};
 
 use crate::subject::millis;
 
-/// A job type.
+/// Builds a type name.
 #[must_use]
 pub fn type_name(name: &str) -> TypeName {
     TypeName::new(name).expect("the name of a case's type is a good one")
 }
 
-/// A key.
+/// Builds a key.
 #[must_use]
 pub fn key(text: &str) -> Key {
     Key::new(text).expect("the key of a case is a good one")
 }
 
-/// A JSON payload.
+/// Builds a JSON payload.
 #[must_use]
 pub fn json(text: &str) -> Payload {
     Payload::json(text.to_owned()).expect("the payload of a case is a small one")
@@ -35,49 +35,49 @@ pub fn complete_with_chains(output: &str, create: Vec<NewChain>) -> Outcome {
     Outcome::Complete { output: json(output), retention: None, create }
 }
 
-/// Goes on with another job.
+/// Continues with another job.
 #[must_use]
 pub const fn continue_with(next: NextJob) -> Outcome {
     continue_with_chains(next, Vec::new())
 }
 
-/// Goes on with another job and starts chains, which that job may wait for.
+/// Continues with another job and starts chains, which that job may wait for.
 #[must_use]
 pub const fn continue_with_chains(next: NextJob, create: Vec<NewChain>) -> Outcome {
     Outcome::Continue { next, create }
 }
 
-/// Fails this attempt; the next may come at once.
+/// Fails the attempt; the job is due again at once.
 #[must_use]
 pub fn retry(error: &str) -> Outcome {
     Outcome::Retry { schedule: Schedule::Now, error: ErrorText::new(error) }
 }
 
-/// Fails this attempt; the next comes after so many milliseconds.
+/// Fails the attempt; the job is due again after this many milliseconds.
 #[must_use]
 pub fn retry_after(ms: u64, error: &str) -> Outcome {
     Outcome::Retry { schedule: Schedule::After(millis(ms)), error: ErrorText::new(error) }
 }
 
-/// Runs again at this time, uncounted, with this error.
+/// Reschedules the job without counting the attempt, optionally with an error.
 #[must_use]
 pub fn reschedule(schedule: Schedule, error: Option<&str>) -> Outcome {
     Outcome::Reschedule { schedule, error: error.map(ErrorText::new) }
 }
 
-/// Runs again after so many milliseconds, uncounted and without an error.
+/// Reschedules the job by this many milliseconds, without counting the attempt and without an error.
 #[must_use]
 pub fn reschedule_after(ms: u64) -> Outcome {
     reschedule(Schedule::After(millis(ms)), None)
 }
 
-/// Fails for good.
+/// Fails the job permanently.
 #[must_use]
 pub fn fail(error: &str) -> Outcome {
     Outcome::Fail { error: ErrorText::new(error), retention: None }
 }
 
-/// Gives the job back.
+/// Releases the job, without counting the attempt.
 #[must_use]
 pub const fn release() -> Outcome {
     Outcome::Release

@@ -1,7 +1,7 @@
-//! Races at the sizes that stores are held to: more than the conformance cases can spend on every store, and what only a
-//! store with waits, deletion and batches can lose.
+//! Races at full size, for use in a store's own tests. They cover more than the conformance cases can afford to run on
+//! every store, and races that only a store with locks, deletion and batches can lose.
 //!
-//! Each takes the subject through both of its handles at once, and panics if the store loses.
+//! Each race uses both handles of the subject concurrently, and panics if the store loses.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::at_once::{at_once, create, settle, settle_all};
 use crate::outcome::{complete, continue_with};
 use crate::subject::{Subject, settlement};
 
-/// Eight blockers of two hundred jobs end at once: no job stays blocked, and each is unblocked once.
+/// Eight blockers of two hundred jobs complete concurrently. No job stays blocked, and each is unblocked once.
 pub async fn blockers_end_at_once(s: Subject) {
     let blockers: Vec<_> = (0..8).map(|_| s.start("b").build()).collect();
     let ids: Vec<_> = blockers.iter().map(|chain| chain.id).collect();
@@ -28,7 +28,7 @@ pub async fn blockers_end_at_once(s: Subject) {
     assert_eq!(take_all(&s, "a").await, 200, "jobs of which all blockers have completed are still blocked");
 }
 
-/// Jobs are attached to a chain while it closes: none is stranded.
+/// Jobs attach to a chain while it closes. None of them stays blocked.
 pub async fn attached_while_closing(s: Subject) {
     const ROUNDS: usize = 20;
     for _ in 0..ROUNDS {
@@ -52,7 +52,7 @@ pub async fn attached_while_closing(s: Subject) {
     );
 }
 
-/// Sixty-four producers start one key: one chain, which all of them get.
+/// Sixty-four producers start a chain with the same key. One chain is created, and all producers get it.
 pub async fn one_key(s: Subject) {
     let created =
         at_once(&s, 64, |s, _| async move { create(&s, s.start("a").key("k").build()).await }).await;
@@ -61,7 +61,7 @@ pub async fn one_key(s: Subject) {
     assert_eq!((new, chains.len()), (1, 1), "{created:?}");
 }
 
-/// The same continuation arrives twice at once: the chain goes on once.
+/// The same continuation is settled twice concurrently. The chain continues once.
 pub async fn continued_twice(s: Subject) {
     for _ in 0..20 {
         let chain = s.start("a").await;
@@ -80,7 +80,7 @@ pub async fn continued_twice(s: Subject) {
     }
 }
 
-/// Sixteen workers share a thousand jobs: each job is taken once.
+/// Sixteen workers share a thousand jobs. Each job is acquired once.
 pub async fn sixteen_workers(s: Subject) {
     s.create((0..1_000).map(|_| s.start("a").build()).collect()).await;
     let taken = at_once(&s, 16, |s, _| async move {
@@ -97,7 +97,7 @@ pub async fn sixteen_workers(s: Subject) {
     assert_eq!((taken.len(), taken.iter().collect::<HashSet<_>>().len()), (1_000, 1_000));
 }
 
-/// Jobs are deleted while they run and go on: nothing is left of them, and their key is free.
+/// A chain is deleted while its job is running and continuing. Nothing is left of the chain, and its key is free.
 pub async fn deleted_while_running(s: Subject) {
     for _ in 0..20 {
         let chain = s.start("a").key("k").await;
@@ -128,7 +128,8 @@ pub async fn deleted_while_running(s: Subject) {
     }
 }
 
-/// Two batches end blockers of the same jobs, each in its own order: both go through whole, and all jobs are unblocked.
+/// Two batches complete blockers of the same jobs, in opposite order. Both are applied in full, without a deadlock, and
+/// all jobs are unblocked.
 pub async fn batches_in_opposite_order(s: Subject) {
     for _ in 0..10 {
         let blockers: Vec<_> = (0..20).map(|_| s.start("b").build()).collect();
@@ -155,7 +156,7 @@ pub async fn batches_in_opposite_order(s: Subject) {
     }
 }
 
-/// Completes attempts, and tells what became of each.
+/// Completes attempts in one command and returns each result.
 async fn complete_all<'a>(s: &Subject, attempts: impl IntoIterator<Item = &'a Acquired>) -> Vec<Settled> {
     let settlements = attempts.into_iter().map(|attempt| settlement(attempt, complete("1"))).collect();
     settle_all(s, settlements).await.settled
@@ -165,7 +166,8 @@ fn assert_applied(settled: &[Settled]) {
     assert!(settled.iter().all(|one| matches!(one, Settled::Applied(_))), "{settled:?}");
 }
 
-/// Takes all that is due, whose unblocking may have been left to a later acquire. Gives how many.
+/// Acquires all due jobs and returns how many. Repeats until none is left, because unblocking may be deferred to a
+/// later acquire.
 async fn take_all(s: &Subject, job_type: &str) -> usize {
     let mut taken = 0;
     loop {

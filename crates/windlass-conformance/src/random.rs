@@ -1,7 +1,7 @@
-//! Random command sequences, carried out by a store and by the model, whose replies must agree.
+//! Random command sequences that run on a store and on the model; their replies must agree.
 //!
-//! A run is determined by its seed: ids, times and choices come from it. A failure names the seed and the
-//! number of the command, and the same seed gives it again.
+//! The seed determines ids, times and choices. A failure names the seed and the number of the command, and the same
+//! seed reproduces it.
 
 mod agree;
 mod generator;
@@ -19,22 +19,24 @@ use agree::normalized;
 use generator::Generator;
 pub use tally::Tally;
 
-/// After so many commands the latest chains and jobs are compared; at the end all of them.
+/// Number of commands after which the latest chains and jobs are compared. All of them are compared at the end.
 const LOOK_AROUND: usize = 50;
 
-/// How many chains and jobs count as the latest.
+/// Number of chains and jobs that count as the latest.
 const LATEST: usize = 200;
 
-/// How many commands a transaction has at most.
+/// Maximum number of commands in a transaction.
 const IN_TRANSACTION: usize = 6;
 
-/// Gives a fresh store and the model the same random commands and compares every reply, and from time to time
-/// all that is stored. Commands that the store lacks are left out. Where it has transactions, some commands are
-/// given in one; most of those are rolled back, which must leave no trace.
+/// Runs the same random commands on a fresh store and on the model, and compares every reply. At intervals it also
+/// compares the stored chains and jobs.
+///
+/// Commands that the store does not support are left out. If the store has transactions, some commands run in one. Most
+/// transactions are rolled back and must leave no trace.
 ///
 /// # Panics
 ///
-/// Where the two disagree: the message has the seed, the command and both replies.
+/// If the store and the model disagree. The message has the seed, the command and both replies.
 pub async fn random(fixture: &dyn Fixture, seed: u64, commands: usize) -> Tally {
     let subject = fixture.open().await;
     let mut run = Run {
@@ -71,7 +73,7 @@ struct Run {
     /// Whether transactions read from a snapshot.
     in_snapshots: bool,
     model: Model,
-    /// Fed with the model's effects only: a journal replayed must come to the same.
+    /// Receives only the model's effects: replaying a journal must lead to the same state.
     replica: Model,
     seed: u64,
     done: usize,
@@ -79,19 +81,19 @@ struct Run {
 }
 
 impl Run {
-    /// Carries a command out on both, compares the replies, and counts the model's.
+    /// Runs a command on the store and on the model, compares the replies, and counts the model's reply.
     async fn step(&mut self, command: Command) -> Result<Reply> {
         self.done += 1;
         let expected = self.model.apply(self.subject.clock.now(), &command).map(|(reply, effects)| {
             self.replica.replay(&effects);
             if self.done.is_multiple_of(5) {
-                // What is taken back and done again leaves no trace.
+                // Undoing and replaying a command's effects must leave no trace.
                 self.model.undo(&effects);
                 self.model.replay(&effects);
             }
             reply
         });
-        // Both handles take part, as two processes would.
+        // Use both handles, as two processes would.
         let store = if self.done.is_multiple_of(3) { &self.subject.other } else { &self.subject.store };
         let actual = store.execute(command.clone()).await;
         self.compare(&command, &expected, &actual);
@@ -99,7 +101,7 @@ impl Run {
         expected
     }
 
-    /// Carries commands out in a transaction, and ends it. Most are rolled back, on both.
+    /// Runs commands in a transaction and ends it, usually with a rollback, on the store and on the model.
     async fn transaction(&mut self, generator: &mut Generator) {
         let (size, commits) = generator.transaction(IN_TRANSACTION);
         let mut tx = self.subject.begin().await;
@@ -124,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Carries a command out in a transaction and on the model, compares the replies, and counts the model's.
+    /// Runs a command in a transaction and on the model, compares the replies, and counts the model's reply.
     async fn step_in(&mut self, tx: &mut dyn ErasedTx, command: &Command) -> Option<(Reply, Vec<Effect>)> {
         self.done += 1;
         let now = self.subject.clock.now();
@@ -155,7 +157,7 @@ impl Run {
         );
     }
 
-    /// Compares the latest chains and jobs, on the store and on the replica.
+    /// Compares the latest chains and jobs of the model with the store and with the replica.
     async fn look_around(&mut self, generator: &Generator, latest: usize) {
         let chains: Vec<Target> =
             generator.chains(latest).map(Target::Chain).chain(generator.keys()).collect();

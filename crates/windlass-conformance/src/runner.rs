@@ -12,13 +12,13 @@ use crate::case::{Case, cases};
 use crate::fixture::Fixture;
 use crate::subject::Subject;
 
-/// How long a case may take.
+/// Time limit of a case.
 pub const CASE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs all cases as the tests of a test binary with `harness = false`, and ends the process.
+/// Runs all cases as the tests of a test binary with `harness = false`, then exits the process.
 ///
-/// It takes the arguments of Rust's own test harness. A case that needs what the store lacks is shown as ignored, with
-/// the missing capability.
+/// Accepts the arguments of Rust's own test harness. A case that needs a capability that the store lacks is shown as
+/// ignored, with the missing capability.
 pub fn main(fixture: impl Fixture) -> ! {
     let arguments = Arguments::from_args();
     let fixture: Arc<dyn Fixture> = Arc::new(fixture);
@@ -26,14 +26,18 @@ pub fn main(fixture: impl Fixture) -> ! {
     libtest_mimic::run(&arguments, trials).exit()
 }
 
-/// Runs all cases, one after the other, and tells how they went.
+/// Runs all cases one after another and returns a report.
 ///
-/// The cases that try concurrency need a runtime with several threads to be worth their name.
+/// Use a multi-threaded runtime: on a single thread the concurrency cases check little.
 pub async fn run(fixture: &dyn Fixture) -> Report {
     run_these(fixture, cases()).await
 }
 
-/// Runs the cases with these ids. An id without a case is a failure.
+/// Runs the cases with these ids.
+///
+/// # Panics
+///
+/// If there is no case with one of these ids.
 pub async fn run_cases(fixture: &dyn Fixture, ids: &[&str]) -> Report {
     let known = cases();
     for id in ids {
@@ -42,28 +46,28 @@ pub async fn run_cases(fixture: &dyn Fixture, ids: &[&str]) -> Report {
     run_these(fixture, known.into_iter().filter(|case| ids.contains(&case.id)).collect()).await
 }
 
-/// How the cases went on one store.
+/// Results of the cases on one store.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The kind of store.
     pub fixture: String,
-    /// Each case and how it went.
+    /// The cases with their results.
     pub verdicts: Vec<(Case, Verdict)>,
 }
 
-/// How a case went.
+/// Result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As the contract says.
+    /// The store follows the contract.
     Passed,
-    /// Otherwise: the message of its panic.
+    /// The case panicked with this message.
     Failed(String),
-    /// It was not run: what the store or notifier lacks.
+    /// The case was not run, because the store or notifier lacks this.
     Skipped(String),
 }
 
 impl Report {
-    /// The cases that failed, with their messages.
+    /// Returns the failed cases with their messages.
     pub fn failed(&self) -> impl Iterator<Item = (&Case, &str)> {
         self.verdicts.iter().filter_map(|(case, verdict)| match verdict {
             Verdict::Failed(message) => Some((case, message.as_str())),
@@ -101,7 +105,8 @@ fn trial(fixture: &Arc<dyn Fixture>, case: Case) -> Trial {
     trial_of(case.id, case.name, missing, async move { verdict(&*fixture, case).await })
 }
 
-/// A trial that runs on a runtime of its own, which nothing outlives; ignored if something is missing.
+/// Builds a trial that runs on its own runtime, so that no task outlives it. The trial is ignored if something is
+/// missing.
 pub(crate) fn trial_of(
     id: &str,
     name: &'static str,
@@ -144,7 +149,7 @@ async fn verdict(fixture: &dyn Fixture, case: Case) -> Verdict {
     }
 }
 
-/// Runs a case on a task of its own, so that its panic is caught, for a limited time.
+/// Runs a case with a time limit, on its own task so that a panic is caught.
 pub(crate) async fn judge(id: &str, case: impl Future<Output = ()> + Send + 'static) -> Verdict {
     let mut task = tokio::spawn(case);
     match tokio::time::timeout(CASE_LIMIT, &mut task).await {
@@ -160,7 +165,8 @@ pub(crate) async fn judge(id: &str, case: impl Future<Output = ()> + Send + 'sta
     }
 }
 
-/// What is wrong with the wiring: a fixture that claims less than the store can would skip cases unnoticed.
+/// Returns what is wrong with the fixture. A fixture that claims fewer capabilities than the store has would silently
+/// skip cases.
 fn mistake(fixture: &dyn Fixture, subject: &Subject) -> Option<String> {
     let (claimed, says) = (fixture.capabilities(), subject.store.capabilities());
     if claimed != says {

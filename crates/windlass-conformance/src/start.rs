@@ -8,7 +8,8 @@ use windlass_core::{
 use crate::outcome::{json, key, type_name};
 use crate::subject::{Subject, millis};
 
-/// A chain or a continuation in the making. Awaited, it is started and gives its id; the case fails if it is not new.
+/// Builder for a chain or a continuation. Awaiting it starts the chain and returns the chain's id; the case fails if
+/// the chain is not new.
 #[derive(Clone, Debug)]
 #[must_use = "await it, or build it"]
 pub struct Start<'a> {
@@ -22,119 +23,119 @@ impl<'a> Start<'a> {
         Self { subject, chain: NewChain::new(ChainId::new(), job) }
     }
 
-    /// With this id.
+    /// Sets the chain's id.
     pub const fn id(mut self, id: ChainId) -> Self {
         self.chain.id = id;
         self
     }
 
-    /// With this key, held while the chain is open.
+    /// Sets the key, which is held while the chain is open.
     pub fn key(mut self, text: &str) -> Self {
         self.chain.key = Some(NewKey::new(key(text)));
         self
     }
 
-    /// The key is held by these outcomes too.
+    /// Sets which outcomes hold the key after the chain closed.
     pub fn hold(self, hold: KeyHold) -> Self {
         self.with_key(|key| key.hold = hold)
     }
 
-    /// The key is held for so many milliseconds at most.
+    /// Limits how long the key is held, in milliseconds from the chain's creation.
     pub fn window(self, ms: u64) -> Self {
         self.with_key(|key| key.window = Some(millis(ms)))
     }
 
-    /// The key is taken over if this chain holds it.
+    /// Takes the key over if this chain holds it.
     pub fn replaces(self, chain: ChainId) -> Self {
         self.with_key(|key| key.replaces = Some(chain))
     }
 
-    /// Due after so many milliseconds.
+    /// Delays the job by this many milliseconds.
     pub fn after(mut self, ms: u64) -> Self {
         self.chain.job.schedule = Schedule::After(millis(ms));
         self
     }
 
-    /// Due at this time.
+    /// Makes the job due at this time.
     pub const fn at(mut self, at: Timestamp) -> Self {
         self.chain.job.schedule = Schedule::At(at);
         self
     }
 
-    /// With this priority.
+    /// Sets the priority.
     pub const fn priority(mut self, priority: i8) -> Self {
         self.chain.job.priority = priority;
         self
     }
 
-    /// Fails for good after so many attempts.
+    /// Sets the maximum number of attempts, after which the job fails permanently.
     pub const fn max_attempts(mut self, max: u32) -> Self {
         self.chain.job.max_attempts = Some(max);
         self
     }
 
-    /// Waits for these chains.
+    /// Adds blockers.
     pub fn blocked_by(mut self, chains: impl IntoIterator<Item = ChainId>) -> Self {
         self.chain.job.blockers.extend(chains.into_iter().map(NewBlocker::from));
         self
     }
 
-    /// Waits for this chain, with a trace context.
+    /// Adds a blocker with a trace context.
     pub fn blocked_by_traced(mut self, chain: ChainId, trace: &str) -> Self {
         self.chain.job.blockers.push(NewBlocker { chain, trace: Some(trace_context(trace)) });
         self
     }
 
-    /// What it does when a blocker does not complete.
+    /// Sets what happens if a blocker does not complete.
     pub const fn on_failure(mut self, policy: OnBlockerFailure) -> Self {
         self.chain.job.on_blocker_failure = policy;
         self
     }
 
-    /// With this JSON as its input.
+    /// Sets the input to this JSON text.
     pub fn input(self, text: &str) -> Self {
         self.payload(json(text))
     }
 
-    /// With this input.
+    /// Sets the input.
     pub fn payload(mut self, payload: Payload) -> Self {
         self.chain.job.input = payload;
         self
     }
 
-    /// Stays for so many milliseconds after it closed, whatever the outcome.
+    /// Sets the retention after every outcome, in milliseconds.
     pub fn retention(mut self, ms: u64) -> Self {
         let span = millis(ms);
         self.chain.retention = Retention { completed: span, failed: span, cancelled: span };
         self
     }
 
-    /// Stays so long after each outcome.
+    /// Sets the retention after each outcome.
     pub const fn retentions(mut self, retention: Retention) -> Self {
         self.chain.retention = retention;
         self
     }
 
-    /// With trace contexts of the chain and of the job.
+    /// Sets the trace contexts of the chain and of its first job.
     pub fn traces(mut self, chain: &str, job: &str) -> Self {
         self.chain.trace = Some(trace_context(chain));
         self.chain.job.trace = Some(trace_context(job));
         self
     }
 
-    /// The chain, not started.
+    /// Returns the chain without starting it.
     #[must_use]
     pub fn build(self) -> NewChain {
         self.chain
     }
 
-    /// Its first job as a continuation with a fresh id.
+    /// Returns the chain's first job as a continuation with a fresh id.
     #[must_use]
     pub fn next_job(self) -> NextJob {
         NextJob { id: JobId::new(), job: self.chain.job }
     }
 
-    /// Starts it, and tells what became of it.
+    /// Starts the chain and returns the store's reply.
     pub async fn created(self) -> Created {
         let mut reply = self.subject.run(Create { chains: vec![self.chain] }).await;
         assert_eq!(reply.chains.len(), 1, "one chain to create, so one reply");

@@ -19,30 +19,30 @@ use crate::outcome::{complete, type_name};
 use crate::start::Start;
 use crate::transaction::{ErasedTransactional, ErasedTx};
 
-/// The length of the leases that [`Subject::acquire`] takes.
+/// Duration of the leases that [`Subject::acquire`] takes.
 pub const LEASE: Millis = Millis::from_secs(60);
 
-/// So many milliseconds.
+/// Converts a number of milliseconds.
 #[must_use]
 pub fn millis(ms: u64) -> Millis {
     Millis::new(ms).expect("a case does not wait a hundred years")
 }
 
-/// A fresh store under test, and short ways to use it. The commands of these methods go to `store`, and the case
-/// fails if one of them does.
+/// A fresh store under test, with shorthands for the commands that cases use. The methods send their commands to
+/// `store`, and the case fails if a command returns an error.
 #[derive(Clone)]
 pub struct Subject {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// The same data through a second handle, opened on its own, as another process would have it.
+    /// A second handle to the same data, opened independently, as in another process.
     pub other: Arc<dyn Store>,
-    /// The clock of both.
+    /// The clock of both handles.
     pub clock: Arc<dyn TestClock>,
     /// The transactions of `store`, if it has them.
     pub transactions: Option<Arc<dyn ErasedTransactional>>,
-    /// Lives as long as the subject: a server, a folder.
+    /// A resource that lives as long as the subject, such as a server or a folder.
     pub keep: Arc<dyn Any + Send + Sync>,
-    /// The worker that acquires, unless another is named.
+    /// The default worker for acquires.
     pub worker: WorkerId,
 }
 
@@ -56,51 +56,51 @@ impl fmt::Debug for Subject {
 }
 
 impl Subject {
-    /// A subject without transactions and with nothing to keep.
+    /// Creates a subject without transactions and without a resource to keep.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, other: Arc<dyn Store>, clock: Arc<dyn TestClock>) -> Self {
         Self { store, other, clock, transactions: None, keep: Arc::new(()), worker: WorkerId::new() }
     }
 
-    /// The same with the transactions of `store`; see [`Erased`](crate::Erased).
+    /// Adds the transactions of `store`; see [`Erased`](crate::Erased).
     #[must_use]
     pub fn with_transactions(mut self, transactions: Arc<dyn ErasedTransactional>) -> Self {
         self.transactions = Some(transactions);
         self
     }
 
-    /// The same with something that lives as long as it.
+    /// Attaches a resource that lives as long as the subject.
     #[must_use]
     pub fn keeping(mut self, keep: impl Any + Send + Sync) -> Self {
         self.keep = Arc::new(keep);
         self
     }
 
-    /// The same data through the other handle, as another worker.
+    /// Returns a subject for the same data that uses the other handle and another worker id.
     #[must_use]
     pub fn through_other(&self) -> Self {
         let (store, other) = (Arc::clone(&self.other), Arc::clone(&self.store));
         Self { store, other, worker: WorkerId::new(), ..self.clone() }
     }
 
-    /// The subject through one handle or the other in turn, for case parts that run at once.
+    /// Returns the subject with its handles alternating by `turn`, for parts of a case that run concurrently.
     #[must_use]
     pub fn turn(&self, turn: usize) -> Self {
         if turn.is_multiple_of(2) { self.clone() } else { self.through_other() }
     }
 
-    /// The store's time.
+    /// Returns the store's current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Turns the clock by so many milliseconds.
+    /// Advances the clock by this many milliseconds.
     pub fn advance(&self, ms: u64) {
         self.clock.advance(millis(ms));
     }
 
-    /// Carries a command out. The case fails if the store gives an error.
+    /// Runs a command. The case fails if the store returns an error.
     #[track_caller]
     pub fn run<R: Request>(&self, request: R) -> impl Future<Output = R::Reply> + Send {
         let (at, command): (_, Command) = (Location::caller(), request.into());
@@ -113,29 +113,29 @@ impl Subject {
         }
     }
 
-    /// Carries a command out that must give an error, and tells its kind.
+    /// Runs a command that must fail, and returns the kind of the error.
     #[track_caller]
     pub fn error(&self, request: impl Into<Command>) -> impl Future<Output = ErrorKind> + Send {
         error_kind(Location::caller(), self, request.into())
     }
 
-    /// A chain to start.
+    /// Returns a builder for a chain of this type.
     pub fn start(&self, job_type: &str) -> Start<'_> {
         Start::new(self, job_type)
     }
 
-    /// Starts chains with one command.
+    /// Creates chains with one command.
     pub async fn create(&self, chains: Vec<NewChain>) -> Vec<Created> {
         let CreateReply { chains, .. } = self.run(Create { chains }).await;
         chains
     }
 
-    /// Takes up to `max` jobs of a type.
+    /// Acquires up to `max` jobs of a type.
     pub async fn acquire(&self, job_type: &str, max: u32) -> Vec<Acquired> {
         self.run(self.acquire_request(&[job_type], max)).await.jobs
     }
 
-    /// Takes the next job of a type. The case fails if there is none.
+    /// Acquires the next job of a type. The case fails if there is none.
     pub async fn acquire_one(&self, job_type: &str) -> Acquired {
         let mut jobs = self.acquire(job_type, 1).await;
         assert_eq!(jobs.len(), 1, "expected one due job of type {job_type:?}, got {jobs:?}");
@@ -148,7 +148,7 @@ impl Subject {
         assert!(jobs.is_empty(), "expected no due job of type {job_type:?}, got {jobs:?}");
     }
 
-    /// An acquire of these types with a fresh request id, each up to `max`.
+    /// Returns an acquire of up to `max` jobs of each type, and `max` in total, with a fresh request id.
     #[must_use]
     pub fn acquire_request(&self, types: &[&str], max: u32) -> Acquire {
         let quota = |name: &&str| Quota { job_type: type_name(name), max, lease: LEASE };
@@ -168,19 +168,19 @@ impl Subject {
         reply.leases.remove(0)
     }
 
-    /// Ends an attempt, and gives the whole reply.
+    /// Settles an attempt and returns the whole reply.
     pub async fn settle_reply(&self, attempt: &Acquired, outcome: Outcome) -> SettleReply {
         let reply = self.run(Settle { settlements: vec![settlement(attempt, outcome)] }).await;
         assert_eq!(reply.settled.len(), 1, "one settlement, so one reply");
         reply
     }
 
-    /// Ends an attempt, and tells what became of that.
+    /// Settles an attempt and returns the result of that settlement.
     pub async fn settle(&self, attempt: &Acquired, outcome: Outcome) -> Settled {
         self.settle_reply(attempt, outcome).await.settled.remove(0)
     }
 
-    /// Ends an attempt. The case fails unless that is applied.
+    /// Settles an attempt. The case fails unless the settlement is applied.
     pub async fn apply(&self, attempt: &Acquired, outcome: Outcome) -> Applied {
         match self.settle(attempt, outcome).await {
             Settled::Applied(applied) => applied,
@@ -188,8 +188,8 @@ impl Subject {
         }
     }
 
-    /// Ends an attempt that was ended so before. The case fails unless the store knows it. Gives the job as it
-    /// stands now.
+    /// Repeats an earlier settlement of an attempt and returns the job's current state. The case fails unless the store
+    /// recognizes the repetition.
     pub async fn repeat(&self, attempt: &Acquired, outcome: Outcome) -> Placed {
         match self.settle(attempt, outcome).await {
             Settled::AlreadyApplied(job) => job,
@@ -197,59 +197,59 @@ impl Subject {
         }
     }
 
-    /// Completes an attempt. The case fails unless that is applied.
+    /// Completes an attempt. The case fails unless the completion is applied.
     pub async fn complete(&self, attempt: &Acquired, output: &str) -> Applied {
         self.apply(attempt, complete(output)).await
     }
 
-    /// Acquires the next job of a type and ends it so.
+    /// Acquires the next job of a type and settles it with this outcome.
     pub async fn work(&self, job_type: &str, outcome: Outcome) -> Acquired {
         let attempt = self.acquire_one(job_type).await;
         self.apply(&attempt, outcome).await;
         attempt
     }
 
-    /// Puts back what has expired, of all types.
+    /// Requeues the jobs of all types whose lease has expired.
     pub async fn reap(&self) -> ReapReply {
         self.run(reap_request(Types::All)).await
     }
 
-    /// Removes what is kept no longer.
+    /// Removes chains whose retention has ended.
     pub async fn expire(&self) -> ExpireReply {
         self.run(Expire { max: 1_000 }).await
     }
 
-    /// A chain, if it is stored.
+    /// Returns a chain, or `None` if it is not stored.
     pub async fn find_chain(&self, target: impl Into<Target>) -> Option<ChainRecord> {
         let mut reply = self.run(GetChains { chains: vec![target.into()] }).await;
         assert_eq!(reply.chains.len(), 1, "one chain to look up, so one reply");
         reply.chains.remove(0)
     }
 
-    /// A stored chain.
+    /// Returns a chain. The case fails if it is not stored.
     pub async fn chain(&self, id: ChainId) -> ChainRecord {
         self.find_chain(id).await.unwrap_or_else(|| panic!("expected chain {id} to be stored"))
     }
 
-    /// The chain that a key points at.
+    /// Returns the chain that a key points at.
     pub async fn by_key(&self, job_type: &str, key: &str) -> Option<ChainId> {
         let target = Target::Key(type_name(job_type), crate::outcome::key(key));
         self.find_chain(target).await.map(|chain| chain.id)
     }
 
-    /// A job, if it is stored.
+    /// Returns a job, or `None` if it is not stored.
     pub async fn find_job(&self, id: JobId) -> Option<JobRecord> {
         let mut reply = self.run(GetJobs { jobs: vec![id] }).await;
         assert_eq!(reply.jobs.len(), 1, "one job to look up, so one reply");
         reply.jobs.remove(0)
     }
 
-    /// A stored job.
+    /// Returns a job. The case fails if it is not stored.
     pub async fn job(&self, id: JobId) -> JobRecord {
         self.find_job(id).await.unwrap_or_else(|| panic!("expected job {id} to be stored"))
     }
 
-    /// Fails the case unless the chain stands so.
+    /// Fails the case unless the chain has this status.
     #[track_caller]
     pub fn expect_status(&self, chain: ChainId, expected: Status) -> impl Future<Output = ()> + Send {
         let at = Location::caller();
@@ -267,12 +267,12 @@ impl Subject {
     }
 }
 
-/// How an attempt ended, for a [`Settle`].
+/// Builds the settlement of an attempt, for a [`Settle`].
 pub(crate) fn settlement(attempt: &Acquired, outcome: Outcome) -> Settlement {
     Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome }
 }
 
-/// A reap of these types without exceptions.
+/// Builds a reap of these types that spares no jobs.
 pub(crate) const fn reap_request(types: Types) -> Reap {
     Reap { types, max: 1_000, except: Vec::new(), renewal_interval: Millis::ZERO }
 }

@@ -6,8 +6,8 @@ use windlass_core::{Capabilities, Capability};
 
 use crate::case::{Case, cases};
 
-/// A Markdown table of the cases and what each of these stores does with them, by group. That a store passes the cases
-/// that it is shown to run is what its tests check.
+/// Returns a Markdown table of the cases by group, with a column for each store that shows whether the store runs the
+/// case. The table follows from the capabilities; whether a store passes is checked by its tests.
 #[must_use]
 pub fn table(stores: &[(&str, Capabilities)]) -> String {
     let cases = cases();
@@ -33,7 +33,7 @@ pub fn table(stores: &[(&str, Capabilities)]) -> String {
     text
 }
 
-/// How many cases a store with these capabilities runs, and how many there are.
+/// Returns how many cases a store with these capabilities runs, and how many there are.
 #[must_use]
 pub fn coverage(capabilities: Capabilities) -> (usize, usize) {
     let cases = cases();
@@ -49,7 +49,7 @@ fn group(case: &Case) -> &'static str {
     case.id.split('.').next().unwrap_or(case.id)
 }
 
-/// The groups in the order of their first cases.
+/// Returns the groups in the order of their first cases.
 fn groups(cases: &[Case]) -> Vec<&'static str> {
     let mut groups = Vec::new();
     for case in cases {

@@ -4,46 +4,46 @@ use std::sync::Arc;
 use windlass_core::command::{Command, Reply, Request};
 use windlass_core::{BoxFuture, Result, Transactional};
 
-/// A [`Transactional`] store whose type of transaction is hidden.
+/// A [`Transactional`] store with its transaction type erased.
 pub trait ErasedTransactional: Send + Sync {
     /// Begins a transaction.
     fn begin(&self) -> BoxFuture<'_, Result<Box<dyn ErasedTx>>>;
 }
 
-/// An open transaction. Dropped, it is rolled back.
+/// An open transaction. Dropping it rolls it back.
 pub trait ErasedTx: Send {
-    /// Carries a command out inside the transaction.
+    /// Runs a command inside the transaction.
     fn execute(&mut self, command: Command) -> BoxFuture<'_, Result<Reply>>;
 
-    /// Marks a place that can be returned to.
+    /// Creates a savepoint.
     fn savepoint(&mut self) -> BoxFuture<'_, Result<()>>;
 
-    /// Keeps what was written since the latest savepoint.
+    /// Releases the latest savepoint and keeps what was written since.
     fn release(&mut self) -> BoxFuture<'_, Result<()>>;
 
-    /// Forgets what was written since the latest savepoint.
+    /// Discards what was written since the latest savepoint.
     fn rollback_to(&mut self) -> BoxFuture<'_, Result<()>>;
 
-    /// Makes its writes durable.
+    /// Commits the transaction, which makes its writes durable.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 
-    /// Forgets its writes.
+    /// Rolls the transaction back, which discards its writes.
     fn rollback(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 }
 
 impl dyn ErasedTx {
-    /// [`execute`](ErasedTx::execute) with the reply's type.
+    /// Like [`execute`](ErasedTx::execute), with a typed reply.
     pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
         let command: Command = request.into();
         self.execute(command).await?.try_into()
     }
 }
 
-/// Any [`Transactional`] store as an [`ErasedTransactional`] one.
+/// Implements [`ErasedTransactional`] for any [`Transactional`] store.
 pub struct Erased<S>(Arc<S>);
 
 impl<S: Transactional> Erased<S> {
-    /// The transactions of this store.
+    /// Wraps a store.
     #[must_use]
     pub const fn new(store: Arc<S>) -> Self {
         Self(store)

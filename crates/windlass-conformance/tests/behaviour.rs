@@ -1,4 +1,4 @@
-//! What clients and workers do, on the memory store: with hints inside the process, and without any.
+//! The behavior cases on the memory store: with the in-process notifier, and without hints.
 
 use std::sync::Arc;
 

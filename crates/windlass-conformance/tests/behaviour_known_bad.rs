@@ -1,4 +1,4 @@
-//! The behaviours catch what is wrong: each of these stores and notifiers has one fault that breaks some.
+//! The behavior cases detect faults: each store or notifier here has one fault that some cases must notice.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
@@ -12,30 +12,30 @@ use windlass_core::{
     Payload, RequestId, Result, Store, Timestamp, Transactional, TypeName, for_each_command,
 };
 
-/// A fault.
+/// A fault of the store or the notifier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// Says that leases are renewed.
+    /// Reports leases as renewed without renewing them.
     RenewalsSwallowed,
-    /// Says that attempts have ended, and keeps them running.
+    /// Reports attempts as settled but leaves their jobs running.
     SettlementsDropped,
-    /// Forgets that jobs wait.
+    /// Drops blockers, so that jobs do not wait.
     BlockersDropped,
-    /// Leaves jobs blocked whose blockers have completed.
+    /// Leaves a job blocked after its blockers have completed.
     UnblockingLost,
-    /// Does not know its own acquires again.
+    /// Does not recognize a repeated acquire.
     RequestForgotten,
-    /// Counts an attempt that was given back.
+    /// Counts a released attempt.
     ReleaseCounted,
-    /// Reaps what the caller runs.
+    /// Reaps jobs that the caller is running.
     ExceptionsIgnored,
-    /// Commits in place of a rollback.
+    /// Commits instead of rolling back.
     RollbackCommits,
-    /// Says that a transaction has committed, and forgets it.
+    /// Reports a transaction as committed but discards it.
     CommitsDropped,
-    /// Tries again at once, whatever the delay.
+    /// Retries at once, whatever the delay.
     DelayIgnored,
-    /// Loses every hint, and says that they arrive.
+    /// Loses every hint although the fixture says that hints arrive.
     HintsLost,
 }
 
@@ -73,7 +73,7 @@ impl Bad {
         reply.try_into()
     }
 
-    /// The command that is carried out in place of the one that was given.
+    /// Returns the command to run instead of the given one.
     fn tamper(&self, mut command: Command) -> Command {
         match (self.fault, &mut command) {
             (Fault::RequestForgotten, Command::Acquire(acquire)) => acquire.request = RequestId::new(),
@@ -111,7 +111,7 @@ impl Bad {
         RenewReply { leases: renew.leases.iter().map(held).collect(), now }
     }
 
-    /// A chain that nobody ends.
+    /// Starts a chain that never ends.
     async fn start_for_ever(&self) -> Result<ChainId> {
         let (id, job_type) = (ChainId::new(), TypeName::new("for-ever")?);
         let chain = NewChain::new(id, NewJob::new(job_type, Payload::json("null")?));
@@ -119,7 +119,7 @@ impl Bad {
         Ok(id)
     }
 
-    /// The reply that there would have been.
+    /// Returns the reply that the settlements would get, and rolls them back.
     async fn drop_all(&self, settle: Settle) -> Result<SettleReply> {
         let mut tx = self.inner.begin().await?;
         let reply = self.inner.run_in(&mut tx, settle).await?;
@@ -211,12 +211,12 @@ impl BehaviourFixture for Fault {
         };
         let stores = [Arc::new(store.clone()), Arc::new(store)];
         let scene = Scene::new(stores, [Arc::clone(&notifier), notifier]);
-        // What does not happen need not be waited for as long as what is only late.
+        // These cases are meant to fail, so wait for less time than in cases that must tolerate a slow machine.
         Box::pin(async { scene.with_patience(Duration::from_secs(2)) })
     }
 }
 
-/// Each of these cases fails with this fault.
+/// Asserts that each of these cases fails with this fault.
 async fn caught(fault: Fault, ids: &[&str]) {
     let verdicts = run_behaviours(&fault, ids).await;
     assert_eq!(verdicts.len(), ids.len());

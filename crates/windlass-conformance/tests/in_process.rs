@@ -1,4 +1,4 @@
-//! The in-process notifier, against its contract.
+//! The notifier cases on the in-process notifier.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The cases catch stores that are wrong: each of these has one fault that the contract forbids.
+//! The cases detect faulty stores: each store here has one fault that the contract forbids.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
@@ -11,52 +11,52 @@ use windlass_core::{
     RequestId, Result, Store, for_each_command,
 };
 
-/// A fault.
+/// A violation of the contract.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// Settles whatever the fence.
+    /// Ignores the fence of a settlement.
     FenceDropped,
-    /// Loses the last chain of a batch, and says that it is stored.
+    /// Loses the last chain of a batch but reports it as created.
     LostInBatch,
-    /// Says that leases are renewed.
+    /// Reports leases as renewed without renewing them.
     LeaseNotRenewed,
-    /// Does not know its own acquires again.
+    /// Does not recognize a repeated acquire.
     RequestForgotten,
-    /// Looks for a key first and creates afterwards.
+    /// Checks a key before it creates the chain, without a lock in between.
     KeyCheckedFirst,
-    /// Forgets keys.
+    /// Drops keys.
     KeyDropped,
-    /// Finds a closed chain by its key only if that still holds it.
+    /// Finds a closed chain by its key only if the chain still holds the key.
     ClosedKeyForgotten,
-    /// Takes every settlement of a closed job for a repeated one.
+    /// Treats every settlement of a closed job as a repetition.
     RepeatsGuessed,
-    /// Cuts a page that is too long.
+    /// Shortens a page that is too long instead of refusing it.
     PageCut,
-    /// Runs jobs that wait.
+    /// Drops blockers, so that jobs do not wait.
     BlockersDropped,
-    /// Runs jobs in the order of their due time only.
+    /// Ignores priorities.
     PriorityIgnored,
-    /// Reaps what the caller runs.
+    /// Reaps jobs that the caller is running.
     ExceptionsIgnored,
-    /// Removes nothing.
+    /// Never removes expired chains.
     NeverExpires,
-    /// Keeps payloads as text.
+    /// Stores payloads as text.
     PayloadAsText,
-    /// Answers in another order.
+    /// Returns results in another order than requested.
     RepliesReordered,
-    /// Writes a settlement's carried chains on their own, before the settlement.
+    /// Creates a settlement's carried chains in a separate write before the settlement.
     CarriedApart,
-    /// Counts an attempt that was given back.
+    /// Counts a released attempt.
     ReleaseCounted,
-    /// Lets a job be tried without end.
+    /// Ignores the maximum number of attempts.
     MaximumIgnored,
-    /// Sends an exchange as two commands of which the first may be lost.
+    /// Loses the settlements of an exchange.
     SettlementLost,
-    /// Gives the commands of a transaction outside it.
+    /// Runs the commands of a transaction outside it.
     Autocommits,
-    /// Commits in place of a rollback.
+    /// Commits instead of rolling back.
     RollbackCommits,
-    /// Keeps what was written since a savepoint.
+    /// Keeps what was written since a savepoint when rolling back to it.
     SavepointIgnored,
 }
 
@@ -85,7 +85,7 @@ impl Bad {
         self.distort(reply).try_into()
     }
 
-    /// The command that is carried out in place of the one that was given.
+    /// Returns the command to run instead of the given one.
     async fn tamper(&self, mut command: Command) -> Result<Command> {
         match (self.fault, &mut command) {
             (Fault::FenceDropped, Command::Settle(settle)) => {
@@ -212,7 +212,7 @@ fn no_jobs() -> Acquire {
     Acquire { request, worker, types: Vec::new(), max: 0 }
 }
 
-/// The transactions of a bad store.
+/// The transactions of a faulty store.
 struct BadTransactions {
     good: Erased<MemoryStore>,
     store: Arc<dyn Store>,
@@ -309,7 +309,8 @@ impl Fixture for BadFixture {
         let beside = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
         let inner: Arc<dyn Store> = Arc::clone(&memory) as Arc<dyn Store>;
         let bad = || Arc::new(Bad { inner: Arc::clone(&inner), fault: self.0 });
-        // A memory store has one writer: what commits by itself must not wait for the transaction around it.
+        // A memory store has one writer. A command that commits by itself must not wait for the surrounding
+        // transaction.
         let good = Erased::new(if matches!(self.0, Fault::Autocommits) { beside } else { memory });
         let transactions = BadTransactions { good, store: Arc::clone(&inner), fault: self.0 };
         let subject = Subject::new(bad(), bad(), clock).with_transactions(Arc::new(transactions));
@@ -317,7 +318,7 @@ impl Fixture for BadFixture {
     }
 }
 
-/// Each fault and cases that catch it.
+/// The faults, with cases that detect them.
 const CAUGHT: &[(Fault, &[&str])] = &[
     (Fault::FenceDropped, &["stale.taken_over", "stale.same_worker", "stale.future_fence"]),
     (Fault::LostInBatch, &["create.batch", "race.keys"]),

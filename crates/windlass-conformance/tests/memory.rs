@@ -1,4 +1,4 @@
-//! The memory store, against its contract.
+//! The store cases on the memory store.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What holds of the memory store and the in-process notifier beyond the contracts that all share.
+//! Guarantees of the memory store and the in-process notifier beyond the shared contracts.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 

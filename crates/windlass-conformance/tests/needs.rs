@@ -1,4 +1,5 @@
-//! Each case says what it needs: it passes on a store that can do just that, and is skipped on one that can do less.
+//! Each case declares its needs correctly: it passes on a store with exactly these capabilities, and is skipped on a
+//! store with fewer.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use windlass_core::{
     for_each_command,
 };
 
-/// A memory store that can do no more than it says.
+/// A memory store that supports only the declared capabilities.
 #[derive(Debug)]
 struct Limited {
     inner: Arc<dyn Store>,
@@ -26,7 +27,7 @@ impl Limited {
     }
 }
 
-/// What a store must be able to do for a command.
+/// Returns the capability that a command needs.
 fn capability(command: &Command) -> Option<Capability> {
     Some(match command {
         Command::Exchange(_) => Capability::Exchange,

@@ -1,4 +1,4 @@
-//! The generator is thorough, and the memory store does as the model that it is made of.
+//! The random generator is thorough, and the memory store agrees with the model that it is built on.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ async fn memory_agrees_with_the_model() {
     tally.assert_thorough(Capabilities::all());
 }
 
-/// The commands that every store has are thorough by themselves too.
+/// A run is also thorough with only the commands that every store supports.
 #[tokio::test]
 async fn core_commands_are_thorough() {
     struct Core;

@@ -1,4 +1,4 @@
-//! A typed handle on a chain, and other ways to name one.
+//! A typed handle to a chain, and other references to chains.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,7 +10,8 @@ use crate::id::{ChainId, JobId};
 use crate::job::Job;
 use crate::name::TypeName;
 
-/// A chain that a job of type `J` started: its id, and what it will give.
+/// A handle to a chain that starts with a job of type `J`. Holds the chain's id, and knows the type of its
+/// output.
 pub struct Chain<J> {
     id: ChainId,
     is_new: bool,
@@ -18,7 +19,7 @@ pub struct Chain<J> {
 }
 
 impl<J> Chain<J> {
-    /// The chain with this id, which was started with a job of type `J`.
+    /// Creates a handle to the chain with this id, which must have started with a job of type `J`.
     #[must_use]
     pub const fn from_id(id: ChainId) -> Self {
         Self { id, is_new: false, job: PhantomData }
@@ -28,14 +29,14 @@ impl<J> Chain<J> {
         Self { id, is_new, job: PhantomData }
     }
 
-    /// Its id.
+    /// Returns the chain's id.
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.id
     }
 
-    /// Whether the start that gave this handle created it; false if its key was held by this chain, which was
-    /// there before.
+    /// Whether the start that returned this handle created the chain. `false` if this chain already existed
+    /// and holds the key.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.is_new
@@ -64,7 +65,7 @@ impl<J> Hash for Chain<J> {
     }
 }
 
-/// Its id.
+/// Formats the chain's id.
 impl<J> fmt::Display for Chain<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.id.fmt(f)
@@ -77,7 +78,7 @@ impl<J> fmt::Debug for Chain<J> {
     }
 }
 
-/// The chain by its handle.
+/// Targets the chain by its id.
 impl<J> From<Chain<J>> for Target {
     fn from(chain: Chain<J>) -> Self {
         Self::Chain(chain.id)
@@ -90,15 +91,15 @@ impl<J> From<Chain<J>> for ChainId {
     }
 }
 
-/// Names a chain to look at: by its handle, and then it must have that type; or by its id, one of its jobs, or
-/// a [`Target`], and then it may have any.
+/// A reference to a chain: a typed handle, an id, one of its jobs, or a [`Target`]. With a typed handle, the
+/// stored chain must have that type. Otherwise it may have any type.
 #[derive(Clone, Debug)]
 pub struct ChainRef {
     pub(crate) target: Target,
     expected: Option<Expected>,
 }
 
-/// The type that a handle promises.
+/// The chain type that a typed handle expects.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     name: &'static str,
@@ -106,7 +107,7 @@ struct Expected {
 }
 
 impl ChainRef {
-    /// Whether the type of the chain that was found is the one that was expected.
+    /// Returns an error if the type of the stored chain is not the expected one.
     pub(crate) fn check(&self, chain: ChainId, stored: &TypeName) -> Result<()> {
         match self.expected {
             Some(Expected { name, is }) if !is(stored) => Err(Error::new(
@@ -118,7 +119,7 @@ impl ChainRef {
     }
 }
 
-/// Whether a stored name is that of this type, or was.
+/// Whether `stored` is the name of type `J` or one of its aliases.
 pub(crate) fn is_of<J: Job>(stored: &TypeName) -> bool {
     stored.as_str() == J::NAME || J::ALIASES.contains(&stored.as_str())
 }

@@ -1,7 +1,7 @@
-//! The commands of the store contract as plain data: what is asked, and what comes back.
+//! The commands of the store contract as plain data: requests and replies.
 //!
-//! Every command takes many items and answers for each in the order given. What a command promises is said on
-//! the method of [`Store`](crate::Store) that carries it out.
+//! Every command takes many items, and its reply has one entry per item in the order of the request. The
+//! contract of a command is documented on the method of [`Store`](crate::Store) that executes it.
 
 mod create;
 mod manage;
@@ -38,7 +38,7 @@ pub use work::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::limit::{BATCH_MAX_BLOCKERS, BATCH_MAX_BYTES, BATCH_MAX_ITEMS};
 
-/// Calls `$with!` with one line for each command: its name as a method, its request and its reply.
+/// Calls `$with!` with one line per command: its method name, request type and reply type.
 #[macro_export]
 macro_rules! for_each_command {
     ($with:ident) => {
@@ -86,7 +86,7 @@ macro_rules! command_enums {
         pub enum Reply { $($request($reply),)* }
 
         impl Command {
-            /// The command's name: that of the method of [`Store`](crate::Store).
+            /// Returns the command's name: that of the [`Store`](crate::Store) method that executes it.
             #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self { $(Self::$request(_) => stringify!($method),)* }
@@ -122,14 +122,14 @@ macro_rules! command_enums {
 }
 for_each_command!(command_enums);
 
-/// A command with its typed reply.
+/// A request with its reply type.
 pub trait Request: Into<Command> {
-    /// What comes back.
+    /// The reply to this request.
     type Reply: TryFrom<Reply, Error = Error>;
 }
 
 impl Reply {
-    /// Whether waits are left to a later command; see [`Ripple::deferred`].
+    /// Whether some waits were left for a later command to resolve. See [`Ripple::deferred`].
     #[must_use]
     pub const fn is_deferred(&self) -> bool {
         match self {
@@ -144,7 +144,7 @@ impl Reply {
 }
 
 impl Command {
-    /// Whether it only looks.
+    /// Whether the command only reads.
     #[must_use]
     pub const fn is_query(&self) -> bool {
         matches!(
@@ -161,9 +161,10 @@ impl Command {
         )
     }
 
-    /// Whether an application may give it inside a transaction of its own. The others belong to workers, and
-    /// their effect must be seen at once. A renewal may be part of one: it keeps a stale attempt from
-    /// committing what it wrote there.
+    /// Whether an application may execute the command inside its own transaction. All other commands belong
+    /// to workers, and their effects must be visible immediately.
+    ///
+    /// A renewal is allowed: it prevents a stale attempt from committing what it wrote in the transaction.
     #[must_use]
     pub const fn is_transactional(&self) -> bool {
         !matches!(
@@ -179,7 +180,7 @@ impl Command {
     }
 }
 
-/// How large a command is.
+/// The size of a command, compared with the limits of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Size {
     pub(crate) items: usize,
@@ -192,13 +193,13 @@ impl Size {
         Self { items, bytes: 0, blockers: 0 }
     }
 
-    /// The two together.
+    /// Returns the sum of both sizes.
     pub(crate) const fn and(self, other: Self) -> Self {
         let bytes = self.bytes.saturating_add(other.bytes);
         Self { items: self.items + other.items, bytes, blockers: self.blockers + other.blockers }
     }
 
-    /// Refuses a command that is larger than a limit.
+    /// Returns an error if the command exceeds a limit.
     pub(crate) fn check(self, what: &str) -> Result<()> {
         let over = |count: usize, of: &str, max: usize| {
             let text = format!("{count} {of} in one command: split it into commands of at most {max}");
@@ -217,7 +218,7 @@ impl Size {
     }
 }
 
-/// Refuses more items than a command may have.
+/// Returns an error if a command has too many items.
 pub(crate) fn check_items(what: &str, items: usize) -> Result<()> {
     Size::of_items(items).check(what)
 }

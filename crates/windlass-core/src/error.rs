@@ -1,4 +1,4 @@
-//! The one error type.
+//! The error type of this crate.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::name::ErrorText;
 use crate::record::Status;
 use crate::refusal::Refusal;
 
-/// What went wrong with a whole command. What happened to one of its items is a value in the reply.
+/// An error that affects a whole command. What happens to a single item is a value in the reply.
 #[derive(Clone, Debug)]
 pub struct Error(Arc<Inner>);
 
@@ -21,51 +21,51 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What a caller can do about an [`Error`].
+/// The category of an [`Error`]. It determines how a caller should react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request breaks a limit or a rule of the contract: change it.
+    /// The request exceeds a limit or breaks a rule of the contract. Change the request.
     Invalid,
-    /// The store lacks the capability: use another store.
+    /// The store does not support the operation. Use another store.
     Unsupported,
-    /// Somebody else held the store for too long: try again, or end the transaction that holds it.
+    /// Another writer held the store for too long. Try again, or end the transaction that holds it.
     Busy,
     /// The transaction conflicts with a concurrent one: a serialization failure or a deadlock. None of its
-    /// writes is stored: roll it back and run it again from its first statement.
+    /// writes are stored. Roll it back and run it again from its first statement.
     Conflict,
-    /// The store cannot be reached or did not answer: try again later. The command may have been carried out.
+    /// The store cannot be reached or did not answer. Try again later. The command may have taken effect.
     Unavailable,
-    /// The store has another layout than this code: migrate it.
+    /// The store's schema is at another version than this code. Migrate it.
     Incompatible,
-    /// The store holds something that it should not: look at it with care.
+    /// The store contains invalid data. Inspect it before you continue.
     Corrupt,
-    /// The store or notifier was closed.
+    /// The store or notifier is closed.
     Closed,
-    /// What was asked for is not stored.
+    /// The requested item is not stored.
     NotFound,
-    /// What the caller looked at has changed since: look again.
+    /// The item has changed since the caller read it. Read it again.
     Changed,
-    /// The attempt no longer holds its job: stop.
+    /// The attempt no longer holds its job. Stop working on it.
     LeaseLost,
-    /// The time for waiting was over. What was waited for goes on.
+    /// The wait timed out or was cancelled. The awaited chain or job continues.
     TimedOut,
-    /// The chain or the queue's job that was waited for failed; see [`Error::job_error`].
+    /// The awaited chain or queue job failed. See [`Error::job_error`].
     ChainFailed,
-    /// The queue's job that was waited for failed in the last of its attempts; see [`Error::job_error`].
+    /// The awaited queue job failed in its last allowed attempt. See [`Error::job_error`].
     AttemptsExhausted,
-    /// The chain or the queue's job that was waited for was cancelled.
+    /// The awaited chain or queue job was cancelled.
     ChainCancelled,
 }
 
 impl Error {
-    /// An error of this kind. The message is a sentence fragment that says what, and how to cure it.
+    /// Creates an error of this kind. The message is a sentence fragment: what is wrong, then the remedy.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner { kind, message: message.into(), job_error: None, source: None }))
     }
 
-    /// The same error with the driver's error as its source.
+    /// Sets the underlying error, usually that of the driver.
     #[must_use]
     pub fn with_source(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let Inner { kind, message, job_error, .. } = &*self.0;
@@ -73,7 +73,7 @@ impl Error {
         Self(Arc::new(Inner { kind: *kind, message: message.clone(), job_error: job_error.clone(), source }))
     }
 
-    /// The error of a chain that ended without an output.
+    /// Creates the error for a chain that ended without an output.
     #[must_use]
     pub(crate) fn chain_failed(chain: ChainId, status: Status, job_error: Option<ErrorText>) -> Self {
         match status {
@@ -84,7 +84,7 @@ impl Error {
         }
     }
 
-    /// The error of something that was waited for and ended without an output.
+    /// Creates the error for an awaited chain or job that ended without an output.
     #[must_use]
     pub(crate) fn ended(kind: ErrorKind, what: String, job_error: Option<ErrorText>) -> Self {
         let message = match &job_error {
@@ -94,19 +94,19 @@ impl Error {
         Self(Arc::new(Inner { kind, message, job_error, source: None }))
     }
 
-    /// The stored error of the chain that was waited for.
+    /// Returns the stored error of the awaited chain or job.
     #[must_use]
     pub fn job_error(&self) -> Option<&ErrorText> {
         self.0.job_error.as_ref()
     }
 
-    /// The error of a store that lacks a command.
+    /// Creates the error of a store that does not support a command.
     #[must_use]
     pub fn unsupported(command: &str) -> Self {
         Self::new(ErrorKind::Unsupported, format!("this store does not support `{command}`"))
     }
 
-    /// What a caller can do about it.
+    /// Returns the category of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -131,5 +131,5 @@ impl From<Refusal> for Error {
     }
 }
 
-/// A result with this crate's [`Error`].
+/// A result with the [`Error`] of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Ids and the numbers that guard writes.
+//! Ids, and the fences and versions that guard writes.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,20 +17,20 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A fresh id (UUIDv7: later ids sort after earlier ones).
+            /// Generates a new id (UUIDv7: later ids sort after earlier ones).
             #[must_use]
             #[allow(clippy::new_without_default, reason = "each call gives another value")]
             pub fn new() -> Self {
                 Self(fresh())
             }
 
-            /// The id with this value.
+            /// Creates the id from a UUID.
             #[must_use]
             pub const fn from_uuid(value: Uuid) -> Self {
                 Self(value)
             }
 
-            /// The id's value.
+            /// Returns the id as a UUID.
             #[must_use]
             pub const fn as_uuid(&self) -> &Uuid {
                 &self.0
@@ -60,29 +60,32 @@ macro_rules! id {
 }
 
 id! {
-    /// One stored unit of work. Always fresh; a caller's own id is its chain's [`Key`](crate::Key).
+    /// The id of a job. Always newly generated; an id that the caller chooses is the chain's
+    /// [`Key`](crate::Key).
     JobId
 }
 id! {
-    /// A chain: the id of its first job.
+    /// The id of a chain, equal to the id of its first job.
     ChainId
 }
 id! {
-    /// One worker, for as long as it lives. A worker that starts again has another id.
+    /// The id of a worker, from its start to its end. A restarted worker has a new id.
     WorkerId
 }
 id! {
-    /// One call of a command, so that a repeated call is recognized.
+    /// The id of one call of a command. A repeated call is recognized by it.
     RequestId
 }
 
 thread_local! {
-    /// The seed and the number of ids so far, in a thread whose ids follow from a seed.
+    /// The seed and the number of ids generated so far. `None` if this thread generates normal ids.
     static SEEDED: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
 }
 
-/// From now on this thread's fresh ids follow from the seed: the first 48 bits count them, from 1. For
-/// simulations, which must be able to repeat a run exactly; such ids are unique within one run only.
+/// Makes the ids that this thread generates deterministic: they derive from `seed`, and their first 48 bits
+/// count up from 1.
+///
+/// For simulations that must be reproducible. Such ids are unique only within one run.
 #[doc(hidden)]
 pub fn seed_ids(seed: u64) {
     SEEDED.set(Some((seed, 0)));
@@ -97,35 +100,37 @@ fn fresh() -> Uuid {
 }
 
 impl ChainId {
-    /// The id of the chain's first job.
+    /// Returns the id of the chain's first job.
     #[must_use]
     pub const fn first_job(self) -> JobId {
         JobId(self.0)
     }
 }
 
-/// A number that only grows, given to a job at each acquisition. Every write for an attempt carries it.
+/// A number that increases each time a job is acquired. Every write for an attempt carries it, so that the
+/// store can reject writes of a stale attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub u64);
 
-/// How many fences there are for each millisecond of the time of creation.
+/// The number of fences reserved for each millisecond of creation time.
 const FENCES_PER_MS: u64 = 1_024;
 
-/// Counts the changes of a job since its creation, from 0: each change of its status, each trigger and each
-/// request to cancel. Renewals and resolved blockers do not count.
+/// The number of changes to a job since its creation, starting at 0. Every change of status, every trigger
+/// and every cancel request counts. Renewals and resolved blockers do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
 impl Fence {
-    /// The fence of a job that was never acquired. It comes from the time of creation, in milliseconds, so
-    /// that a chain that is deleted and later created again under its id does not use the fences of its
-    /// former life.
+    /// Returns the fence of a job that has never been acquired.
+    ///
+    /// It derives from the creation time in milliseconds. If a chain is deleted and later created again with
+    /// the same id, its fences therefore do not overlap with those before the deletion.
     #[must_use]
     pub fn at_creation(created_at: Timestamp) -> Self {
         Self(u64::try_from(created_at.as_millis()).unwrap_or(0) * FENCES_PER_MS)
     }
 
-    /// The fence of the next acquisition.
+    /// Returns the fence of the next acquire.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -133,7 +138,7 @@ impl Fence {
 }
 
 impl Version {
-    /// The version after one more change.
+    /// Returns the version after one more change.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

@@ -1,6 +1,6 @@
-//! Job types: what a job takes, gives, waits for and goes on with, checked by the compiler.
+//! Job types: inputs, outputs, blockers and continuations, checked by the compiler.
 //!
-//! `#[derive(Job)]` writes these implementations; by hand they look like this:
+//! `#[derive(Job)]` generates these implementations. Written by hand, they look like this:
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -48,30 +48,31 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::TypeName;
 use crate::payload::Payload;
 
-/// How many continuations a chain's output is followed through before it counts as undeclared. The search
-/// recurses that deep, so it is kept where no stack is in danger.
+/// The longest path of continuations from a chain's entry type to its last type that `decode_output` follows.
+/// The search recurses this deep, so the limit also protects the stack.
 const PATH_MAX: usize = 64;
 
-/// A job type: a serializable input with a name, an output, and what may come before and after it.
+/// A job type: a serializable input with a name, an output, blockers and continuations.
 pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
-    /// The name under which jobs of this type are stored. It must not change while jobs are stored; see
-    /// [`ALIASES`](Self::ALIASES).
+    /// The name under which jobs of this type are stored. It must not change while jobs are stored; to rename
+    /// a type, list the old name in [`ALIASES`](Self::ALIASES).
     const NAME: &'static str;
 
-    /// Names that this type had before. Jobs stored under them are still worked on, and their outputs read.
+    /// Former names of this type. Jobs stored under them are still run, and their outputs can still be read.
     const ALIASES: &'static [&'static str] = &[];
 
-    /// What a chain that ends with this job gives.
+    /// The output of a chain that ends with this job.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
-    /// The declared continuations: a tuple of job types, `()` for none.
+    /// The declared continuations: a tuple of job types, or `()` for none.
     type Next: Continuations<Self>;
 
-    /// The chains that a job of this type waits for: `()`, a tuple of entry types, a `Vec` of one, or a tuple
-    /// that ends in [`Rest`].
+    /// The chains that a job of this type waits for: `()`, a tuple of entry types, a `Vec` of one entry type,
+    /// or a tuple that ends in [`Rest`].
     type Blockers: Blockers;
 
-    /// How jobs of this type are run and kept, unless said otherwise at the start.
+    /// Returns how jobs of this type are run and kept. A start can override the priority, the maximum number
+    /// of attempts and the retention.
     fn options() -> JobOptions {
         JobOptions::default()
     }
@@ -85,12 +86,15 @@ pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
 )]
 pub trait Entry: Job {}
 
-/// Says that a chain may go on from this job type to `N`.
+/// Declares that a chain may continue from this job type with `N`.
 ///
-/// Whoever implements it by hand lists `N` in [`Job::Next`] too; `#[derive(Job)]` does both. The compiler sees
-/// a type that is listed without this, but not this without the listing: such a continuation starts and runs,
-/// but the output of a chain that ended with it finds no way back, so waiting for it gives an error, and a
-/// [`JobGraph`] does not show it.
+/// `#[derive(Job)]` implements this trait and lists `N` in [`Job::Next`]. A manual implementation must do
+/// both.
+///
+/// The compiler rejects a type that is listed in `Next` without this implementation, but it cannot detect an
+/// implementation that is not listed. Such a continuation starts and runs. But the output of a chain that
+/// ends with it cannot be converted to the output of the entry type, so waiting for the chain returns an
+/// error. A [`JobGraph`] does not show the continuation either.
 #[diagnostic::on_unimplemented(
     message = "`{N}` is not declared as a continuation of `{Self}`",
     label = "`{Self}` does not continue with this",
@@ -99,14 +103,22 @@ pub trait Entry: Job {}
 pub trait Then<N: Job>: Job<Output: From<N::Output>> {}
 
 impl TypeName {
-    /// The stored name of a job type.
+    /// Returns the stored name of a job type.
+    ///
+    /// # Errors
+    /// Returns an error if [`Job::NAME`] is not a valid name.
     pub fn of<J: Job>() -> Result<Self> {
         Ok(Self::new(J::NAME)?)
     }
 }
 
-/// What a chain gave whose latest job is of the type `last`: decoded as that type's output, and turned into
-/// `J`'s along the shortest declared path.
+/// Decodes the output of a chain whose last job has the type `last`.
+///
+/// The payload is decoded as the output of that type and converted to `J::Output` along the shortest declared
+/// path of continuations.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if no declared path leads from `J` to `last`, or if the payload cannot be decoded.
 pub fn decode_output<J: Job>(last: &str, output: &Payload) -> Result<J::Output> {
     let mut search = Search { last, output, seen: HashSet::new() };
     for depth in 0..=PATH_MAX {
@@ -130,14 +142,14 @@ pub fn decode_output<J: Job>(last: &str, output: &Payload) -> Result<J::Output> 
 pub struct Search<'a> {
     last: &'a str,
     output: &'a Payload,
-    /// Types that were looked behind in vain, with how far. With it a search takes at most as many steps as
-    /// there are types times lengths of a path; without it, types that continue with each other would be
-    /// searched again and again.
+    /// Pairs of type and depth that were already searched without success. They bound the search to the
+    /// number of types times the number of path lengths. Without them, types that continue with each other
+    /// would be searched again and again.
     seen: HashSet<(TypeId, usize)>,
 }
 
 impl Search<'_> {
-    /// Looks exactly `depth` continuations ahead.
+    /// Resolves `last` exactly `depth` continuations away from `J`.
     fn resolve<J: Job>(&mut self, depth: usize) -> Option<Result<J::Output>> {
         if !self.seen.insert((TypeId::of::<J>(), depth)) {
             return None;

@@ -1,12 +1,13 @@
-//! The heart of Windlass: the words, the three seams with their contracts, the rules as one deterministic
-//! model, and the memory store that runs it.
+//! The core of Windlass: the data types, the contracts of store, notifier and observer, the rules as a
+//! deterministic model, and the memory store that runs the model.
 //!
-//! - [`Store`] is where jobs live; [`Transactional`] adds the application's own transaction.
-//! - [`command`] has the commands and replies of the contract as plain data.
-//! - [`Model`](model::Model) holds the rules: no I/O, no clock, no randomness.
+//! - [`Store`] is where jobs are stored. [`Transactional`] adds support for the application's own
+//!   transactions.
+//! - [`command`] contains the commands and replies of the store contract as plain data.
+//! - [`Model`](model::Model) implements the rules without I/O, clock or randomness.
 //! - [`MemoryStore`] is the model behind a lock.
-//! - [`Notifier`] carries hints; [`InProcessNotifier`] does so inside one process.
-//! - [`Observer`] is told what happened.
+//! - [`Notifier`] delivers hints; [`InProcessNotifier`] does so within one process.
+//! - [`Observer`] receives lifecycle events.
 //! - [`limit`] lists every limit.
 
 mod chain;
@@ -71,5 +72,5 @@ pub use worker::{
 /// The error of a job whose lease expired before its attempt was settled.
 pub const LEASE_EXPIRED: &str = "the lease expired before the attempt was settled";
 
-/// The error of a job that fails because a blocker chain did not complete, with that chain's id behind it.
+/// The error of a job that failed because a blocker chain did not complete. The chain's id is appended.
 pub const BLOCKER_FAILED: &str = "a blocker chain did not complete: ";

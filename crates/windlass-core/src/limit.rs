@@ -1,49 +1,50 @@
-//! Every limit of the contract, in one place. A request over a limit is refused, never cut, except for error
-//! texts, which are shortened with a mark.
+//! Every limit of the contract. A request that exceeds a limit is refused, never truncated. The exception is
+//! error texts, which are shortened and end with a marker.
 
-/// The longest name of a job type or of a leader lock, in bytes.
+/// The maximum length of the name of a job type, worker or leader lock, in bytes.
 pub const NAME_MAX_BYTES: usize = 200;
-/// The longest deduplication key, in bytes.
+/// The maximum length of a deduplication key, in bytes.
 pub const KEY_MAX_BYTES: usize = 1_000;
-/// The longest codec name, in bytes.
+/// The maximum length of a codec name, in bytes.
 pub const CODEC_MAX_BYTES: usize = 32;
-/// The longest trace context, in bytes.
+/// The maximum length of a trace context, in bytes.
 pub const TRACE_MAX_BYTES: usize = 512;
-/// The largest input or output of a job, in bytes.
+/// The maximum size of the input or output of a job, in bytes.
 pub const PAYLOAD_MAX_BYTES: usize = 4 * 1024 * 1024;
-/// The longest stored error text, in bytes. Longer ones are shortened and end in a mark that says so.
+/// The maximum length of a stored error text, in bytes. Longer texts are shortened and end with a marker.
 pub const ERROR_MAX_BYTES: usize = 10_000;
-/// The longest duration, in milliseconds: a hundred years.
+/// The longest duration, in milliseconds: 100 years.
 pub const DURATION_MAX_MS: u64 = 100 * 36_525 * 24 * 60 * 60 * 10;
-/// The latest time, in milliseconds since the Unix epoch: the end of the year 9999.
+/// The latest timestamp, in milliseconds since the Unix epoch: the end of the year 9999.
 pub const TIMESTAMP_MAX_MS: i64 = 253_402_300_799_999;
-/// The most items of one command: chains to create (carried ones too), jobs to acquire, settle or renew, ids
-/// to look up.
+/// The maximum number of items in one command: chains to create (including carried ones), jobs to acquire,
+/// settle or renew, ids to get.
 pub const BATCH_MAX_ITEMS: usize = 1_000;
-/// The most bytes of payload in one command.
+/// The maximum total size of the payloads in one command, in bytes.
 pub const BATCH_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// The most blockers of one job.
+/// The maximum number of blockers of one job.
 pub const BLOCKERS_MAX: usize = 1_000;
-/// The most blockers of all jobs of one command.
+/// The maximum number of blockers of all jobs in one command.
 pub const BATCH_MAX_BLOCKERS: usize = 10_000;
-/// The most chains that a settlement or a step from outside may carry.
+/// The maximum number of chains that a settlement or a step from outside can carry.
 pub const CARRIED_MAX: usize = 100;
-/// The most steps of one completion from outside.
+/// The maximum number of steps in one completion from outside.
 pub const STEPS_MAX: usize = 100;
-/// The most chains that are looked at in the search for a chain that waits for itself.
+/// The maximum number of chains that the search for a cycle of waiting chains visits.
 pub const CYCLE_SEARCH_MAX: usize = 1_000;
-/// The most dependents that one command unblocks; a stored mark lets later commands go on with the rest.
+/// The maximum number of dependents that one command resolves. A stored mark lets later commands resolve the
+/// rest.
 pub const RIPPLE_MAX: usize = 1_000;
-/// The most running jobs that a reap leaves out.
+/// The maximum number of running jobs that a reap can exclude.
 pub const REAP_EXCEPT_MAX: usize = 10_000;
-/// The most chains that one delete removes, cascade included.
+/// The maximum number of chains that one delete removes, including cascaded ones.
 pub const DELETE_MAX_CHAINS: usize = 1_000;
-/// How many ended attempts a job remembers; the oldest leave first.
+/// The number of ended attempts that a job remembers. The oldest are dropped first.
 pub const HISTORY_MAX: usize = 20;
-/// How long after its end a chain or job stays stored at least, whatever its retention, so that a command
-/// repeated after a lost reply is recognized: ten minutes.
+/// The minimum time that a chain or job stays stored after its end, regardless of its retention: 10 minutes.
+/// A command repeated after a lost reply is recognized within this time.
 pub const REPEAT_WINDOW_MS: u64 = 10 * 60 * 1_000;
-/// The most rows of one page of a list; the least is 1.
+/// The maximum number of rows on one page of a list. The minimum is 1.
 pub const PAGE_MAX: usize = 1_000;
-/// The most rows that one page of a list looks at; a page may be short because of it.
+/// The maximum number of rows that one page of a list scans. A page may be short because of this limit.
 pub const PAGE_SCAN_MAX: usize = 10_000;

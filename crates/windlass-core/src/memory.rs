@@ -15,13 +15,14 @@ use crate::model::{Effect, Model};
 use crate::store::{BoxFuture, Capabilities, Counters, Store, Transactional};
 use crate::time::{Millis, Timestamp};
 
-/// A store in this process's memory: for tests, for development, and for work that may be lost with the
+/// A store in the memory of this process: for tests, for development, and for work that may be lost with the
 /// process.
 ///
-/// It is the reference: what it does is what every store does. Clones share their jobs, and are closed
-/// together. One writer works at a time; an open transaction is a writer, so that other writes wait for its
-/// end, at most for the busy timeout. Readers never wait, and do not see what a transaction has written
-/// before it commits.
+/// It is the reference implementation: every store behaves as it does. Clones share their jobs and are closed
+/// together.
+///
+/// There is one writer at a time. An open transaction is a writer: other writes wait for its end, at most for
+/// the busy timeout. Readers never wait, and do not see uncommitted writes.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -38,19 +39,21 @@ struct Shared {
 #[derive(Default)]
 struct State {
     model: Model,
-    /// What the open transaction has written so far.
+    /// The effects of the open transaction so far.
     uncommitted: Vec<Effect>,
-    /// Transactions that kept all other writers waiting.
+    /// Recent transactions that kept all other writers waiting.
     stalls: Stalls,
     closed: bool,
 }
 
-/// The stalls that still count, each later and shorter than the one before it. The longest alone is not
-/// enough: it protects those who renew rarely, and a short one after it those who have had their time since.
+/// The stalls that still matter, each later and shorter than the one before it.
+///
+/// The longest stall alone is not enough. It protects owners that renew rarely. A shorter stall after it
+/// protects owners that renew often, whose grace period after the long stall is already over.
 #[derive(Default)]
 struct Stalls(Vec<Stall>);
 
-/// A time in which nobody could renew a lease.
+/// A period in which no lease could be renewed.
 #[derive(Clone, Copy)]
 struct Stall {
     lasted: Duration,
@@ -61,19 +64,20 @@ struct Stall {
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl MemoryStore {
-    /// An empty store on this machine's clock.
+    /// Creates an empty store that uses this machine's clock.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock))
     }
 
-    /// An empty store on another clock.
+    /// Creates an empty store that uses `clock`.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::with_clock_and_busy_timeout(clock, BUSY_TIMEOUT)
     }
 
-    /// An empty store on another clock, whose writes wait for an open transaction only for so long.
+    /// Creates an empty store that uses `clock`, and whose writes wait at most `busy_timeout` for an open
+    /// transaction.
     #[must_use]
     pub fn with_clock_and_busy_timeout(clock: Arc<dyn Clock>, busy_timeout: Duration) -> Self {
         let writer = Arc::new(Semaphore::new(1));
@@ -81,7 +85,7 @@ impl MemoryStore {
         Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands }) }
     }
 
-    /// Refuses a transaction of another store.
+    /// Returns an error if the transaction belongs to another store.
     fn check_own(&self, tx: &MemoryTx) -> Result<()> {
         if Arc::ptr_eq(&self.shared, &tx.shared) {
             return Ok(());
@@ -106,6 +110,7 @@ impl MemoryStore {
         let now = self.shared.clock.now();
         let command = match command {
             Command::Reap(reap) if state.stalls.forbid_reaping(now, reap.renewal_interval) => {
+                // Requeue nothing, but still resolve deferred waits.
                 Command::Reap(Reap { max: 0, ..reap })
             }
             command => command,
@@ -115,7 +120,7 @@ impl MemoryStore {
 }
 
 impl Stalls {
-    /// Notes the latest.
+    /// Adds the latest stall.
     fn note(&mut self, stall: Stall) {
         self.0.retain(|earlier| !earlier.gives_way_to(stall));
         if !stall.lasted.is_zero() {
@@ -123,15 +128,15 @@ impl Stalls {
         }
     }
 
-    /// Whether owners have not yet had the time to renew what they could not renew in between.
+    /// Whether owners may not have had time yet to renew the leases that they could not renew during a stall.
     fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
         self.0.iter().any(|stall| stall.forbids_reaping(now, renewal_interval))
     }
 }
 
 impl Stall {
-    /// Whether a later stall counts in its place: a longer one, or one so late that every owner has had its
-    /// time.
+    /// Whether a later stall replaces this one: because it is at least as long, or because it ended so late
+    /// that the grace period of this one is over for every owner that it protects.
     fn gives_way_to(self, later: Self) -> bool {
         later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
     }
@@ -142,8 +147,9 @@ impl Stall {
 }
 
 impl State {
-    /// What a query finds without the open transaction's writes.
+    /// Runs a query against the committed state, without the writes of the open transaction.
     fn committed(&mut self, now: Timestamp, query: &Command) -> Result<Reply> {
+        // The caller holds the mutex, so no other command sees the state in between.
         self.model.undo(&self.uncommitted);
         let reply = self.model.reply(now, query);
         self.model.replay(&self.uncommitted);
@@ -233,12 +239,13 @@ macro_rules! store {
 }
 for_each_command!(store);
 
-/// A transaction of the memory store. Dropped before its commit, it is rolled back.
+/// A transaction of the memory store. Rolled back if it is dropped before the commit.
 pub struct MemoryTx {
     shared: Arc<Shared>,
     savepoints: Vec<usize>,
     began_at: Timestamp,
     ended: bool,
+    // Dropped after `drop` has rolled back, so the next writer never sees uncommitted rows.
     _writer: OwnedSemaphorePermit,
 }
 
@@ -260,7 +267,7 @@ impl MemoryTx {
         Ok(reply)
     }
 
-    /// Takes back what was written behind the first `kept` effects.
+    /// Undoes all effects after the first `kept`.
     fn undo_to(&self, kept: usize) {
         let mut state = self.shared.state();
         let kept = kept.min(state.uncommitted.len());

@@ -1,12 +1,13 @@
-//! The rules of Windlass, once: a deterministic state machine without I/O, clock or randomness.
+//! The rules of Windlass as a deterministic state machine, without I/O, clock or randomness.
 //!
-//! [`Model::apply`] takes the time and a command and gives the reply and the effects: the rows that were put
-//! and deleted, with what they were before. The memory store is this machine behind a lock; it undoes a
-//! transaction by its effects. A journal of effects replayed by [`Model::replay`] gives the same state, also
-//! after the rules have changed. For every other store the model is the oracle.
+//! [`Model::apply`] takes the current time and a command. It returns the reply and the effects: every row
+//! that was inserted, updated or deleted, with its previous value. The memory store is this state machine
+//! behind a lock; it rolls a transaction back by undoing its effects. Replaying a journal of effects with
+//! [`Model::replay`] restores the same state, even if the rules have changed since. For every other store,
+//! the model is the test oracle.
 //!
-//! A command costs about as much as the number of jobs that it touches: every look-up goes through an index,
-//! and nothing walks over what is merely stored.
+//! The cost of a command is proportional to the number of jobs it touches. Every lookup uses an index. Only
+//! the list commands scan stored rows, up to a fixed limit.
 
 mod acquire;
 mod create;
@@ -42,44 +43,47 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty one.
+    /// Creates an empty model.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Carries a command out at a time. An error means that the command as a whole breaks a limit; nothing
-    /// has changed then.
+    /// Executes a command at time `now` and returns its reply and effects.
+    ///
+    /// # Errors
+    /// Returns an error if the command as a whole exceeds a limit. Nothing has changed in that case.
     pub fn apply(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
         let reply = self.turn(now).run(command);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
 
-    /// [`apply`](Self::apply) for a command in a transaction that reads from a snapshot. It cannot see every
-    /// job that waits for a chain, so a chain that closes only gets its mark, and a later command resolves the
-    /// waits.
+    /// Like [`apply`](Self::apply), for a transaction that reads from a snapshot.
+    ///
+    /// Such a transaction cannot see every job that waits for a chain. When it closes a chain, it therefore
+    /// only marks the chain row, and a later command resolves the dependents.
     pub fn apply_in_snapshot(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
         let reply = Turn { defers: true, ..self.turn(now) }.run(command);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
 
-    /// The same for somebody who has no use for the effects.
+    /// Like [`apply`](Self::apply), but discards the effects.
     pub(crate) fn reply(&mut self, now: Timestamp, command: &Command) -> Result<Reply> {
         let reply = self.turn(now).run(command);
         self.tables.clear_log();
         reply
     }
 
-    /// Puts and deletes rows as an earlier [`apply`](Self::apply) did.
+    /// Applies the effects of an earlier [`apply`](Self::apply) without running its command.
     pub fn replay(&mut self, effects: &[Effect]) {
         for effect in effects {
             self.tables.install(&effect.key, effect.after.clone());
         }
     }
 
-    /// Takes the effects of the latest commands back.
+    /// Reverts the effects of the most recent commands, last effect first.
     pub fn undo(&mut self, effects: &[Effect]) {
         for effect in effects.iter().rev() {
             self.tables.install(&effect.key, effect.before.clone());
@@ -90,20 +94,20 @@ impl Model {
         Turn { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX, defers: false }
     }
 
-    /// How many jobs are stored.
+    /// Returns the number of stored jobs.
     #[must_use]
     pub fn jobs(&self) -> usize {
         self.tables.jobs_by_seq.len()
     }
 }
 
-/// One command at one time.
+/// The execution of one command at one point in time.
 struct Turn<'a> {
     tables: &'a mut Tables,
     now: Timestamp,
     /// How many more dependents this command may resolve.
     ripple_left: usize,
-    /// Whether waits are left to a later command.
+    /// Whether dependents of a closed chain are left to a later command.
     defers: bool,
 }
 
@@ -146,18 +150,18 @@ impl Turn<'_> {
         })
     }
 
-    /// The chain that a key points at.
+    /// Returns the chain that a key points at, unless its retention has passed.
     fn pointed_at(&self, chain_type: &TypeName, key: &Key) -> Option<&Arc<ChainRow>> {
         let chain = self.tables.keys.get(&(chain_type.clone(), key.clone()))?;
         self.tables.chain(*chain).filter(|row| row.closed.is_none_or(|closed| self.now < closed.retain_until))
     }
 
-    /// The chain that holds a key, so that no other may be created with it.
+    /// Returns the chain that holds a key. While it does, no other chain can be created with that key.
     fn holder(&self, chain_type: &TypeName, key: &Key) -> Option<ChainId> {
         self.pointed_at(chain_type, key).filter(|row| row.holds_key(self.now)).map(|row| row.id)
     }
 
-    /// The chain that a target means.
+    /// Returns the chain that a target refers to.
     fn find(&self, target: &Target) -> Option<ChainId> {
         match target {
             Target::Chain(id) => self.tables.chain(*id).map(|row| row.id),
@@ -166,7 +170,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A stored chain as readers see it.
+    /// Returns a stored chain in the form that readers see.
     fn view(&self, row: &ChainRow) -> ChainRecord {
         let latest = self.tables.latest(row).job.clone();
         let first = match self.tables.job(row.id.first_job()) {

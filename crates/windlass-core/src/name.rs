@@ -1,5 +1,5 @@
-//! Texts that users choose. Each type holds only what the contract allows, so that a store never meets a bad
-//! one.
+//! Texts that users choose. Each type validates its text on construction, so stores only ever receive valid
+//! ones.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,7 +15,11 @@ macro_rules! text {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The text as this kind of name, or why it cannot be one.
+            /// Creates the name from `text`.
+            ///
+            /// # Errors
+            ///
+            /// A [`Refusal`] if `text` is not valid for this type.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Refusal> {
                 let text = text.as_ref();
                 let check: fn(&str) -> Result<(), Refusal> = $check;
@@ -23,7 +27,7 @@ macro_rules! text {
                 Ok(Self(text.into()))
             }
 
-            /// The text.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -65,11 +69,12 @@ macro_rules! text {
 }
 
 text! {
-    /// The name of a job type or of a queue: 1 to 200 bytes without control characters.
+    /// The name of a job type or queue: 1 to 200 bytes without control characters.
     TypeName, check_name
 }
 text! {
-    /// A deduplication key: 1 to 1,000 bytes of any text without NUL. It is never read as anything but bytes.
+    /// A deduplication key: 1 to 1,000 bytes of any text without NUL. Keys are opaque and compared byte by
+    /// byte.
     Key, |text| match text.len() {
         0 => Err(Refusal::KeyEmpty),
         length if length > KEY_MAX_BYTES => Err(Refusal::KeyTooLong),
@@ -82,7 +87,7 @@ text! {
     LockName, check_name
 }
 text! {
-    /// The name that a worker was given: 1 to 200 bytes without control characters.
+    /// The name of a worker: 1 to 200 bytes without control characters.
     WorkerName, check_name
 }
 text! {
@@ -96,7 +101,7 @@ text! {
     }
 }
 text! {
-    /// The name of a payload's encoding: 1 to 32 bytes of lower-case letters, digits and `-`.
+    /// The name of a payload's encoding: 1 to 32 bytes of lowercase letters, digits and `-`.
     Codec, |text| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if text.is_empty() || text.len() > CODEC_MAX_BYTES || !text.bytes().all(plain) {
@@ -117,33 +122,33 @@ fn check_name(text: &str) -> Result<(), Refusal> {
 }
 
 impl Codec {
-    /// JSON, the default.
+    /// Returns the codec for JSON, the default.
     #[must_use]
     pub fn json() -> Self {
-        // Nearly every payload has it: all share one.
+        // Nearly every payload is JSON, so they share one allocation.
         static JSON: LazyLock<Codec> = LazyLock::new(|| Codec("json".into()));
         JSON.clone()
     }
 
-    /// Whether it is JSON.
+    /// Whether this is the codec for JSON.
     #[must_use]
     pub fn is_json(&self) -> bool {
         self.as_str() == "json"
     }
 }
 
-/// The text of an error, shortened to 10,000 bytes, without NUL (which some stores cannot hold).
+/// The text of an error: at most 10,000 bytes, without NUL, which some stores cannot hold.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ErrorText(Arc<str>);
 
 const SHORTENED: &str = " … (shortened)";
 
 impl ErrorText {
-    /// The text, shortened where it is too long.
+    /// Creates the text. Shortens it if it is too long, and replaces NUL characters.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
         let text = text.as_ref();
-        // Cut before copying, so that a huge text costs no more than what is kept of it.
+        // Cut before copying, so that the cost of a huge text is bounded by the part that is kept.
         let start = &text[..text.floor_char_boundary(ERROR_MAX_BYTES)];
         let mut owned = start.replace('\0', "\u{fffd}");
         if start.len() < text.len() || owned.len() > ERROR_MAX_BYTES {
@@ -153,7 +158,7 @@ impl ErrorText {
         Self(owned.into())
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

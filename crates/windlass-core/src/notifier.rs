@@ -1,4 +1,4 @@
-//! The notifier: hints that something happened.
+//! The [`Notifier`] trait: hints that wake waiting workers and callers.
 
 mod in_process;
 mod message;
@@ -18,75 +18,84 @@ use crate::name::TypeName;
 use crate::store::BoxFuture;
 use crate::time::Timestamp;
 
-/// Carries hints between those who change jobs and those who wait.
+/// Delivers hints from the processes that change jobs to those that wait.
 ///
-/// Hints are lossy: each may arrive once, more than once, or never. Nothing may depend on one; with all of
-/// them lost, polling still does the work. Publish only what has been committed.
+/// Hints are lossy: each may arrive once, more than once, or never. Nothing may depend on a hint. If all
+/// hints are lost, polling still processes every job. Publish only committed changes.
 pub trait Notifier: Send + Sync + fmt::Debug + 'static {
-    /// Tells everyone who subscribed to the hint's topic. It is no error if there is nobody. It never waits
-    /// for a reader: a slow one misses hints and is told so by [`Signal::Gap`].
+    /// Delivers a hint to all subscribers of its topic. Succeeds if there are none. Never waits for a
+    /// subscriber: a slow one misses hints and receives [`Signal::Gap`].
     ///
-    /// A [`Hint::Scheduled`] first adds its count to the wake budget of its type, then is delivered.
+    /// A [`Hint::Scheduled`] first adds its count to the wake budget of its job type and is then delivered.
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>>;
 
-    /// Receives the hints of these topics; there must be at least one. The subscription is live when this
-    /// returns; it ends when it is closed or dropped, and a later one is independent of it. A subscription
-    /// harms no other, whether it is read or not.
+    /// Subscribes to the hints of these topics. At least one topic is required.
     ///
-    /// The notifier connects again by itself when its connection is lost, subscribes again, and sends
-    /// [`Signal::Gap`]: whoever gets that looks at the store.
+    /// The subscription is active when this returns, and ends when it is closed or dropped. Subscriptions are
+    /// independent of each other: one that is not read does not affect the others.
+    ///
+    /// If its connection is lost, the notifier reconnects, subscribes again and sends [`Signal::Gap`]. The
+    /// subscriber must then query the store.
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>>;
 
-    /// Asks whether to look for jobs of this type after a hint: takes one from the type's wake budget. When
-    /// `n` jobs are scheduled, `n` waiting workers get `true`. Budgets of several hints add up. A type
-    /// without a budget, or one that is a minute old, gives `true` to all.
+    /// Takes one wake-up from the budget of a job type. Returns whether the caller should query the store for
+    /// jobs of this type after a hint.
+    ///
+    /// If `n` jobs are scheduled, `n` waiting workers get `true`. The budgets of several hints add up. If a
+    /// type has no budget, or its budget is a minute old, every caller gets `true`.
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>>;
 
-    /// Whether somebody may be waiting for the end of this chain; when in doubt, yes. Most chains end unwatched,
-    /// so that whoever has many ends to tell asks first. It answers at once, from what it knows.
+    /// Whether a subscriber may be waiting for this chain to close. Returns `true` if the notifier does not
+    /// know.
+    ///
+    /// Most chains close without a subscriber. Publishers call this first to skip needless hints. Answers
+    /// immediately, from what the notifier already knows.
     fn is_awaited(&self, _chain: ChainId) -> bool {
         true
     }
 
-    /// Whether somebody in this process is subscribed to [`Topic::Events`]; when in doubt, no. Events are
-    /// published only if somebody is known to watch, or if a client was told to. It answers at once.
+    /// Whether there is a subscriber to [`Topic::Events`] in this process. Returns `false` if the notifier
+    /// does not know.
+    ///
+    /// Events are published only if there is a known subscriber, or if the client is configured to publish
+    /// them. Answers immediately.
     fn is_watched(&self) -> bool {
         false
     }
 
-    /// Closes the notifier. Later calls give an error of kind `Closed`; subscriptions end. Closing again does
-    /// nothing.
+    /// Closes the notifier and ends its subscriptions. Later calls return an error of kind `Closed`. Closing
+    /// again does nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }
 
-/// Something that happened.
+/// A notification that something has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
     /// Jobs of a type were scheduled.
     Scheduled {
-        /// The type.
+        /// The job type.
         job_type: TypeName,
-        /// How many.
+        /// The number of jobs.
         count: u32,
-        /// When the earliest of them is due.
+        /// When the earliest of the jobs is due.
         due_at: Timestamp,
     },
     /// A chain closed.
     ChainClosed(ChainId),
-    /// A worker's attempt lost its job, or is asked to stop.
+    /// An attempt of a worker has lost its job or was asked to stop.
     OwnershipLost {
         /// The worker.
         worker: WorkerId,
         /// The job.
         job: JobId,
     },
-    /// An event for those who watch, encoded by its sender.
+    /// An event for subscribers, encoded by the publisher.
     Event(Bytes),
 }
 
 impl Hint {
-    /// The topic under which it is published.
+    /// Returns the topic under which the hint is published.
     #[must_use]
     pub fn topic(&self) -> Topic {
         match self {
@@ -98,21 +107,21 @@ impl Hint {
     }
 }
 
-/// What a subscription is about.
+/// A topic to subscribe to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Topic {
-    /// Jobs of this type are scheduled.
+    /// Jobs of this type were scheduled.
     Scheduled(TypeName),
-    /// This chain closes.
+    /// This chain closed.
     ChainClosed(ChainId),
-    /// Attempts of this worker are to stop.
+    /// Attempts of this worker lost their job or were asked to stop.
     OwnershipLost(WorkerId),
     /// All events.
     Events,
 }
 
-/// Those who share a notifier publish and subscribe through the same one.
+/// A shared notifier: all clones publish and subscribe through the same one.
 impl<N: Notifier + ?Sized> Notifier for Arc<N> {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         (**self).publish(hint)

@@ -1,4 +1,4 @@
-//! The observer: told what happened.
+//! The [`Observer`] trait: receives lifecycle events.
 
 mod log;
 
@@ -12,27 +12,31 @@ use crate::name::{ErrorText, Key, TraceContext, TypeName};
 use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
-/// Is told what happens to jobs, chains and workers; logs, metrics, spans and subscriptions derive from it.
+/// Receives the lifecycle events of jobs, chains and workers. Logs, metrics, spans and event subscriptions
+/// are based on it.
 ///
-/// Events that claim a write arrive after its commit, and never if it was rolled back (to a savepoint too).
-/// The others arrive at once. An observer must not block, and what it does never harms the work.
+/// An event that reports a write arrives after the write has been committed, and never if it was rolled back,
+/// be it to a savepoint. All other events arrive immediately. An observer must not block. Its panics are
+/// caught and never affect jobs.
 pub trait Observer: Send + Sync + fmt::Debug + 'static {
-    /// Something happened.
+    /// Receives an event.
     fn observe(&self, event: &Event);
 
-    /// Whether it wants to be told at all at the moment. Events that nobody wants are not made.
+    /// Whether the observer currently wants events. If no observer or subscriber wants them, events are not
+    /// created. An observer that returns `false` may still receive events that others want.
     fn is_on(&self) -> bool {
         true
     }
 
-    /// Asked before something is written: the trace context to store with it. Replies bring the stored ones
-    /// back.
+    /// Returns the trace context to store with a new chain, job or wait. Called before the write. Replies
+    /// return the stored context.
     fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
         let _ = (traced, about);
         None
     }
 
-    /// What [`trace_context`](Self::trace_context) was asked about was rolled back: its spans can end.
+    /// Called if the write that [`trace_context`](Self::trace_context) was called for did not happen. Spans
+    /// for it can end.
     fn rolled_back(&self, traced: Traced, about: &About) {
         let _ = (traced, about);
     }
@@ -49,7 +53,7 @@ pub enum Traced {
     Wait(ChainId),
 }
 
-/// An observer that looks away.
+/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 
@@ -64,31 +68,32 @@ impl Observer for NoObserver {
 /// The job that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// The job.
+    /// The job's id.
     pub job: JobId,
-    /// Its type.
+    /// The job's type.
     pub job_type: TypeName,
-    /// Its chain.
+    /// The job's chain.
     pub chain: ChainId,
-    /// Its chain's type.
+    /// The type of the job's chain.
     pub chain_type: TypeName,
-    /// Its chain's key, where it is known: not of a job that was reaped or closed with others.
+    /// The chain's key, if known. Unknown for a job that was reaped, or that was closed as a consequence of
+    /// another command.
     pub key: Option<Key>,
-    /// The attempt, if there is one.
+    /// The number of the attempt, if the event concerns one.
     pub attempt: Option<u32>,
-    /// The worker, if there is one.
+    /// The worker, if the event concerns one.
     pub worker: Option<WorkerId>,
 }
 
-/// Something that happened.
+/// A lifecycle event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A worker started.
     WorkerStarted(WorkerId),
-    /// A worker's loop met an error and goes on.
+    /// A worker's loop failed with an error and continues.
     WorkerFailed(WorkerId, ErrorText),
-    /// A worker takes no more jobs.
+    /// A worker acquires no more jobs.
     WorkerStopping(WorkerId),
     /// A worker stopped.
     WorkerStopped(WorkerId),
@@ -98,48 +103,50 @@ pub enum Event {
     JobCreated(About),
     /// A job waits for blockers.
     JobBlocked(About),
-    /// A job waits no longer.
+    /// A job no longer waits for blockers.
     JobUnblocked(About),
-    /// A job was made due at once.
+    /// A job was made due immediately.
     JobTriggered(About),
     /// An attempt started.
     AttemptStarted(About),
     /// A lease was renewed.
     LeaseRenewed(About),
-    /// An attempt took longer than its type's timeout: it is told to stop, and its lease is renewed no longer.
+    /// An attempt exceeded the timeout of its job type. It is asked to stop, and its lease is no longer
+    /// renewed.
     AttemptTimedOut(About),
-    /// An attempt found that it had lost its job.
+    /// An attempt no longer holds its job.
     AttemptLost(About),
-    /// An attempt failed; the job is tried again at this time.
+    /// An attempt failed. The job is retried at this time.
     AttemptFailed(About, ErrorText, Timestamp),
-    /// An attempt asked to be run again at this time.
+    /// An attempt asked to run again at this time.
     AttemptRescheduled(About, Timestamp),
-    /// An attempt was given back uncounted.
+    /// An attempt was released without being counted.
     AttemptReleased(About),
-    /// An attempt's lease expired: its job was put back, or failed if that was its last attempt.
+    /// The lease of an attempt expired. The job was requeued, failed if this was its last attempt, or
+    /// cancelled if it was asked to stop.
     AttemptReaped(About),
-    /// A job completed; its chain goes on with this one, if any.
+    /// A job completed. If the chain continues, this is the next job.
     JobCompleted(About, Option<JobId>),
-    /// A job failed for good.
+    /// A job failed, with no more attempts.
     JobFailed(About, ErrorText),
     /// A job was cancelled.
     JobCancelled(About),
     /// A chain closed.
     ChainClosed(About, ClosedAs),
-    /// A failed chain was opened again.
+    /// A failed or cancelled chain was reopened.
     ChainRetried(About),
     /// A chain was deleted.
     ChainDeleted(ChainId, TypeName),
-    /// A chain's retention was over.
+    /// A chain was removed because its retention ended.
     ChainExpired(ChainId, TypeName),
-    /// A handler held the transaction that ends its job open for so long.
+    /// A handler kept the transaction that ends its job open for this long, which is too long.
     TransactionLong(About, Duration),
-    /// A middleware failed after the attempt's end was written.
+    /// A middleware failed after the outcome of the attempt had been written.
     MiddlewareFailed(About, ErrorText),
-    /// A hook after execution failed: the job ends as if there were none.
+    /// A hook that runs after the handler failed. The job ends as if there were no hook.
     HookFailed(About, ErrorText),
-    /// A store's command failed.
+    /// A command of the store failed.
     StoreFailed(&'static str, ErrorText),
-    /// A notifier's call failed.
+    /// A call to the notifier failed.
     NotifierFailed(&'static str, ErrorText),
 }

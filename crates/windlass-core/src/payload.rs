@@ -1,4 +1,4 @@
-//! What jobs take and give.
+//! Encoded inputs and outputs of jobs.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::limit::PAYLOAD_MAX_BYTES;
 use crate::name::Codec;
 use crate::refusal::Refusal;
 
-/// Encoded bytes and the name of their encoding. Stores keep the bytes exactly and never look into them.
+/// Encoded bytes and the name of their encoding. Stores keep the bytes exactly and never interpret them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Payload {
     codec: Codec,
@@ -19,7 +19,11 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// The bytes in this encoding; refused above 4 MiB.
+    /// Creates a payload from encoded bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::PayloadTooLarge`] above 4 MiB.
     pub fn new(codec: Codec, bytes: impl Into<Bytes>) -> Result<Self, Refusal> {
         let bytes = bytes.into();
         if bytes.len() > PAYLOAD_MAX_BYTES {
@@ -29,12 +33,20 @@ impl Payload {
         }
     }
 
-    /// JSON text.
+    /// Creates a payload from JSON text. Does not check that the text is valid JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::PayloadTooLarge`] above 4 MiB.
     pub fn json(text: impl Into<Bytes>) -> Result<Self, Refusal> {
         Self::new(Codec::json(), text)
     }
 
-    /// A value as JSON.
+    /// Encodes a value as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the value cannot be serialized or its encoding is larger than 4 MiB.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self> {
         let bytes = serde_json::to_vec(value).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("the value cannot be written as JSON: {error}"))
@@ -43,7 +55,11 @@ impl Payload {
         Ok(Self::json(bytes)?)
     }
 
-    /// The value that was encoded.
+    /// Decodes the value from JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the payload has another encoding or cannot be deserialized as `T`.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T> {
         if !self.codec.is_json() {
             let text = format!("the payload is encoded as `{}`, and JSON was expected", self.codec);
@@ -55,13 +71,13 @@ impl Payload {
         })
     }
 
-    /// The encoding.
+    /// Returns the name of the encoding.
     #[must_use]
     pub const fn codec(&self) -> &Codec {
         &self.codec
     }
 
-    /// The encoded bytes.
+    /// Returns the encoded bytes.
     #[must_use]
     pub const fn bytes(&self) -> &Bytes {
         &self.bytes

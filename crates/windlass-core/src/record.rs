@@ -1,4 +1,4 @@
-//! Stored jobs and chains, as stores give them back.
+//! Stored jobs and chains, as stores return them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::name::{ErrorText, Key, TraceContext, TypeName};
 use crate::payload::Payload;
 use crate::time::{Millis, Timestamp};
 
-/// Where a job stands. A chain's status is its latest job's.
+/// The status of a job. A chain has the status of its latest job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// Waits for blocker chains.
+    /// The job waits for blocker chains.
     Blocked,
-    /// Waits for its time and a free worker.
+    /// The job waits for its due time and a free worker.
     Pending,
-    /// A worker holds its lease.
+    /// A worker holds the job's lease.
     Running,
-    /// Ended with an output, or handed over to a continuation.
+    /// The job ended with an output or was continued by the next job of its chain.
     Completed,
-    /// Ended without an output; can be retried.
+    /// The job ended without an output. It can be retried.
     Failed,
-    /// Was called off.
+    /// The job was cancelled. It can be retried.
     Cancelled,
 }
 
@@ -39,17 +39,17 @@ impl fmt::Display for Status {
 }
 
 impl Status {
-    /// All statuses, in their order.
+    /// All statuses, in order.
     pub const ALL: [Self; 6] =
         [Self::Blocked, Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
 
-    /// Whether there is still something to do.
+    /// Whether the job has not ended yet: blocked, pending or running.
     #[must_use]
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Blocked | Self::Pending | Self::Running)
     }
 
-    /// How it ended, if it did.
+    /// Returns how the job ended, or `None` if it is open.
     #[must_use]
     pub const fn closed_as(self) -> Option<ClosedAs> {
         match self {
@@ -64,11 +64,11 @@ impl Status {
 /// How a job or chain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClosedAs {
-    /// With an output.
+    /// It completed.
     Completed,
-    /// With an error and no more attempts.
+    /// It failed, with no more attempts.
     Failed,
-    /// Called off.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -82,36 +82,37 @@ impl From<ClosedAs> for Status {
     }
 }
 
-/// What a job does whose blocker chain failed or was cancelled.
+/// What a job does when a blocker chain fails or is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnBlockerFailure {
-    /// It waits: a failed chain can be retried. The default.
+    /// The job keeps waiting, since the blocker can be retried. The default.
     #[default]
     Wait,
-    /// It fails too, and its chain with it.
+    /// The job fails, and its chain with it.
     Fail,
-    /// It runs, and its handler receives the failure as a value.
+    /// The job runs, and its handler receives the failure as a value.
     Receive,
 }
 
-/// Which outcomes of its chain hold a key after the chain closed, until its retention or the key's window
-/// ends: a held key keeps another chain from being created. An open chain always holds its key, unless its
-/// window ended.
+/// Which outcomes of a chain hold its key after the chain has closed.
+///
+/// A held key prevents another chain from being created with it. The hold ends with the chain's retention or
+/// with the key's window. An open chain always holds its key, unless the window has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyHold {
-    /// None: the key is free as soon as the chain closes. The default.
+    /// No outcome: the key is free as soon as the chain closes. The default.
     #[default]
     Open,
-    /// A completed chain holds it.
+    /// A completed chain holds its key.
     Completed,
-    /// A completed or failed chain holds it.
+    /// A completed or failed chain holds its key.
     CompletedOrFailed,
-    /// Every closed chain holds it.
+    /// Every closed chain holds its key.
     Any,
 }
 
 impl KeyHold {
-    /// Whether a chain that ended so still holds its key.
+    /// Whether a chain that ended this way still holds its key.
     #[must_use]
     pub const fn holds(self, closed_as: ClosedAs) -> bool {
         match self {
@@ -123,19 +124,19 @@ impl KeyHold {
     }
 }
 
-/// How long a closed chain stays stored, by its outcome.
+/// How long a closed chain is kept, by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Retention {
-    /// After it completed.
+    /// Time to keep a completed chain.
     pub completed: Millis,
-    /// After it failed.
+    /// Time to keep a failed chain.
     pub failed: Millis,
-    /// After it was cancelled.
+    /// Time to keep a cancelled chain.
     pub cancelled: Millis,
 }
 
 impl Retention {
-    /// How long a chain that ended so stays.
+    /// Returns how long a chain that ended this way is kept.
     #[must_use]
     pub const fn of(self, closed_as: ClosedAs) -> Millis {
         match closed_as {
@@ -147,7 +148,7 @@ impl Retention {
 }
 
 impl Default for Retention {
-    /// Completed and cancelled chains stay 7 days, failed ones 30.
+    /// Keeps completed and cancelled chains for 7 days and failed ones for 30 days.
     fn default() -> Self {
         Self {
             completed: Millis::from_days(7),
@@ -157,182 +158,184 @@ impl Default for Retention {
     }
 }
 
-/// One stored job.
+/// A stored job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRecord {
-    /// Its id.
+    /// The job's id.
     pub id: JobId,
-    /// The chain it belongs to.
+    /// The chain that the job belongs to.
     pub chain: ChainId,
-    /// Its place in the chain, from 0.
+    /// The job's position in the chain, starting at 0.
     pub index: u32,
-    /// Its type.
+    /// The job's type.
     pub job_type: TypeName,
-    /// The type of its chain's first job.
+    /// The type of the chain's first job.
     pub chain_type: TypeName,
-    /// Where it stands.
+    /// The job's status.
     pub status: Status,
-    /// What it takes.
+    /// The job's input.
     pub input: Payload,
-    /// What it gave; none for a job that handed over to a continuation.
+    /// The job's output. `None` if the job was continued by another job.
     pub output: Option<Payload>,
-    /// The latest error. A completion clears it.
+    /// The latest error. Cleared when the job completes.
     pub error: Option<ErrorText>,
-    /// Higher runs first.
+    /// The priority: jobs with higher priority run first.
     pub priority: i8,
-    /// Not before this time.
+    /// The time at which the job is due.
     pub due_at: Timestamp,
-    /// The number of the latest attempt; 0 before the first.
+    /// The number of the latest attempt, starting at 1. 0 before the first attempt.
     pub attempt: u32,
-    /// After this many attempts a failure is final; no limit if none.
+    /// The maximum number of attempts: the last one's failure is final. `None` means no limit.
     pub max_attempts: Option<u32>,
-    /// The fence of the latest acquisition; before the first, see [`Fence::at_creation`].
+    /// The fence of the latest acquire. Before the first acquire, see [`Fence::at_creation`].
     pub fence: Fence,
-    /// Counts changes other than renewals.
+    /// The number of changes to the job; see [`Version`] for what counts.
     pub version: Version,
-    /// Who holds it. Present exactly while it runs.
+    /// The lease on the job. `Some` exactly while the job is running.
     pub lease: Option<Lease>,
     /// Whether a running job was asked to stop.
     pub cancel_requested: bool,
-    /// The chains it waits for, in the order given.
+    /// The chains that the job waits or waited for, in the order in which they were declared.
     pub blockers: Arc<[Blocker]>,
-    /// What it does when one of them does not complete.
+    /// What the job does when a blocker fails or is cancelled.
     pub on_blocker_failure: OnBlockerFailure,
-    /// When it was created.
+    /// When the job was created.
     pub created_at: Timestamp,
-    /// When its latest attempt began.
+    /// When the latest attempt started.
     pub started_at: Option<Timestamp>,
-    /// When it was closed.
+    /// When the job was closed.
     pub closed_at: Option<Timestamp>,
-    /// The worker that closed it; none if nobody's attempt did: from outside, by a reap, with a blocker.
+    /// The worker whose attempt closed the job. `None` if no attempt did: the job was completed from outside,
+    /// reaped, cancelled while it was not running, or failed with a blocker.
     pub closed_by: Option<WorkerId>,
-    /// The trace context it was created in.
+    /// The trace context in which the job was created.
     pub trace: Option<TraceContext>,
 }
 
 /// A worker's hold on a running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Who holds it.
+    /// The worker that holds the lease.
     pub worker: WorkerId,
-    /// The acquire that took it.
+    /// The acquire request that created the lease.
     pub request: RequestId,
-    /// Until when, unless renewed.
+    /// When the lease expires, unless it is renewed.
     pub until: Timestamp,
 }
 
-/// One chain that a job waits for.
+/// A chain that a job waits or waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Blocker {
-    /// The chain.
+    /// The chain's id.
     pub chain: ChainId,
-    /// Whether the job waits for it no longer.
+    /// Whether the job no longer waits for the chain.
     pub resolved: bool,
     /// The trace context of the wait.
     pub trace: Option<TraceContext>,
 }
 
-/// One stored chain.
+/// A stored chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainRecord {
-    /// Its id: its first job's.
+    /// The chain's id, which is the id of its first job.
     pub id: ChainId,
-    /// Its first job's type.
+    /// The type of the first job.
     pub chain_type: TypeName,
-    /// The key it was created with.
+    /// The key that the chain was created with.
     pub key: Option<ChainKey>,
-    /// How long it stays after it closed.
+    /// How long the chain is kept after it closes.
     pub retention: Retention,
-    /// When it was created.
+    /// When the chain was created.
     pub created_at: Timestamp,
-    /// When and how it closed; none while it is open.
+    /// When and how the chain closed. `None` while it is open.
     pub closed: Option<Closed>,
-    /// The trace context it was created in.
+    /// The trace context in which the chain was created.
     pub trace: Option<TraceContext>,
-    /// Its first job.
+    /// The first job.
     pub first: JobRecord,
-    /// Its latest job: the first one's equal while there is no other.
+    /// The latest job. Equal to `first` if the chain has only one job.
     pub latest: JobRecord,
 }
 
 impl ChainRecord {
-    /// Where it stands: its latest job's status.
+    /// Returns the chain's status, which is that of its latest job.
     #[must_use]
     pub const fn status(&self) -> Status {
         self.latest.status
     }
 
-    /// What it gave, once completed.
+    /// Returns the chain's output, if it has completed.
     #[must_use]
     pub const fn output(&self) -> Option<&Payload> {
         self.latest.output.as_ref()
     }
 }
 
-/// The key of a chain and the terms on which it is held.
+/// A chain's key and how long the chain holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChainKey {
     /// The key.
     pub key: Key,
-    /// Which outcomes hold it.
+    /// Which outcomes hold the key after the chain has closed.
     pub hold: KeyHold,
-    /// It is held no longer than this after the chain's creation.
+    /// The maximum time that the key is held, counted from the chain's creation. `None` means no maximum.
     pub window: Option<Millis>,
-    /// Whether the key still points at this chain: until it leaves or another chain takes the key. Whether it
-    /// keeps another chain from being created is a matter of `hold` and `window`.
+    /// Whether the key still points at this chain. It does until the chain is removed or another chain takes
+    /// the key. Whether the key prevents another chain from being created depends on `hold` and `window`.
     pub held: bool,
 }
 
-/// When and how a chain closed, and until when it stays.
+/// When and how a chain closed, and how long it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Closed {
-    /// When.
+    /// When the chain closed.
     pub at: Timestamp,
-    /// How.
+    /// How the chain ended.
     pub closed_as: ClosedAs,
-    /// It leaves after this time, unless a job that is open or failed still needs it.
+    /// When the retention ends. The chain is removed afterwards, unless an open or failed job still needs it.
     pub retain_until: Timestamp,
 }
 
-/// One ended or current attempt of a job.
+/// An attempt of a job, ended or running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptRecord {
-    /// Its number. A release or reschedule gives the number back, so that two records may share one.
+    /// The attempt number. A released or rescheduled attempt does not count, so the next attempt may have the
+    /// same number.
     pub attempt: u32,
-    /// Its fence.
+    /// The fence of the attempt.
     pub fence: Fence,
-    /// Who made it.
+    /// The worker that made the attempt.
     pub worker: WorkerId,
-    /// When it began.
+    /// When the attempt started.
     pub started_at: Timestamp,
-    /// When it ended; none while it runs.
+    /// When the attempt ended. `None` while it is running.
     pub ended_at: Option<Timestamp>,
-    /// How it ended.
+    /// How the attempt ended.
     pub end: AttemptEnd,
-    /// Its error.
+    /// The error of the attempt.
     pub error: Option<ErrorText>,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttemptEnd {
-    /// It runs.
+    /// The attempt is still running.
     Running,
     /// The job completed.
     Completed,
-    /// The job handed over to a continuation.
+    /// The job completed and was continued by the next job of its chain.
     Continued,
-    /// It failed, and the job was put back to be tried again.
+    /// The attempt failed, and the job will be retried.
     Retried,
-    /// It asked to be run again at another time, uncounted.
+    /// The attempt asked to run again at another time. It does not count.
     Rescheduled,
-    /// The job failed for good.
+    /// The job failed, with no more attempts.
     Failed,
-    /// It failed, and it was the last attempt of the job's maximum.
+    /// The attempt failed, and it was the last allowed attempt.
     Exhausted,
-    /// The worker gave it back, uncounted.
+    /// The worker returned the job. The attempt does not count.
     Released,
-    /// Its lease expired.
+    /// The lease expired.
     Reaped,
     /// The job was cancelled.
     Cancelled,

@@ -1,11 +1,12 @@
-//! Why an item is refused.
+//! Reasons why an item is refused.
 
 use std::fmt;
 
 use crate::id::{ChainId, JobId};
 use crate::limit;
 
-/// Why one item of a command was refused. Nothing was written for it, and its neighbours are unharmed.
+/// The reason why one item of a command was refused. Nothing was written for the item, and the other items
+/// are not affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -13,52 +14,53 @@ pub enum Refusal {
     NameEmpty,
     /// A name is longer than [`NAME_MAX_BYTES`](limit::NAME_MAX_BYTES).
     NameTooLong,
-    /// A name has a control character.
+    /// A name contains a control character.
     NameWithControl,
     /// A key is empty.
     KeyEmpty,
     /// A key is longer than [`KEY_MAX_BYTES`](limit::KEY_MAX_BYTES).
     KeyTooLong,
-    /// A key has a NUL character.
+    /// A key contains a NUL character.
     KeyWithNul,
-    /// A trace context is empty, too long or has control characters.
+    /// A trace context is empty, too long or contains control characters.
     TraceInvalid,
-    /// A codec name is empty, too long or has other characters than `a-z`, `0-9` and `-`.
+    /// A codec name is empty, too long or contains characters other than `a-z`, `0-9` and `-`.
     CodecInvalid,
     /// A payload is larger than [`PAYLOAD_MAX_BYTES`](limit::PAYLOAD_MAX_BYTES).
     PayloadTooLarge,
     /// A duration is longer than [`DURATION_MAX_MS`](limit::DURATION_MAX_MS).
     DurationTooLong,
-    /// A time before 1970 or after 9999.
+    /// A time is before 1970 or after 9999.
     TimeOutOfRange,
-    /// A maximum of no attempts at all.
+    /// The maximum number of attempts is 0.
     NoAttempts,
-    /// More blockers than [`BLOCKERS_MAX`](limit::BLOCKERS_MAX).
+    /// A job has more blockers than [`BLOCKERS_MAX`](limit::BLOCKERS_MAX).
     TooManyBlockers,
-    /// More carried chains than [`CARRIED_MAX`](limit::CARRIED_MAX).
+    /// A settlement or step carries more chains than [`CARRIED_MAX`](limit::CARRIED_MAX).
     TooManyCarried,
-    /// More steps than [`STEPS_MAX`](limit::STEPS_MAX), none, or one after the chain was closed.
+    /// There are no steps, more than [`STEPS_MAX`](limit::STEPS_MAX), or steps after the one that ends the
+    /// chain.
     StepsInvalid,
-    /// The id is taken by another chain or job.
+    /// The id belongs to another chain or job.
     IdTaken,
     /// A blocker chain is not stored.
     BlockerNotFound(ChainId),
-    /// A blocker chain failed or was cancelled, and the job is not to wait for it.
+    /// A blocker chain failed or was cancelled, and the job's policy is to fail in that case.
     BlockerFailed(ChainId),
     /// The chain would wait for itself, directly or through other chains.
     WaitsForItself(ChainId),
-    /// The key is held by another chain.
+    /// Another chain holds the key.
     KeyTaken(ChainId),
-    /// The chain was asked to stop, so that its successor is not started.
+    /// The chain was asked to stop, so its successor is not started.
     CancelRequested,
-    /// An open job outside the set depends on the chain.
+    /// An open job outside the deleted set depends on the chain.
     Needed {
-        /// The chain that cannot go.
+        /// The chain that cannot be deleted.
         chain: ChainId,
         /// The open job that depends on it.
         by: JobId,
     },
-    /// More than [`DELETE_MAX_CHAINS`](limit::DELETE_MAX_CHAINS) chains would go.
+    /// The delete would remove more than [`DELETE_MAX_CHAINS`](limit::DELETE_MAX_CHAINS) chains.
     TooManyChains,
 }
 

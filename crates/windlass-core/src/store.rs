@@ -1,6 +1,7 @@
-//! The store: where jobs live.
+//! The [`Store`] trait: where jobs are stored.
 //!
-//! Each method's doc is its contract, and each sentence of it has a case in `windlass-conformance`.
+//! The documentation of each method is its contract. Every sentence of it is covered by a case in
+//! `windlass-conformance`.
 
 mod any;
 
@@ -22,167 +23,187 @@ use crate::command::{
 use crate::error::{Error, Result};
 use crate::for_each_command;
 
-/// What the methods of a seam return.
+/// The boxed future that the methods of stores and notifiers return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Where jobs live: commands, not conversations.
+/// A place where jobs are stored. Each method executes one command.
 ///
-/// # What holds for every command
+/// # Contract of every command
 ///
-/// - **Atomic.** A command happens whole or not at all, and commands behave as if they came one after the
-///   other.
-/// - **Batch-first.** It takes many items, costs a fixed number of round trips whatever their number, and
-///   answers for each in the order given. Items that concern the same chain, job or key act in that order, so
-///   that a later one sees what an earlier one did; what follows from them (see
-///   [`Ripple`](crate::command::Ripple)) comes last. An empty command gives an empty reply. One above a limit
-///   of [`limit`](crate::limit) is an error of kind `Invalid`, and writes nothing.
-/// - **Items are independent.** One that is refused writes nothing, says why, and harms no other.
-/// - **The store's clock decides.** Each command happens at one time on it; nobody else's clock is compared
-///   with it.
-/// - **Safe to repeat.** After a lost reply the same command may be sent again: creation is recognized by its
-///   id (one that met an existing chain wrote nothing, and repeated is judged anew), acquisition and
-///   completion from outside by their request id, a settlement by its fence, a retry by its version; the rest
-///   come to the same by nature (a trigger may find its job taken, and a delete its chain gone: that is its
-///   success), if a chain is named by its id and not by a key, which may point at another by then. It holds
-///   for [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after the end of a chain.
-/// - **A stale attempt changes nothing.** A write for an attempt carries `(job, fence)` and is carried out
-///   only while the job runs under that fence.
-/// - **Bytes stay exact.** Payloads, keys and names come back as they were given.
-/// - **Bounded.** The work of a command depends on the jobs that it touches, not on what else is stored.
+/// - **Atomic.** A command takes effect completely or not at all. Concurrent commands behave as if they ran
+///   one after the other.
+/// - **Batched.** A command takes many items in a fixed number of round trips, however many items there are.
+///   The reply has one entry per item, in the order of the request. Items that concern the same chain, job or
+///   key take effect in that order: a later item sees the result of an earlier one. Consequences of the items
+///   (see [`Ripple`](crate::command::Ripple)) are processed last. An empty command returns an empty reply.
+/// - **Independent items.** An item that is refused writes nothing, reports the reason, and does not affect
+///   the other items.
+/// - **The store's clock decides.** A command takes effect at one point in time on the store's clock. No
+///   other clock is ever compared with it.
+/// - **Idempotent.** If a reply is lost, the same command can be sent again. This holds for
+///   [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after a chain has closed:
+///   - A creation is recognized by its chain id. A creation that returned an existing chain wrote nothing, so
+///     a repeat is evaluated again.
+///   - An acquire and a completion from outside are recognized by their request id, a settlement by its
+///     fence, and a retry by its version.
+///   - All other commands have the same effect when repeated, provided that chains are named by id: a key may
+///     point at another chain by then. A repeated trigger may find its job already acquired, and a repeated
+///     delete may find its chain gone. Both mean that the first call succeeded.
+/// - **Fenced.** A write for an attempt carries `(job, fence)`. It takes effect only while the job runs under
+///   that fence, so a stale attempt changes nothing.
+/// - **Byte-exact.** Payloads, keys and names are returned exactly as they were stored.
+/// - **Bounded.** The cost of a command depends on the jobs that it touches, not on how many others are
+///   stored.
 ///
-/// A command that a store lacks gives an error of kind `Unsupported`, and
-/// [`capabilities`](Self::capabilities) says so.
+/// # Errors
+///
+/// A command above a limit of [`limit`](crate::limit) returns an error of kind `Invalid` and writes nothing.
+/// A command that the store does not support returns an error of kind `Unsupported`;
+/// [`capabilities`](Self::capabilities) lists what is supported.
 ///
 /// # Cancel safety
 ///
-/// A future dropped before it is done may or may not have carried its command out; repeat it to know.
+/// If a future is dropped before it completes, its command may or may not have taken effect. Repeat the
+/// command to find out.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
-    /// What this store can do.
+    /// Returns the optional features that this store supports.
     fn capabilities(&self) -> Capabilities;
 
     /// Starts chains, each with its first job.
     ///
-    /// For each chain, in this order:
+    /// Evaluates each chain in this order:
     ///
-    /// - It is *refused* if it breaks a limit.
-    /// - If a chain with its id and type is stored, nothing is written and the reply is that of a *repeated*
-    ///   creation: `New` with the chain's latest job as it stands. If its id belongs to a chain of another
-    ///   type or to another job, it is *refused*.
-    /// - If another chain of its type holds its key, nothing is written, and the reply is that *existing*
-    ///   chain with its status and output; input, schedule and blockers are ignored. A key is held while its
-    ///   chain is open, and afterwards if its outcome is one of those that hold it; in both cases only within
-    ///   the key's window, counted from the chain's creation, and in the second only until the chain's
-    ///   retention ends. A key whose holder is the chain named in `replaces` is taken over. Whoever is stored
-    ///   with a key has it alone: it no longer points at the former chain, open or not. This is so under any
-    ///   concurrency.
-    /// - It is *refused* if a blocker chain is not stored, or is the chain itself.
-    /// - Otherwise it is stored. Its first job is `blocked` while a blocker chain has not completed, else
-    ///   `pending`. A blocker that failed or was cancelled keeps a job waiting, fails it at once, or counts
-    ///   as resolved, as the job's policy says. The job is due at the time asked for, or now if that is past.
+    /// - A chain that exceeds a limit, or that names itself as a blocker, is *refused*.
+    /// - If a chain with the same id and type is stored, the creation is *repeated*: nothing is written, and
+    ///   the reply is `New` with the current state of the chain's latest job. If the id belongs to a chain of
+    ///   another type or to another job, the chain is *refused*.
+    /// - If another chain of the same type holds the key, nothing is written, and the reply is that
+    ///   *existing* chain with its status and output. Input, schedule and blockers are ignored. An open chain
+    ///   holds its key. A closed chain holds its key until its retention ends, if its outcome is one of those
+    ///   that hold the key. In both cases the hold ends with the key's window, counted from the chain's
+    ///   creation. If the holder is the chain named in `replaces`, the new chain takes the key over. A key
+    ///   points at one chain only: storing a chain with a key detaches the key from its previous chain, open
+    ///   or not. This holds under any concurrency.
+    /// - If a blocker chain is not stored, the chain is *refused*.
+    /// - Otherwise the chain is stored. Its first job is `blocked` while a blocker chain has not completed,
+    ///   else `pending`. If a blocker failed or was cancelled, the job's policy decides: the job keeps
+    ///   waiting, fails immediately, or treats the blocker as resolved. The job is due at the requested time,
+    ///   or now if that time has passed.
     fn create(&self, request: Create) -> BoxFuture<'_, Result<CreateReply>>;
 
-    /// Takes due jobs and leases them to a worker.
+    /// Acquires due jobs and leases them to a worker.
     ///
-    /// Gives `max` jobs at most, and of each type at most its quota; of those that are pending, due, and of a
-    /// type that is asked for and not paused, the first by priority (higher first), then due time, then order
-    /// of creation, across all types. Two acquires never get the same job. Each job is `running` with its
-    /// attempt counted, its fence grown and its lease written in the same step, and comes with the outputs of
-    /// its blockers in the order in which they were declared.
+    /// Returns at most `max` jobs in total, and at most its quota of each type. Selects from the pending, due
+    /// jobs of the requested types, except paused types. Orders them across all types by priority (higher
+    /// first), due time and creation. No two acquires lease the same job at the same time. In one atomic
+    /// step, sets each job to `running`, counts the attempt, increases the fence and writes the lease. Each
+    /// job includes the outputs of its blockers, in the order in which they were declared.
     ///
-    /// Repeated with the same request id it gives the jobs that the request took and that are still held
-    /// under it, and takes no others; if there are none, it acquires anew.
+    /// A repeat with the same request id returns the jobs that the request acquired and still holds, and
+    /// acquires no others. If it holds none, it acquires new ones.
     ///
-    /// A row that somebody else holds is skipped, never waited for. It also goes on with unblocking that an
-    /// earlier command had to leave off; what that frees is taken by this acquire or a later one.
+    /// Skips rows that another transaction has locked; never waits for them. Also resumes unblocking that an
+    /// earlier command deferred. Jobs unblocked this way are returned by this acquire or a later one.
     fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>>;
 
-    /// Renews leases: each then lasts for its length from now.
+    /// Renews leases: each lease then expires its full length from now.
     ///
-    /// A lease that has expired but was not reaped is held, and renewed. The reply says for each whether it
-    /// is held, and then whether the job was asked to stop; or *busy*; or why it is lost. A job's version
-    /// does not change. In a transaction it keeps the job until the end of that: nobody else reaps or settles
-    /// it in between.
+    /// A lease that has expired but has not been reaped is still held, and is renewed. The reply reports for
+    /// each lease whether it is held, and if so whether the job was asked to stop; or that it is *busy*; or
+    /// why it is lost. A renewal does not change a job's version.
+    ///
+    /// Inside a transaction, a renewal also keeps the job until the transaction ends: no other caller can
+    /// reap or settle it in between.
     fn renew(&self, request: Renew) -> BoxFuture<'_, Result<RenewReply>>;
 
     /// Ends attempts.
     ///
-    /// An attempt whose job no longer runs under its fence is *lost*, and nothing is written; but if it was
-    /// settled with the same kind of outcome before, or cancelled in its place, the reply is *already
-    /// applied* (for the last [`HISTORY_MAX`](crate::limit::HISTORY_MAX) attempts). An expired lease that was
-    /// not reaped may still be settled. A row locked by somebody's open transaction is *busy* and delays no
-    /// other.
+    /// If a job no longer runs under the fence of the attempt, the attempt is *lost* and nothing is written.
+    /// However, if the attempt was already settled with the same kind of outcome, or was cancelled instead,
+    /// the reply is *already applied*. The store remembers this for the last
+    /// [`HISTORY_MAX`](crate::limit::HISTORY_MAX) attempts. An attempt whose lease has expired but has not
+    /// been reaped can still be settled. If another open transaction has locked a row that a settlement
+    /// needs, that settlement is *busy*; it does not delay the others.
     ///
     /// - `Complete` stores the output, clears the error and closes the chain as completed.
     /// - `Continue` completes the job without an output and adds the next job to the chain, blocked or
     ///   pending as in [`create`](Self::create). It is *refused* if the next job's id is taken, if a blocker
-    ///   is not stored, or if the chain would wait for itself, as far as a search of
-    ///   [`CYCLE_SEARCH_MAX`](crate::limit::CYCLE_SEARCH_MAX) chains shows.
-    /// - `Retry` puts the job back to `pending` with the error, due at the time asked for, or now if that is
-    ///   past; after the last attempt of its maximum it fails instead.
-    /// - `Reschedule` does the same without counting the attempt and whatever the maximum; without an error
-    ///   it keeps the one before.
+    ///   is not stored, or if the chain would wait for itself. The cycle search visits at most
+    ///   [`CYCLE_SEARCH_MAX`](crate::limit::CYCLE_SEARCH_MAX) chains.
+    /// - `Retry` returns the job to `pending` with the error, due at the requested time, or now if that time
+    ///   has passed. After the last allowed attempt, the job fails instead.
+    /// - `Reschedule` does the same, but the attempt does not count and the maximum is ignored. Without an
+    ///   error it keeps the previous one.
     /// - `Fail` stores the error and closes the chain as failed.
-    /// - `Release` puts the job back as it was before it was acquired: attempt not counted, due time kept.
+    /// - `Release` returns the job to its state before the acquire: the attempt does not count, and the due
+    ///   time is kept.
     ///
-    /// `Complete` and `Continue` carry chains to create, with the replies of `create`. They are created
-    /// first: the settled job's chain still holds its key, which a successor takes over by `replaces`, and
-    /// the next job's blockers may name them. If one of them is refused the whole settlement is, and nothing
-    /// of it is written.
+    /// `Complete` and `Continue` can carry chains to create, with the same results as `create`. The carried
+    /// chains are created first. At that point the settled job's chain still holds its key, so a successor
+    /// takes the key over with `replaces`. The blockers of the next job may name carried chains. If a carried
+    /// chain is refused, the whole settlement is refused and nothing of it is written.
     ///
-    /// A job that was asked to stop and would go on (`Continue`, `Retry`, `Reschedule`, `Release`) is
-    /// cancelled instead, and its carried chains are not created. `Complete` and `Fail` stand, but a carried
-    /// chain that `replaces` the job's own is not created: a recurring chain ends there.
+    /// If a job was asked to stop, an outcome that would keep its chain open (`Continue`, `Retry`,
+    /// `Reschedule`, `Release`) cancels it instead, and the carried chains are not created. `Complete` and
+    /// `Fail` apply as usual, except that a carried chain that `replaces` the job's own chain is not created:
+    /// a recurring chain ends there.
     ///
-    /// When a chain closes it stays until its retention for that outcome ends; `Complete` and `Fail` may
-    /// bring another. Jobs that waited for it are resolved in their order of creation: a completed chain
-    /// resolves the wait; one that failed or was cancelled does what each job's policy says. A job without
-    /// any wait left is `pending`, due at its time or now if that is past. However many blockers end at once
-    /// and in whatever order, none is left blocked. The reply tells what was unblocked and closed. Above
-    /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX) dependents, and where somebody else holds the row of one, the
-    /// rest is left, with a stored mark, to later acquires and reaps.
+    /// A closed chain is kept until its retention for that outcome ends. `Complete` and `Fail` can override
+    /// the retention. The dependents of the chain are resolved in their order of creation. A completed chain
+    /// resolves the wait. For a failed or cancelled chain, the policy of each dependent decides. A job
+    /// without unresolved blockers becomes `pending`, due at its time, or now if that time has passed. No job
+    /// stays blocked, however many of its blockers close at once and in whatever order.
+    ///
+    /// The reply lists the unblocked jobs and the closed chains. Dependents above
+    /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX), and dependents whose row another transaction has locked, are
+    /// deferred: a stored mark lets later acquires and reaps resolve them.
     fn settle(&self, request: Settle) -> BoxFuture<'_, Result<SettleReply>>;
 
-    /// [`settle`](Self::settle), then [`acquire`](Self::acquire), as one command in one round trip.
+    /// Performs [`settle`](Self::settle), then [`acquire`](Self::acquire), as one command in one round trip.
     fn exchange(&self, request: Exchange) -> BoxFuture<'_, Result<ExchangeReply>> {
         let _ = request;
         unsupported("exchange")
     }
 
-    /// Puts jobs back whose lease expired.
+    /// Requeues jobs whose lease has expired.
     ///
-    /// Gives `max` jobs at most, longest expired first, of the types asked for, and none of those named in
-    /// `except`. The attempt counts. The job is `pending` and due now, or `failed` after the last attempt of
-    /// its maximum, or `cancelled` if it was asked to stop; its error says that its lease expired. The reply
-    /// names the worker that had held it. A row that somebody else holds is skipped. Like an acquire, it goes
-    /// on with unblocking that was left off. Where one writer stops all, a reap after a time in which nobody
-    /// could renew leaves owners one renewal interval.
+    /// Returns at most `max` jobs of the requested types, longest expired first, and none of the jobs in
+    /// `except`. The attempt counts. The job becomes `pending` and due now; or `failed` after its last
+    /// allowed attempt; or `cancelled` if it was asked to stop. Its error says that the lease expired. The
+    /// reply names the worker that held the lease. Skips rows that another transaction has locked. Like an
+    /// acquire, resumes unblocking that was deferred.
+    ///
+    /// In a store with a single writer, a long transaction keeps all workers from renewing their leases.
+    /// After such a stall, reaps leave the owners one renewal interval to renew before they requeue jobs.
     fn reap(&self, request: Reap) -> BoxFuture<'_, Result<ReapReply>>;
 
-    /// When the earliest pending job of these types is due, and when the earliest lease of theirs expires.
-    /// Paused types count for leases only.
+    /// Returns when the earliest pending job of these types is due, and when their earliest lease expires.
+    /// Paused types count only for leases.
     fn next_due(&self, request: NextDue) -> BoxFuture<'_, Result<NextDueReply>> {
         let _ = request;
         unsupported("next_due")
     }
 
-    /// Removes what is kept no longer.
+    /// Removes chains and jobs whose retention has ended.
     ///
-    /// A closed chain leaves with all its jobs when its retention is over, unless a job that is open, or that
-    /// failed and may be retried, waits or waited for it. Of an open chain the completed jobs leave when the
-    /// chain's retention for completed ones is over since they ended, except the first and the latest.
-    /// Nothing leaves before [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) after its end. At most
-    /// `max` jobs leave; a chain with more leaves over several calls, its first and latest job last. The
-    /// reply says whether to call again.
+    /// - A closed chain is removed with all its jobs when its retention ends, unless a dependent (a job that
+    ///   waits or waited for it) is open, or has failed and can be retried.
+    /// - Completed jobs of an open chain, except the first and the latest, are removed when the chain's
+    ///   retention for completed chains has passed since they ended.
+    /// - Nothing is removed within [`REPEAT_WINDOW_MS`](crate::limit::REPEAT_WINDOW_MS) of its end.
+    ///
+    /// Removes at most `max` jobs. A chain with more jobs is removed over several calls, its first and latest
+    /// job last. The reply says whether to call again.
     fn expire(&self, request: Expire) -> BoxFuture<'_, Result<ExpireReply>>;
 
-    /// Ends a job without a worker: an approval, a webhook.
+    /// Ends a job without a worker, for example after an approval or a webhook.
     ///
-    /// The job must be its chain's latest and its version the one given, else the reply is *changed* and
-    /// nothing is written. It may be pending, blocked or running; if it runs, the reply names the worker that
-    /// is displaced. The steps are carried out one after the other, as settlements of the same name would be,
-    /// also if the job was asked to stop; each but the last continues the chain. If one is refused, none is
-    /// written. The latest call repeated with its request id is *already applied*. The job's `closed_by`
-    /// stays empty.
+    /// The job must be the latest of its chain and have the given version. Otherwise the reply is *changed*
+    /// and nothing is written. The job may be pending, blocked or running. If it is running, the reply names
+    /// the displaced worker. The steps are applied in order, with the rules of the settlements of the same
+    /// name, including those for a job that was asked to stop. Each step but the last continues the chain. If
+    /// one step is refused, none is written. Repeating the latest call with the same request id returns
+    /// *already applied*. The job's `closed_by` stays empty.
     fn complete_from_outside(
         &self,
         request: CompleteFromOutside,
@@ -191,22 +212,22 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         unsupported("complete_from_outside")
     }
 
-    /// Calls chains off.
+    /// Cancels chains.
     ///
-    /// A chain whose latest job is pending or blocked is cancelled. If that job runs, the chain is left
-    /// alone, or asked to stop: the job's `cancel_requested` is set, its worker learns it at the next
-    /// renewal, and the chain stays open until the attempt is settled or reaped. A closed chain is not
-    /// changed.
+    /// A chain whose latest job is pending or blocked is cancelled. If that job is running, the mode decides:
+    /// the chain is left alone, or it is asked to stop. In the latter case the job's `cancel_requested` is
+    /// set, the worker learns about it at the next renewal, and the chain stays open until the attempt is
+    /// settled or reaped. A closed chain is not changed.
     fn cancel(&self, request: Cancel) -> BoxFuture<'_, Result<CancelReply>> {
         let _ = request;
         unsupported("cancel")
     }
 
-    /// Makes pending jobs due at once, all or none.
+    /// Makes pending jobs due now, all or none.
     ///
-    /// Each gets the present time as its due time and keeps the rest. If one is not stored or not pending,
-    /// none is changed, and the reply says for each what stood in the way. A target named twice is triggered
-    /// once.
+    /// Sets each job's due time to now and keeps everything else. If one of the jobs is not stored or not
+    /// pending, none is changed, and the reply states the reason for each such target. A target named twice
+    /// is triggered once.
     fn trigger(&self, request: Trigger) -> BoxFuture<'_, Result<TriggerReply>> {
         let _ = request;
         unsupported("trigger")
@@ -214,10 +235,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Reopens chains that failed or were cancelled.
     ///
-    /// The closed job is `pending` and due now, or `blocked` if it waits; its attempts are counted from 0
-    /// again, its error and history stay. Refused if another chain holds the key, if a blocker is no longer
-    /// stored, or if one has failed or was cancelled and the job would fail again at once. An end that was
-    /// retried since the version given is *already retried*. The chain holds its key again.
+    /// The closed job becomes `pending` and due now, or `blocked` if it waits for a blocker. Its attempts are
+    /// counted from 0 again; its error and history are kept. The chain holds its key again.
+    ///
+    /// A retry is *refused* if another chain holds the key, if a blocker is no longer stored, or if a blocker
+    /// failed or was cancelled and would make the job fail again immediately. If the job was retried since
+    /// the given version, the reply is *already retried*.
     fn retry(&self, request: Retry) -> BoxFuture<'_, Result<RetryReply>> {
         let _ = request;
         unsupported("retry")
@@ -225,90 +248,94 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Removes chains with all their jobs, all or none.
     ///
-    /// Targets that are not stored are skipped. With `cascade` the chains that any of their jobs waits or
-    /// waited for go too, and so on, each once. Refused, with the references, if an open job outside the set
-    /// depends on a chain in it; and above [`DELETE_MAX_CHAINS`](crate::limit::DELETE_MAX_CHAINS). A chain
-    /// that runs is removed too, and named with its worker. Its key is free. A delete forgets: a creation
-    /// repeated after it creates anew.
+    /// Targets that are not stored are skipped. With `cascade`, also removes the chains that any of the
+    /// removed jobs waits or waited for, recursively, each once. A running chain is removed too, and the
+    /// reply names its job and worker. The keys of removed chains become free. Deleting also erases the
+    /// record of the creation: repeating the creation afterwards creates the chain again.
+    ///
+    /// The command is refused, with the references, if an open job outside the set depends on a chain in it.
+    /// It is also refused for more than [`DELETE_MAX_CHAINS`](crate::limit::DELETE_MAX_CHAINS) chains.
     fn delete(&self, request: Delete) -> BoxFuture<'_, Result<DeleteReply>> {
         let _ = request;
         unsupported("delete")
     }
 
-    /// Lets closed chains stay for so long from now. Open ones are not changed.
+    /// Sets how long closed chains are kept, counted from now. Open chains are not changed.
     fn set_retention(&self, request: SetRetention) -> BoxFuture<'_, Result<SetRetentionReply>> {
         let _ = request;
         unsupported("set_retention")
     }
 
-    /// Stops or resumes the acquiring of types. Jobs that run go on.
+    /// Pauses or resumes job types. Jobs of a paused type are not acquired; running jobs continue.
     fn pause(&self, request: Pause) -> BoxFuture<'_, Result<PauseReply>> {
         let _ = request;
         unsupported("pause")
     }
 
-    /// Looks chains up, by id, by one of their jobs, or by the key that points at them. A key points at the
-    /// latest chain that was stored with it or retried, whether or not that still holds it, until that chain
-    /// is closed and its retention over.
+    /// Returns chains by id, by one of their jobs, or by the key that points at them. A key points at the
+    /// latest chain that was stored or retried with it, whether or not that chain still holds the key, until
+    /// the chain is closed and its retention has ended.
     fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>>;
 
-    /// Looks jobs up.
+    /// Returns jobs by id.
     fn get_jobs(&self, request: GetJobs) -> BoxFuture<'_, Result<GetJobsReply>>;
 
-    /// Lists chains in their order of creation, newest first or oldest first. A page may be short, even
-    /// empty, before the end: the work of a call is bounded. Going on from each cursor until there is none
-    /// gives every chain that was there all the time once.
+    /// Lists chains in order of creation, newest or oldest first.
+    ///
+    /// The work of a call is bounded, so a page before the last may be short or even empty. Following the
+    /// cursors until there is none returns every chain that was stored throughout exactly once.
     fn list_chains(&self, request: ListChains) -> BoxFuture<'_, Result<ListChainsReply>> {
         let _ = request;
         unsupported("list_chains")
     }
 
-    /// Lists jobs in their order of creation; otherwise like [`list_chains`](Self::list_chains).
+    /// Lists jobs in order of creation. Pages work as in [`list_chains`](Self::list_chains).
     fn list_jobs(&self, request: ListJobs) -> BoxFuture<'_, Result<ListJobsReply>> {
         let _ = request;
         unsupported("list_jobs")
     }
 
-    /// Lists the jobs that wait or waited for a chain; otherwise like [`list_chains`](Self::list_chains).
+    /// Lists the jobs that wait or waited for a chain. Pages work as in [`list_chains`](Self::list_chains).
     fn list_dependents(&self, request: ListDependents) -> BoxFuture<'_, Result<ListDependentsReply>> {
         let _ = request;
         unsupported("list_dependents")
     }
 
-    /// The latest attempts of a job, oldest first, at most [`HISTORY_MAX`](crate::limit::HISTORY_MAX) ended
-    /// ones and the one that runs or closed it.
+    /// Returns the latest attempts of a job, oldest first: at most [`HISTORY_MAX`](crate::limit::HISTORY_MAX)
+    /// ended attempts, and the attempt that is running or that closed the job.
     fn list_attempts(&self, request: ListAttempts) -> BoxFuture<'_, Result<ListAttemptsReply>> {
         let _ = request;
         unsupported("list_attempts")
     }
 
-    /// Counts jobs by type and status, and says for each type since when its longest ready job has been due,
-    /// how many leases have expired, and whether it is paused.
+    /// Counts jobs by type and status. Also returns for each type the due time of its oldest ready job, the
+    /// number of expired leases, and whether it is paused.
     fn count(&self, request: Count) -> BoxFuture<'_, Result<CountReply>> {
         let _ = request;
         unsupported("count")
     }
 
-    /// Announces a worker, or that it still lives. It is listed until its time runs out or it retires.
+    /// Registers a worker or renews its registration. The worker is listed until its TTL passes or it
+    /// retires.
     fn beat(&self, request: Beat) -> BoxFuture<'_, Result<BeatReply>> {
         let _ = request;
         unsupported("beat")
     }
 
-    /// Takes a worker off the list. Its jobs are not touched.
+    /// Removes a worker from the list. Its jobs are not affected.
     fn retire(&self, request: Retire) -> BoxFuture<'_, Result<RetireReply>> {
         let _ = request;
         unsupported("retire")
     }
 
-    /// The workers that were heard of within their time.
+    /// Lists the workers whose TTL has not passed since their latest beat.
     fn list_workers(&self, request: ListWorkers) -> BoxFuture<'_, Result<ListWorkersReply>> {
         let _ = request;
         unsupported("list_workers")
     }
 
-    /// Takes, renews or gives back a lock. One token holds it at a time; only that token renews or releases
-    /// it; when its time is over, anyone takes it.
+    /// Acquires, renews or releases a lock. One token holds the lock at a time, and only that token can renew
+    /// or release it. Once the lock has expired, any token can acquire it.
     fn leader_lock(&self, request: LeaderLock) -> BoxFuture<'_, Result<LeaderLockReply>> {
         let _ = request;
         unsupported("leader_lock")
@@ -317,24 +344,24 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Removes everything in this store's namespace.
     fn erase(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Findings about the store's state, each with its cure; empty when all is well.
+    /// Returns problems with the state of the store, each with its remedy. Empty if the store is healthy.
     fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Round trips and commits so far.
+    /// Returns the number of round trips and commits since the store was opened.
     fn counters(&self) -> Counters {
         Counters::default()
     }
 
-    /// Closes the store. Later commands give an error of kind `Closed`. Closing again does nothing.
+    /// Closes the store. Later commands return an error of kind `Closed`. Closing again does nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }
 
 macro_rules! execute {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
         impl dyn Store {
-            /// Carries any command out.
+            /// Executes any command.
             pub async fn execute(&self, command: Command) -> Result<Reply> {
                 match command { $(Command::$request(request) => self.$method(request).await.map(Reply::$request),)* }
             }
@@ -343,35 +370,35 @@ macro_rules! execute {
 }
 for_each_command!(execute);
 
-/// A store whose commands can be part of a transaction that the application owns.
+/// A store whose commands can take part in a transaction of the application.
 ///
-/// A transaction sees its own writes. Nobody else sees them before the commit, and a rollback leaves no trace
-/// of them. Time inside is the clock at each command, not at the transaction's start. A transaction that is
-/// dropped is rolled back.
+/// A transaction sees its own writes. They are invisible to others until the commit, and a rollback leaves no
+/// trace of them. Commands inside a transaction use the time at which they run, not the start of the
+/// transaction. A transaction that is dropped is rolled back.
 ///
 /// # Snapshots
 ///
-/// A transaction may read from a snapshot (`repeatable read`, `serializable`), which hides jobs that came to
-/// wait for a chain since it was taken. In such a transaction:
+/// A transaction may read from a snapshot (`repeatable read`, `serializable`). Jobs that began to wait for a
+/// chain after the snapshot was taken are invisible to it. In such a transaction:
 ///
-/// - A command that closes a chain, or attaches a job to one, stores a mark, resolves no wait, and says so in
-///   its reply ([`Ripple::deferred`](crate::command::Ripple::deferred)). After the commit the next acquire or
-///   reap resolves the waits; a client sends a reap at once.
-/// - A decision that a concurrent change could have made wrong fails with
-///   [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
-/// - `delete` is refused with an error of kind `Invalid`, and the transaction goes on.
+/// - A command that closes a chain, or attaches a job to one, stores a mark and resolves no wait. Its reply
+///   says so ([`Ripple::deferred`](crate::command::Ripple::deferred)). After the commit, the next acquire or
+///   reap resolves the waits; a client sends a reap immediately.
+/// - A command fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if a concurrent change may have
+///   invalidated a decision it made.
+/// - `delete` is refused with an error of kind `Invalid`. The transaction stays usable.
 pub trait Transactional: Store {
-    /// The transaction that this store begins, by the application's own driver.
+    /// The transaction type that this store begins, from the application's own database driver.
     type Tx: Send + 'static;
 
-    /// A transaction as its owner lends it: one that this store began, or any that the application began with
-    /// its driver and that becomes one of these.
+    /// A borrowed transaction: one that this store began, or any transaction of the application's driver that
+    /// converts into this type.
     type Lent<'t>: Send;
 
-    /// Lends a transaction that this store began.
+    /// Borrows a transaction that this store began.
     fn lend(tx: &mut Self::Tx) -> Self::Lent<'_>;
 
-    /// Lends on what was lent.
+    /// Reborrows a borrowed transaction.
     fn lend_on<'t>(tx: &'t mut Self::Lent<'_>) -> Self::Lent<'t>;
 
     /// Begins a transaction.
@@ -379,42 +406,54 @@ pub trait Transactional: Store {
 
     /// Begins a transaction in which an attempt will settle its job or renew its lease.
     ///
-    /// Where transactions read from a snapshot, this locks the job first: a renewal that commits after the
-    /// snapshot was taken would make the settlement conflict. An attempt that has lost its job gets an error of
-    /// kind `LeaseLost`.
+    /// If transactions read from a snapshot, this locks the job first. Otherwise a renewal that commits after
+    /// the snapshot was taken would make the settlement fail with a conflict.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the attempt no longer holds its job.
     fn begin_attempt(&self, attempt: RenewLease) -> BoxFuture<'_, Result<Self::Tx>> {
         let _ = attempt;
         self.begin()
     }
 
-    /// Makes its writes durable and seen by all, or none of them.
+    /// Commits a transaction: makes all its writes durable and visible to others, or none of them.
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Forgets its writes.
+    /// Rolls a transaction back and discards its writes.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Refuses, by an error of kind `Invalid`, what is not in a transaction: there a command would commit by
-    /// itself. A store where each command finds that out by itself needs none of this.
+    /// Checks that `tx` is inside an open transaction. Outside one, a command would commit by itself.
+    ///
+    /// The default does nothing. It suits stores whose commands detect this themselves.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no transaction is open.
     fn check_open<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>> {
         drop(tx);
         Box::pin(async { Ok(()) })
     }
 
-    /// Marks a place in the transaction that can be returned to. Places nest.
+    /// Sets a savepoint. Savepoints nest.
     fn savepoint<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
 
-    /// Keeps what was written since the latest savepoint, and forgets the place.
+    /// Removes the latest savepoint and keeps the writes made since.
     fn release<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
 
-    /// Forgets what was written since the latest savepoint, and the place. The transaction goes on.
+    /// Discards the writes made since the latest savepoint and removes the savepoint. The transaction stays
+    /// open.
     fn rollback_to<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
 
-    /// Carries a command out inside the transaction, with the contract of the [`Store`] method of its name.
-    /// Commands that only workers give are refused with an error of kind `Invalid` (see
+    /// Executes a command inside the transaction, with the contract of the [`Store`] method of the same name.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the command is reserved for workers (see
     /// [`Command::is_transactional`]).
     fn execute_in<'a>(&'a self, tx: Self::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>>;
 
-    /// [`execute_in`](Self::execute_in) with the reply's type.
+    /// Calls [`execute_in`](Self::execute_in) and returns the reply with its own type.
     fn run_in<'a, R: Request>(
         &'a self,
         tx: Self::Lent<'a>,
@@ -432,7 +471,8 @@ fn unsupported<'a, T>(command: &'static str) -> BoxFuture<'a, Result<T>> {
     Box::pin(async move { Err(Error::unsupported(command)) })
 }
 
-/// One thing that a store can do beyond create, acquire, renew, settle, reap, expire and the look-ups.
+/// An optional feature of a store. Every store supports create, acquire, renew, settle, reap, expire,
+/// `get_chains` and `get_jobs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -470,7 +510,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Self; 15] = [
         Self::Exchange,
         Self::NextDue,
@@ -490,48 +530,48 @@ impl Capability {
     ];
 }
 
-/// What a store can do.
+/// The set of optional features that a store supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Capabilities(u32);
 
 impl Capabilities {
-    /// Nothing beyond what every store can.
+    /// No optional features.
     pub const CORE: Self = Self(0);
 
-    /// Everything.
+    /// Returns the set of all capabilities.
     #[must_use]
     pub fn all() -> Self {
         Capability::ALL.into_iter().fold(Self::CORE, Self::with)
     }
 
-    /// These and one more.
+    /// Returns this set with `capability` added.
     #[must_use]
     pub const fn with(self, capability: Capability) -> Self {
         Self(self.0 | 1 << capability as u8)
     }
 
-    /// Whether it is among them.
+    /// Whether the set contains `capability`.
     #[must_use]
     pub const fn has(self, capability: Capability) -> bool {
         self.0 & (1 << capability as u8) != 0
     }
 }
 
-/// Round trips and commits of a store since it was opened.
+/// The number of round trips and commits since a store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests sent and answered.
     pub round_trips: u64,
-    /// Writes made durable.
+    /// Durable commits.
     pub commits: u64,
 }
 
-/// Something about a store that someone should look at.
+/// A problem with a store that needs attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was found.
+    /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub cure: String,
 }
 

@@ -1,4 +1,4 @@
-//! Times and durations in whole milliseconds, bounded so that no sum of them overflows.
+//! Timestamps and durations in whole milliseconds, bounded so that adding them cannot overflow.
 
 use std::fmt;
 use std::ops::Add;
@@ -12,31 +12,35 @@ use crate::refusal::Refusal;
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The time this many milliseconds after the Unix epoch; refused before it or after the year 9999.
+    /// Creates a timestamp from milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::TimeOutOfRange`] before the Unix epoch or after the year 9999.
     pub const fn from_millis(ms: i64) -> Result<Self, Refusal> {
         if ms < 0 || ms > TIMESTAMP_MAX_MS { Err(Refusal::TimeOutOfRange) } else { Ok(Self(ms)) }
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     #[must_use]
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// The time of this machine's clock.
+    /// Returns the current time of this machine's clock.
     #[must_use]
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
-/// As RFC 3339 says, in UTC: `2026-11-15T06:00:00.000Z`.
+/// Formats the time as RFC 3339 in UTC: `2026-11-15T06:00:00.000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.unsigned_abs());
@@ -44,7 +48,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A time before 1970 or after 9999 is the nearest that there is.
+/// Clamps times before 1970 or after 9999 to the nearest valid timestamp.
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -55,7 +59,7 @@ impl From<SystemTime> for Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// The later time; the end of the year 9999 is as late as it gets.
+    /// Saturates at the end of the year 9999.
     fn add(self, span: Duration) -> Self {
         self + Millis::try_from(span).unwrap_or(Millis::MAX)
     }
@@ -64,40 +68,45 @@ impl Add<Duration> for Timestamp {
 impl Add<Millis> for Timestamp {
     type Output = Self;
 
-    /// The later time; the end of the year 9999 is as late as it gets.
+    /// Saturates at the end of the year 9999.
     fn add(self, span: Millis) -> Self {
         Self(self.0.saturating_add_unsigned(span.0).min(TIMESTAMP_MAX_MS))
     }
 }
 
-/// A duration in whole milliseconds, of at most a hundred years.
+/// A duration in whole milliseconds: at most 100 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(u64);
 
 impl Millis {
-    /// No time at all.
+    /// Zero milliseconds.
     pub const ZERO: Self = Self(0);
-    /// A hundred years.
+    /// The longest duration: 100 years.
     pub const MAX: Self = Self(DURATION_MAX_MS);
 
-    /// This many milliseconds; refused above a hundred years.
+    /// Creates a duration of `ms` milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::DurationTooLong`] above 100 years.
     pub const fn new(ms: u64) -> Result<Self, Refusal> {
         if ms > DURATION_MAX_MS { Err(Refusal::DurationTooLong) } else { Ok(Self(ms)) }
     }
 
-    /// This many seconds. For constants: the argument is small enough by its type.
+    /// Creates a duration of whole seconds. Infallible because every `u16` is in range, so it suits
+    /// constants.
     #[must_use]
     pub const fn from_secs(seconds: u16) -> Self {
         Self(seconds as u64 * 1_000)
     }
 
-    /// This many days. For constants: the argument is small enough by its type.
+    /// Creates a duration of whole days. Infallible because every `u8` is in range, so it suits constants.
     #[must_use]
     pub const fn from_days(days: u8) -> Self {
         Self(days as u64 * 24 * 60 * 60 * 1_000)
     }
 
-    /// The number of milliseconds.
+    /// Returns the number of milliseconds.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -107,7 +116,7 @@ impl Millis {
 impl TryFrom<Duration> for Millis {
     type Error = Refusal;
 
-    /// Rounds up, so that a lease or a delay is never shorter than was asked for.
+    /// Rounds up, so that a lease or delay is never shorter than requested.
     fn try_from(duration: Duration) -> Result<Self, Refusal> {
         let whole = duration.as_nanos().div_ceil(1_000_000);
         u64::try_from(whole).map_err(|_| Refusal::DurationTooLong).and_then(Self::new)

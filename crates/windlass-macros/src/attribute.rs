@@ -9,7 +9,7 @@ use syn::{DeriveInput, Error, Expr, Lit, LitStr, Path, Result, Token, Type, pare
 
 use crate::name::{check_aliases, default_name, given_name};
 
-/// What `#[job(…)]` says.
+/// Parsed contents of `#[job(…)]`.
 pub(crate) struct Attribute {
     pub(crate) name: String,
     pub(crate) aliases: Vec<LitStr>,
@@ -69,7 +69,7 @@ impl Attribute {
         Ok(())
     }
 
-    /// The `options` function, unless all is as by default.
+    /// Returns the `options` function, or `None` if the attribute changes no option.
     pub(crate) fn options(&self) -> Option<Tokens> {
         let root = &self.root;
         let base =
@@ -107,7 +107,7 @@ fn repeated(word: &str, meta: &ParseNestedMeta<'_>) -> Error {
     meta.error(format!("`{word}` is given twice: {cure}"))
 }
 
-/// Refuses a literal zero: such a job would have failed before its first attempt.
+/// Rejects a literal zero: such a job would fail before its first attempt.
 fn attempts(expression: Expr) -> Result<Expr> {
     let mut inner = &expression;
     loop {
@@ -127,14 +127,14 @@ fn attempts(expression: Expr) -> Result<Expr> {
     Ok(expression)
 }
 
-/// A list in parentheses.
+/// Parses a parenthesized, comma-separated list.
 fn list<T: syn::parse::Parse>(meta: &ParseNestedMeta<'_>) -> Result<Vec<T>> {
     let content;
     parenthesized!(content in meta.input);
     Ok(Punctuated::<T, Token![,]>::parse_terminated(&content)?.into_iter().collect())
 }
 
-/// One `Vec` stands for itself; anything else is a tuple.
+/// Returns the blockers type: a single `Vec` as it is, anything else as a tuple.
 fn blockers(types: &[Type]) -> Type {
     let is_list = |only: &Type| matches!(only, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Vec"));
     match types {

@@ -11,7 +11,7 @@ use syn::{Data, DeriveInput, Error, parse_macro_input};
 
 use attribute::Attribute;
 
-/// Makes a job type of a serializable struct or enum without parameters.
+/// Implements `Job` for a serializable struct or enum without generic parameters.
 ///
 /// ```ignore
 /// #[derive(Serialize, Deserialize, Job)]
@@ -19,19 +19,19 @@ use attribute::Attribute;
 /// struct ProvisionAccount { user_id: i64 }
 /// ```
 ///
-/// | in `#[job(…)]` | means |
+/// | in `#[job(…)]` | meaning |
 /// |---|---|
-/// | `name = "…"` | the stored name; the type's name in kebab-case unless given: `HTTPFetch` is `http-fetch` |
+/// | `name = "…"` | stored name; default: the type's name in kebab-case (`HTTPFetch` becomes `http-fetch`) |
 /// | `alias("…", …)` | former names |
-/// | `entry` | it may start a chain |
-/// | `output = T` | what a chain that ends with it gives; `()` unless given |
-/// | `then(A, B)` | its declared continuations |
-/// | `blocked_by(A, B)` | the chains it waits for; `blocked_by(Vec<A>)` for a list, `blocked_by(A, Rest<B>)` for both |
+/// | `entry` | the job type may start a chain |
+/// | `output = T` | output of a chain that ends in this job; default: `()` |
+/// | `then(A, B)` | declared continuations |
+/// | `blocked_by(A, B)` | chains to wait for; `blocked_by(Vec<A>)` for a list, `blocked_by(A, Rest<B>)` for both |
 /// | `max_attempts = 5`, `priority = 1` | as in `JobOptions`; any expression |
-/// | `options = expression` | a `JobOptions` to start from |
-/// | `crate = path` | where windlass is, if not at `::windlass` |
+/// | `options = expression` | a `JobOptions` value for the options that are not set here |
+/// | `crate = path` | path of the windlass crate; default: `::windlass` |
 ///
-/// Each of these is given once.
+/// Each option may appear only once.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -60,7 +60,7 @@ fn expand(input: &DeriveInput) -> syn::Result<Tokens> {
     })
 }
 
-/// Refuses what cannot be a job type, with the reason, before the compiler gives another.
+/// Rejects types that cannot be job types, before the compiler reports a less helpful error.
 fn check_shape(input: &DeriveInput) -> syn::Result<()> {
     if let Data::Union(data) = &input.data {
         let message = "a union cannot be a job type: its content cannot be stored; use a struct or an enum";

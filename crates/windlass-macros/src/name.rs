@@ -4,20 +4,20 @@ use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt;
 use syn::{Error, LitStr, Result};
 
-/// The stored name that a type gets unless one is given: its own in kebab-case.
+/// Returns the default stored name of a type: the type's name in kebab-case.
 pub(crate) fn default_name(job: &Ident) -> Result<String> {
     let name = kebab_case(&job.unraw().to_string());
     check(&name, job.span())?;
     Ok(name)
 }
 
-/// A name as it was given.
+/// Returns a name from the attribute, after checking it.
 pub(crate) fn given_name(name: &LitStr) -> Result<String> {
     check(&name.value(), name.span())?;
     Ok(name.value())
 }
 
-/// Refuses an alias that says nothing new: the name itself, or one that is already there.
+/// Rejects a redundant alias: one that equals the name or repeats another alias.
 pub(crate) fn check_aliases(name: &str, aliases: &[LitStr]) -> Result<()> {
     let mut known = HashSet::new();
     for alias in aliases {
@@ -33,7 +33,7 @@ pub(crate) fn check_aliases(name: &str, aliases: &[LitStr]) -> Result<()> {
     Ok(())
 }
 
-/// What the contract asks of a name, at compile time.
+/// Checks at compile time the rules that the store contract sets for type names.
 fn check(name: &str, span: Span) -> Result<()> {
     if name.is_empty() || name.len() > 200 || name.contains(char::is_control) {
         return Err(Error::new(span, "a name is 1 to 200 bytes without control characters"));
@@ -41,8 +41,10 @@ fn check(name: &str, span: Span) -> Result<()> {
     Ok(())
 }
 
-/// `SendWelcome` as `send-welcome`, `HTTPFetch` as `http-fetch`. A word starts at a capital behind anything
-/// else, at the last capital before a small letter, and behind `_`; digits belong to the word before them.
+/// Converts `SendWelcome` to `send-welcome` and `HTTPFetch` to `http-fetch`.
+///
+/// A word starts at an uppercase letter that does not follow another one, at the last uppercase letter before a
+/// lowercase one, and after `_`. Digits belong to the word before them.
 fn kebab_case(name: &str) -> String {
     let mut kebab = String::new();
     let mut before = '_';

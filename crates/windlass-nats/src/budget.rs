@@ -9,10 +9,10 @@ use windlass_core::{Error, ErrorKind, Result, TypeName};
 
 use crate::hint::token;
 
-/// How long a budget counts after it last changed.
+/// How long a budget is valid after its last change.
 const TTL: Duration = Duration::from_secs(60);
 
-/// How often a change is tried that somebody else's was faster than. Each failure is somebody's success.
+/// How many times a compare-and-swap is tried. Each failure means that another process has succeeded.
 const TRIES: u32 = 100;
 
 /// The budgets of one namespace.
@@ -23,7 +23,7 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    /// Takes the bucket of this name, which is made if there is none.
+    /// Opens the bucket with this name, and creates it if it is missing.
     pub(crate) async fn open(client: Client, bucket: &str, namespace: String) -> Result<Self> {
         let no_bucket = |error: &dyn std::error::Error| {
             let cure = "turn JetStream on, mend the bucket's name, or go without a bucket";
@@ -38,7 +38,7 @@ impl Budgets {
         Ok(Self { bucket, namespace })
     }
 
-    /// Lets so many more wake.
+    /// Adds to the budget of a type.
     pub(crate) async fn grow(&self, job_type: &TypeName, by: u32) -> Result<()> {
         for _ in 0..TRIES {
             let (left, revision) = self.look(job_type).await?.unwrap_or((0, 0));
@@ -46,11 +46,12 @@ impl Budgets {
                 return Ok(());
             }
         }
-        // Nobody may stay asleep because of that: without a budget all wake.
+        // Too much contention. Delete the budget, so that all workers wake: a missing budget costs needless wakes, a
+        // budget that is too small leaves jobs waiting.
         self.bucket.delete(self.key(job_type)).await.map_err(unavailable)
     }
 
-    /// Whether one more may wake.
+    /// Takes one from the budget of a type. Returns whether the caller may wake.
     pub(crate) async fn claim(&self, job_type: &TypeName) -> Result<bool> {
         for _ in 0..TRIES {
             let Some((left, revision)) = self.look(job_type).await? else { return Ok(true) };
@@ -61,10 +62,11 @@ impl Budgets {
                 return Ok(true);
             }
         }
+        // Too much contention. Wake anyway: a needless wake is cheaper than a delayed job.
         Ok(true)
     }
 
-    /// How many may wake, and the revision that says so; none where there is no budget.
+    /// Returns what is left of the budget and its revision, or `None` if there is no budget.
     async fn look(&self, job_type: &TypeName) -> Result<Option<(u64, u64)>> {
         let entry = self.bucket.entry(self.key(job_type)).await.map_err(unavailable)?;
         let entry = entry.filter(|entry| entry.operation == Operation::Put);
@@ -72,7 +74,8 @@ impl Budgets {
         Ok(entry.and_then(|entry| Some((left(&entry.value)?, entry.revision))))
     }
 
-    /// Changes a budget, unless somebody else has. A budget that there was none of has revision 0.
+    /// Writes a budget if its revision is unchanged; returns whether it did. Revision 0 stands for a budget that does
+    /// not exist.
     async fn change(&self, job_type: &TypeName, left: u64, revision: u64) -> Result<bool> {
         let value = left.to_string().into();
         if revision == 0 {
@@ -90,7 +93,8 @@ impl Budgets {
     }
 }
 
-/// The stream that a bucket is. The client's own way to make a bucket asks for facts that servers before 2.10 do not tell.
+/// The stream behind a bucket. The client's own function to create a bucket expects information that servers before
+/// 2.10 do not report.
 fn stream_of(bucket: &str) -> stream::Config {
     stream::Config {
         name: format!("KV_{bucket}"),

@@ -1,25 +1,25 @@
-//! Subjects. Each has the hints of one topic.
+//! The subjects of topics.
 
 use std::fmt::Write;
 
 use windlass_core::{Topic, TypeName};
 
-/// The last parts of a subject.
+/// Returns the subject of a topic, without the prefix.
 pub(crate) fn subject(topic: &Topic) -> String {
     match topic {
         Topic::Scheduled(job_type) => format!("scheduled.{}", token(job_type)),
         Topic::ChainClosed(chain) => format!("closed.{chain}"),
         Topic::OwnershipLost(worker) => format!("lost.{worker}"),
         Topic::Events => "events".to_owned(),
-        // A kind of topic that is newer than this code has nobody who publishes there.
+        // A topic kind that is newer than this version. Nothing is published on this subject.
         _ => "unknown".to_owned(),
     }
 }
 
-/// The name of a type as a part of a subject or key, where dots, stars and spaces would mean something.
+/// Encodes a type name for a subject or key, where dots, asterisks and spaces have a meaning.
 pub(crate) fn token(job_type: &TypeName) -> String {
     job_type.as_str().bytes().fold(String::new(), |mut token, byte| {
-        // Writing to a text does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(token, "{byte:02x}");
         token
     })

@@ -1,4 +1,4 @@
-//! Windlass hints over NATS: workers that wake by it, whatever the store.
+//! Windlass notifications over NATS. They wake workers and waiting callers, whatever the store.
 //!
 //! ```no_run
 //! # async fn open() -> windlass_core::Result<()> {
@@ -10,13 +10,14 @@
 //! # }
 //! ```
 //!
-//! Hints travel by core NATS, which is lossy, as hints may be: each topic is a subject,
-//! `windlass.<namespace>.<kind>.<name>`, with names of types in hexadecimal digits, so that no character of theirs means
-//! anything to NATS. The client connects again and subscribes again by itself; when it has, subscribers are told to look at
-//! the store.
+//! Notifications use core NATS, which may lose messages. That is fine, since workers and waiting callers also poll the
+//! store. Each topic is a subject, `windlass.<namespace>.<kind>.<name>`. Job type names are hex-encoded, so that none
+//! of their characters has a meaning in NATS. The client reconnects and resubscribes by itself; after a reconnect,
+//! subscribers are signalled to query the store.
 //!
-//! With a [`bucket`](Options::bucket) of JetStream's key-value store there is a wake budget: when so many jobs are
-//! scheduled, so many waiting workers look for them. It is kept by compare-and-swap. Without a bucket all look.
+//! With a [`bucket`](Options::bucket) in JetStream's key-value store there is a wake budget: when `n` jobs are
+//! scheduled, `n` waiting workers wake to acquire them. The budget is updated by compare-and-swap. Without a bucket all
+//! waiting workers wake.
 
 mod budget;
 mod hint;

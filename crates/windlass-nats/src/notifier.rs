@@ -1,4 +1,4 @@
-//! Hints over core NATS.
+//! Notifications over core NATS.
 
 use std::error::Error as _;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,16 @@ use windlass_core::{
 use crate::budget::Budgets;
 use crate::hint;
 
-/// The longest namespace, in bytes.
+/// Maximum length of a namespace, in bytes.
 pub const NAMESPACE_MAX_BYTES: usize = 64;
 
-/// How long a subscription waits to be live.
+/// How long a subscription waits for the server to confirm it.
 const READY: Duration = Duration::from_secs(10);
 
-/// How often is looked whether the client has connected again. That costs nothing but a look at a counter.
+/// How often to check whether the client has reconnected. The check only reads a counter.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How a [`NatsNotifier`] is opened.
+/// Options for opening a [`NatsNotifier`].
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing before a notifier is opened with them"]
 pub struct Options {
@@ -46,33 +46,40 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whose hints these are: 1 to 64 of `a-z`, `0-9`, `_` and `-`. All subjects begin with `windlass.<namespace>.`.
+    /// Namespace of the notifications: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`. All subjects begin with
+    /// `windlass.<namespace>.`. Default: `default`.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Keeps wake budgets in this bucket of JetStream's key-value store. It is made, in memory and with a time to live of
-    /// a minute, if there is none; give one of your own a time to live too.
+    /// Stores wake budgets in this bucket of JetStream's key-value store. Opening creates the bucket if it is missing,
+    /// in memory and with a time to live of one minute. If you create it yourself, set a time to live too. Default: no
+    /// bucket.
     pub fn bucket(mut self, bucket: impl Into<String>) -> Self {
         self.bucket = Some(bucket.into());
         self
     }
 }
 
-/// Hints between the processes that use one NATS server or cluster. See the [crate's page](crate).
+/// A notifier between processes that use the same NATS server or cluster. See the [crate docs](crate).
 pub struct NatsNotifier {
     client: Client,
     prefix: String,
     budgets: Option<Budgets>,
-    /// How often the client has connected; none once the notifier is closed.
+    /// How often the client has connected, or `None` once the notifier is closed.
     connects: watch::Sender<Option<u64>>,
     watcher: JoinHandle<()>,
 }
 
 impl NatsNotifier {
-    /// Connects to a server: `nats://user:password@host:port`, `nats://token@host:port`, or `tls://` for TLS. Several
-    /// servers of a cluster are separated by commas; the first one's user counts.
+    /// Connects to a server: `nats://user:password@host:port`, `nats://token@host:port`, or `tls://` for TLS. Separate
+    /// several servers of a cluster by commas; the credentials of the first one apply.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the URL or the namespace is invalid. [`ErrorKind::Unavailable`] if no server can be
+    /// reached, the login fails, or the bucket cannot be opened.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
         let servers: Vec<_> = url.split(',').map(str::trim).collect();
         let addresses: Vec<_> = servers.to_server_addrs().map_err(|_| unreadable())?.collect();
@@ -80,7 +87,11 @@ impl NatsNotifier {
         Self::with_client(login.connect(addresses).await.map_err(no_connection)?, options).await
     }
 
-    /// Uses a client that the caller has.
+    /// Uses an existing client.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the namespace is invalid. [`ErrorKind::Unavailable`] if the bucket cannot be opened.
     pub async fn with_client(client: Client, options: Options) -> Result<Self> {
         check_namespace(&options.namespace)?;
         let budgets = match &options.bucket {
@@ -104,7 +115,8 @@ impl NatsNotifier {
         format!("{}{}", self.prefix, hint::subject(topic))
     }
 
-    /// Returns when the server has done all that it was asked for before: it answers in order.
+    /// Waits until the server has processed all earlier requests of this connection. It processes them in order, so an
+    /// echo to an own inbox comes after them.
     async fn catch_up(&self) -> Result<()> {
         let inbox = self.client.new_inbox();
         let mut answers = self.client.subscribe(inbox.clone()).await.map_err(unavailable)?;
@@ -159,6 +171,7 @@ impl Notifier for NatsNotifier {
                 let messages = self.client.subscribe(self.subject(&topic)).await.map_err(unavailable)?;
                 streams.push(Messages { topic, messages }.into_hints());
             }
+            // The client only queues the subscriptions. They are live once the server has processed them.
             self.catch_up().await?;
             let (end, ended) = oneshot::channel::<()>();
             let (publisher, subscription) = Subscription::new(move || drop(end));
@@ -167,7 +180,7 @@ impl Notifier for NatsNotifier {
         })
     }
 
-    /// Where there are no budgets, everybody looks.
+    /// Without budgets, all workers wake.
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
             self.check_open()?;
@@ -185,7 +198,7 @@ impl Notifier for NatsNotifier {
     }
 }
 
-/// What one subject brings.
+/// The messages of one topic.
 struct Messages {
     topic: Topic,
     messages: Subscriber,
@@ -203,8 +216,8 @@ impl Messages {
     }
 }
 
-/// Hands hints on until the subscription has ended or the notifier is closed; and that something may have happened unheard
-/// whenever the client has connected again.
+/// Forwards hints until the subscription ends or the notifier is closed. Signals a gap whenever the client has
+/// reconnected, because hints may have been lost in between.
 async fn hand_on(
     mut hints: SelectAll<Hints>,
     publisher: Publisher,
@@ -228,7 +241,8 @@ async fn hand_on(
     }
 }
 
-/// Tells when the client has connected again. A client that its user brings has no other way to say so.
+/// Publishes reconnects of the client. Polls the counter, because a client that the caller brings has no other way to
+/// report them.
 async fn watch_connects(client: Client, connects: watch::Sender<Option<u64>>) {
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -260,7 +274,7 @@ fn check_namespace(namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// How the user in an address logs in: the client leaves that to its options.
+/// Returns options with the credentials of an address. The client itself ignores those.
 fn login(address: &ServerAddr) -> ConnectOptions {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     match (address.username().map(decoded), address.password().map(decoded)) {
@@ -270,19 +284,19 @@ fn login(address: &ServerAddr) -> ConnectOptions {
     }
 }
 
-/// Says nothing of the address: there may be a password in it.
+/// Returns the error of an invalid address. The text omits the address, which may contain a password.
 fn unreadable() -> Error {
     let text = "the address of NATS cannot be read: mend the URL, as in `nats://user:password@host:port`";
     Error::new(ErrorKind::Invalid, text)
 }
 
-/// Whether TLS failed. For its handshake the client has no kind of its own.
+/// Whether TLS failed. The client has no error kind for a failed handshake.
 fn is_tls(error: &ConnectError) -> bool {
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     error.kind() == ConnectErrorKind::Tls || io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
-/// Why there is no connection, and its cure.
+/// Returns the error of a failed connect, with a remedy.
 fn no_connection(error: ConnectError) -> Error {
     let cure = match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {

@@ -1,4 +1,4 @@
-//! What clients and workers do on the memory store, with hints over NATS.
+//! Runs the client and worker suite on the memory store, with notifications over NATS.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "other tests use the rest")]

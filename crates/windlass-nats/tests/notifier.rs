@@ -1,4 +1,4 @@
-//! The notifier contract on NATS, with wake budgets.
+//! Runs the notifier conformance suite on NATS, with wake budgets.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Taking jobs and keeping them.
+//! Acquiring jobs and renewing their leases.
 
 use windlass_core::command::{Acquire, AcquireReply, Acquired, Renew, RenewReply, Renewed, Ripple};
 use windlass_core::{Result, Timestamp};
@@ -20,7 +20,7 @@ impl CarryOut for Acquire {
     }
 }
 
-/// The parameters of an acquire behind the time.
+/// Returns the parameters of an acquire that follow the time.
 pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 6] {
     [
         id(request.request.as_uuid()),
@@ -32,7 +32,7 @@ pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 6] {
     ]
 }
 
-/// The rows of the reply to an acquire. Jobs come in order, then what their blockers gave.
+/// Collects the rows of the reply to an acquire: first the jobs in order, then the outputs of their blockers.
 #[derive(Default)]
 pub(crate) struct AcquireRows {
     now: Option<Timestamp>,

@@ -1,4 +1,4 @@
-//! Starting chains.
+//! Creating chains.
 
 use windlass_core::Result;
 use windlass_core::command::{Create, CreateReply, Created};
@@ -13,7 +13,7 @@ impl CarryOut for Create {
         self.check()?;
         let (durability, mut deferred) = (call.durability(), false);
         let mut news = News::default();
-        // The place of each chain that is sent. What can be refused without the store is not.
+        // Index in the request of each chain that is sent. Chains that break a limit are refused here and not sent.
         let mut places = Vec::with_capacity(self.chains.len());
         let mut chains: Vec<Option<Created>> = Vec::with_capacity(self.chains.len());
         for (place, chain) in self.chains.iter().enumerate() {

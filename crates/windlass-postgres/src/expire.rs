@@ -1,4 +1,4 @@
-//! Removing what is kept no longer.
+//! Removing chains and jobs whose retention has ended.
 
 use windlass_core::Result;
 use windlass_core::command::{Expire, ExpireReply, Expired};

@@ -1,4 +1,4 @@
-//! Looking things up, listing and counting.
+//! Reading, listing and counting jobs and chains.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ impl CarryOut for Count {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CountReply> {
         self.types.check()?;
         let parameters = vec![call.time(), types(&self.types)];
-        // The database may sort names otherwise.
+        // Sorted here, because the collation of the database may order names differently.
         let mut counts = BTreeMap::<TypeName, TypeCount>::new();
         let mut closed_estimated = false;
         for row in call.run(&call.statements().count, parameters).await? {
@@ -157,7 +157,7 @@ impl CarryOut for Count {
     }
 }
 
-/// Jobs in their order, and where to go on.
+/// Returns the jobs in order, and the cursor of the next page.
 fn jobs_and_next(rows: Vec<Row>) -> Result<(Vec<JobRecord>, Option<Cursor>)> {
     let (mut jobs, mut next) = (Vec::new(), None);
     for row in rows {
@@ -171,7 +171,7 @@ fn jobs_and_next(rows: Vec<Row>) -> Result<(Vec<JobRecord>, Option<Cursor>)> {
     Ok((jobs, next))
 }
 
-/// Chains with their first and latest jobs by the place of their item, and where to go on.
+/// Returns chains with their first and latest jobs, by index of their item, and the cursor of the next page.
 fn chains_by_item(rows: Vec<Row>) -> Result<(BTreeMap<usize, ChainRecord>, Option<Cursor>)> {
     let mut facts = BTreeMap::<usize, ChainFacts>::new();
     let mut jobs = BTreeMap::<usize, Vec<JobRecord>>::new();
@@ -195,7 +195,7 @@ fn cursor(values: &mut Values) -> Result<Cursor> {
     Ok(Cursor(values.number::<i64>()?.to_string()))
 }
 
-/// The order, the place to go on behind, and the size of a page.
+/// Returns the parameters of a page: order, last row of the previous page, and size.
 fn page(page: &Page) -> Result<[Parameter; 3]> {
     let not_ours = |_| {
         let text = "the cursor is not one that this store gave: start from the first page";
@@ -210,7 +210,7 @@ fn page(page: &Page) -> Result<[Parameter; 3]> {
     ])
 }
 
-/// How many rows to look at: where all of them pass, one more than the page has.
+/// Returns the maximum number of rows to scan. If the filter accepts all rows, one more than the page size is enough.
 fn walked(page: &Page, all: bool) -> Parameter {
     let most = i64::try_from(PAGE_SCAN_MAX).unwrap_or(i64::MAX);
     Parameter::Number(Some(if all { i64::from(page.max).min(most) } else { most } + 1))

@@ -1,4 +1,4 @@
-//! What someone should look at.
+//! Health findings: problems that an operator should fix.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,10 +8,10 @@ use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt};
 use crate::store::Call;
 
-/// From this age on an open transaction is told of: what is dead since it began cannot be cleaned away.
+/// Age from which an open transaction is reported. Vacuum cannot remove rows that died after it began.
 const HELD: Duration = Duration::from_secs(5 * 60);
 
-/// By so much the clocks of this machine and of the database may differ.
+/// Tolerated difference between the clocks of this machine and the database.
 const SKEW: Duration = Duration::from_secs(5);
 
 pub(crate) async fn findings<P: Provider>(
@@ -122,7 +122,8 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
     Ok(Some(Finding { what, cure }))
 }
 
-/// How far the server's clock is from this machine's, which it was read by before and after.
+/// Reports a clock difference greater than [`SKEW`]. `asked` and `answered` are this machine's times before and after
+/// the query that read the server's clock.
 fn skew(server: i64, asked: i64, answered: i64) -> Option<Finding> {
     let apart = (asked - server).max(server - answered);
     let apart = Duration::from_millis(u64::try_from(apart).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Hints as lines of text.
+//! Text encoding of hints, one line each.
 
 use std::fmt::Write;
 
@@ -6,23 +6,25 @@ use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::{ChainId, Hint, JobId, Timestamp, TypeName, WorkerId};
 
-/// The longest payload: PostgreSQL's limit is 8,000 bytes, not included.
+/// Maximum size of a notification payload. PostgreSQL requires less than 8,000 bytes.
 pub(crate) const PAYLOAD_MAX_BYTES: usize = 7_900;
 
 /// One line of a notification.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Line {
     Hint(Hint),
-    /// More jobs of a type were scheduled than are told one by one: those who wait for it look at the store.
+    /// Jobs of a type were scheduled, but too many hints were queued to send each. Delivered as a gap, so that
+    /// subscribers query the store.
     Unheard(TypeName),
-    /// An event that is too large to be sent: those who watch look elsewhere.
+    /// An event was too large to send. Delivered as a gap to event subscribers.
     TooLarge,
-    /// A notification of a notifier to itself.
+    /// A notification that a notifier sends to itself to test its connection.
     Trial(Uuid),
 }
 
 impl Line {
-    /// A word for the kind, then its values; a type's name, which has no control character, stands last.
+    /// Encodes the line: a word for the kind, then the values. A type name comes last. It may contain spaces, but no
+    /// control characters.
     pub(crate) fn encoded(&self) -> String {
         match self {
             Self::Hint(Hint::Scheduled { job_type, count, due_at }) => {
@@ -34,19 +36,19 @@ impl Line {
                 let mut text = String::with_capacity(6 + 2 * bytes.len());
                 text.push_str("event ");
                 for byte in bytes {
-                    // Writing to a text does not fail.
+                    // Writing to a `String` does not fail.
                     let _ = write!(text, "{byte:02x}");
                 }
                 text
             }
-            // A kind of hint that is newer than this code has no subscribers in it.
+            // `Hint` is non-exhaustive. Kinds that this version does not know cannot be encoded.
             Self::Hint(_) | Self::TooLarge => "too-large".to_owned(),
             Self::Unheard(job_type) => format!("unheard {job_type}"),
             Self::Trial(nonce) => format!("trial {nonce}"),
         }
     }
 
-    /// The line that a text means; none if it is not one of these, or a newer version's.
+    /// Decodes a line. Returns `None` if it is malformed or of a kind that this version does not know.
     pub(crate) fn decoded(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
         Some(match kind {

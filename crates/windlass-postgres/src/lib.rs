@@ -1,4 +1,4 @@
-//! The PostgreSQL store of Windlass: job chains that commit with your own transaction.
+//! Windlass store and notifier for PostgreSQL. Job chains commit in your own transaction.
 //!
 //! ```no_run
 //! # #[cfg(feature = "sqlx")]
@@ -10,25 +10,27 @@
 //! # }
 //! ```
 //!
-//! # What holds
+//! # Properties
 //!
-//! - **One round trip** for each command, whatever the size of its batch: a function in the database does the work, and
-//!   the same function works by itself and in a transaction of the application.
-//! - **Nobody waits long.** A row that somebody's open transaction has is *busy*: workers skip it, and others wait a
-//!   moment for it: 20 ms in what many callers share. No lock order can make a deadlock surface.
-//! - **The clock** is the database's at the statement, not at the transaction's start.
-//! - **Jobs for later cost nothing**: an acquire goes through an index of pending jobs by type, priority and due time,
-//!   and reads only what it takes. Closed jobs are in none of the indexes that workers use.
-//! - **Any isolation level.** Commands of the store run at read committed, whatever the default of the database or the
-//!   role is. Transactions of the application keep their level; see [`Transactional`](windlass_core::Transactional).
+//! - **One round trip** per command, whatever the size of its batch. A function in the database does the work. The same
+//!   function runs alone or in a transaction of the application.
+//! - **Short waits.** A row that another open transaction has locked is *busy*. Workers skip it, and other commands
+//!   wait for it briefly: 20 ms in commands that many callers share. Callers never see a deadlock, whatever the lock
+//!   order.
+//! - **Clock.** Time is the database's clock when the statement runs, not when the transaction began.
+//! - **Scheduled jobs cost nothing.** An acquire uses an index of pending jobs by type, priority and due time, and
+//!   reads only the jobs it takes. Closed jobs are in none of the indexes that workers use.
+//! - **Any isolation level.** The store's own commands run at read committed, whatever the default of the database or
+//!   the role is. Transactions of the application keep their level; see
+//!   [`Transactional`](windlass_core::Transactional).
 //!
 //! # Drivers
 //!
-//! The store talks to the database through a [`Provider`]: [`Sqlx`] (the feature `sqlx`, on by default), or
-//! `TokioPostgres` with deadpool (the feature `tokio-postgres`), or one's own. Its transaction is the one that handlers get.
+//! The store connects through a [`Provider`]: [`Sqlx`] (feature `sqlx`, on by default), `TokioPostgres` with deadpool
+//! (feature `tokio-postgres`), or your own. Handlers receive the provider's transaction type.
 //!
-//! A transaction that the application began with its driver takes commands too, whatever the driver's type for it is: of
-//! sqlx a `Transaction` or a connection in one, of tokio-postgres or deadpool a `Transaction` or a client in one.
+//! Commands also run in a transaction that the application began with its driver, whatever its type: with sqlx, a
+//! `Transaction` or a connection inside one; with tokio-postgres or deadpool, a `Transaction` or a client inside one.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")]
@@ -56,26 +58,30 @@
 //!
 //! # Encryption
 //!
-//! The feature `tls` lets [`Sqlx`] connect with TLS (rustls), as `sslmode` and `sslrootcert` in the address say. For
-//! tokio-postgres give `TokioPostgres::new` a pool that does, and `TokioPostgres::listening` the same connector.
+//! With the feature `tls`, [`Sqlx`] connects with TLS (rustls), configured by `sslmode` and `sslrootcert` in the URL.
+//! For tokio-postgres, pass a pool that uses TLS to `TokioPostgres::new`, and the same connector to
+//! `TokioPostgres::listening`.
 //!
 //! # Behind a pooler
 //!
-//! A pooler that gives each transaction another connection, like PgBouncer in transaction mode, needs
-//! [`Options::cached_statements`] turned off, unless it knows of prepared statements. A command through sqlx then takes
-//! three round trips in place of one, and the application's own statements in a transaction must not be prepared either
-//! (`sqlx::query(…).persistent(false)`). Notifications do not pass: [`PostgresNotifier`] says so once, and workers poll,
-//! unless it is given a direct connection.
+//! Behind a pooler that assigns a server connection per transaction, such as PgBouncer in transaction mode, turn
+//! [`Options::cached_statements`] off, unless the pooler supports prepared statements. A command through sqlx then
+//! takes three round trips instead of one. The application's own statements in a transaction must not be prepared
+//! either (`sqlx::query(…).persistent(false)`).
+//!
+//! Notifications do not pass through such a pooler. [`PostgresNotifier`] logs this once, and workers poll. To keep
+//! notifications, give the notifier a direct connection.
 //!
 //! # Limits
 //!
-//! Those of [`windlass_core::limit`]; a schema name and a table prefix of at most [`NAME_MAX_BYTES`] each. Together they
-//! are the namespace. PostgreSQL 13 or later.
+//! - The limits in [`windlass_core::limit`].
+//! - A schema name and a table prefix have at most [`NAME_MAX_BYTES`] each. Together they are the namespace.
+//! - PostgreSQL 13 or later.
 //!
 //! # Layout
 //!
-//! `migrations/` has the tables, `functions/` the functions that carry commands out, and `sql/` one statement for each
-//! command, which calls its function. `schema.sql` shows what they come to.
+//! `migrations/` defines the tables, and `functions/` the functions that execute commands. `sql/` has one statement per
+//! command, which calls its function. `schema.sql` shows the resulting schema.
 
 mod store;
 

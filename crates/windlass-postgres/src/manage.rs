@@ -1,4 +1,4 @@
-//! Changing chains from outside.
+//! Cancel, trigger, retry, delete, set retention, pause.
 
 use windlass_core::command::{
     Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Pause,
@@ -82,7 +82,7 @@ impl CarryOut for Retry {
     async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<RetryReply> {
         check_items("chains", self.chains.len())?;
         let jobs = self.chains.iter().map(|target| Some(*target.job.as_uuid())).collect();
-        // A version beyond the type is one that no job ever reaches.
+        // No job ever reaches a version outside the range of `i64`, so the largest one matches no job either.
         let version = |version: u64| Some(i64::try_from(version).unwrap_or(i64::MAX));
         let versions = self.chains.iter().map(|target| version(target.version.0)).collect();
         let parameters = vec![call.time(), Parameter::Ids(jobs), Parameter::Numbers(versions)];
@@ -177,7 +177,7 @@ impl CarryOut for Pause {
     }
 }
 
-/// Refuses more items than a command may have.
+/// Returns an error if a command has more than [`BATCH_MAX_ITEMS`] items.
 pub(crate) fn check_items(what: &str, items: usize) -> Result<()> {
     if items <= BATCH_MAX_ITEMS {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The steps that make the tables and functions.
+//! Schema migrations.
 
 use std::time::{Duration, Instant};
 
@@ -7,23 +7,25 @@ use windlass_core::{Error, ErrorKind, Result};
 use crate::provider::{Parameter, Provider, Statement};
 use crate::statement::Names;
 
-/// How long a starter waits for another that migrates, and how long between two looks.
+/// How long to wait for another program that is migrating.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Delay between two attempts to get the migration lock.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One step of the schema. Steps are never changed once they were released; new ones are added behind them.
+/// One migration. A released migration is never changed; new ones are appended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Migration {
     pub(crate) version: i64,
     pub(crate) name: &'static str,
     pub(crate) parts: &'static [&'static str],
-    /// A step that PostgreSQL does not allow in a transaction, like `create index concurrently`, runs beside the one that
-    /// records it. Whoever runs it may die half-way, so that it must be safe to repeat.
+    /// Whether the migration runs in the transaction that records it. PostgreSQL does not allow some statements in a
+    /// transaction, such as `create index concurrently`. Such a migration runs on another connection and must be safe
+    /// to repeat, because the program may crash before it is recorded.
     pub(crate) in_transaction: bool,
 }
 
-/// All steps. Functions have a version in their names, so that a newer program can bring its own beside those that an
-/// older one still calls.
+/// All migrations. Function names contain a version, so that a newer program can add its functions while an older one
+/// still calls its own.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
     name: "tables and functions",
@@ -50,10 +52,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     ],
 }];
 
-/// Types and functions that the application made do not stand for those of PostgreSQL.
+/// Keeps types and functions of the application from shadowing PostgreSQL's own.
 const SEARCH_PATH: &str = "set local search_path = pg_catalog, pg_temp;\n";
 
-/// Brings the schema to the latest of these steps, or checks that it is there. Any number of programs may do so at once.
+/// Migrates the schema to the latest version if `allowed`; otherwise checks that it is there. Any number of programs
+/// may call this at the same time.
 pub(crate) async fn migrate<P: Provider>(
     provider: &P,
     names: &Names,
@@ -82,7 +85,7 @@ pub(crate) async fn migrate<P: Provider>(
     Ok(())
 }
 
-/// The statements of all steps, for those who migrate by other means.
+/// Returns the statements of all migrations, to run by other means.
 pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
     let mut text = preparation(names);
     for migration in migrations {
@@ -115,11 +118,11 @@ async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, 
     provider.commit(tx).await
 }
 
-/// A transaction in which only one starter is at a time. The number of its lock is that of the namespace, so that others
-/// are not kept waiting.
+/// Begins a transaction that holds the migration lock of the namespace, which only one program has at a time. Other
+/// namespaces have other locks.
 ///
-/// Whoever waits asks again and again. A statement that waits would keep its snapshot, and a step beside the transaction,
-/// like `create index concurrently`, waits for all snapshots: neither would end.
+/// Polls for the lock instead of blocking on it. A blocked statement would hold its snapshot, and a migration outside
+/// the transaction, such as `create index concurrently`, waits for all older snapshots to end: a deadlock.
 async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
     let text = format!(
         "select 'locked', null::integer, null::uuid[], null::text[], \
@@ -142,7 +145,8 @@ async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
     Err(Error::new(ErrorKind::Busy, text))
 }
 
-/// What must be there before the first step. A role that may not create schemas can have it made by another.
+/// Returns the statements that create the schema and the migration table if they are missing. A role that may not
+/// create schemas works if another role has created the schema before.
 fn preparation(names: &Names) -> String {
     let text = "\
 do $$ begin
@@ -154,7 +158,7 @@ create table if not exists windlass.migration (
   version bigint primary key, name text not null, applied_at timestamptz not null default clock_timestamp()
 );
 ";
-    // The user's name last: it may begin with what stands for the prefix.
+    // Insert the schema name after `render`, which would replace `windlass_` inside it.
     names.render(text).replace("{schema}", &format!("\"{}\"", names.schema))
 }
 
@@ -165,7 +169,7 @@ fn record(migration: &Migration) -> String {
     )
 }
 
-/// The version of the schema; 0 if there is none.
+/// Returns the version of the schema, or 0 if there is none.
 async fn version<P: Provider>(provider: &P, names: &Names, tx: Option<&mut P::Tx>) -> Result<i64> {
     let rows = |text: &str| Statement::new(names.render(text), false);
     let exists = rows(
@@ -186,7 +190,7 @@ async fn version<P: Provider>(provider: &P, names: &Names, tx: Option<&mut P::Tx
 }
 
 fn check(found: i64, latest: i64, names: &Names) -> Result<()> {
-    // Older functions stay beside newer ones for one version, so that programs can be updated one after the other.
+    // Each version keeps the functions of the version before it, so that programs can be updated one by one.
     if found <= latest + 1 {
         return Ok(());
     }

@@ -1,8 +1,9 @@
 //! Hints over `LISTEN` and `NOTIFY`.
 //!
-//! Every process has one connection that listens, on one channel for each namespace. Hints of a process are collected
-//! while its latest notification is under way, and go together with the next, which has a line of text for each. Where
-//! many wait, further ones about a type become a single line, which makes its workers look at the store.
+//! Each notifier has one connection that listens, on one channel per namespace. Hints that are published while a
+//! notification is being sent are queued and sent together in the next one, one line of text each. If the queue is
+//! long, further `Scheduled` hints of a type collapse into one line, which makes the workers of that type query the
+//! store.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -22,35 +23,35 @@ use crate::hint::{Line, PAYLOAD_MAX_BYTES};
 use crate::provider::{Listener, Parameter, Provider, Statement, pooled};
 use crate::store::Options;
 
-/// How long after a notification the next one waits for more hints.
+/// Pause after each notification, in which more hints can collect for the next one.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How long the notification that tries the connection out may take.
+/// Timeout of the test notification on a new listening connection.
 const TRIAL: Duration = Duration::from_secs(5);
 
-/// How long a subscription waits for the connection.
+/// How long `subscribe` waits for the listening connection.
 const READY: Duration = Duration::from_secs(10);
 
-/// The times between two attempts to connect: the first, and the longest, to which they double.
+/// Delay between connection attempts: initial and maximum. It doubles after each failure.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// How long a connection is left alone that cannot listen.
+/// Delay before the next attempt if notifications do not arrive on the connection.
 const DEAF: Duration = Duration::from_secs(60);
 
-/// From so many hints on that wait to be sent, further ones about one type become one.
+/// Queue length from which further `Scheduled` hints of a type collapse into one line.
 const SINGLE_MAX: usize = 200;
 
-/// How many hints wait to be sent before the oldest are dropped.
+/// Queue length from which each new hint displaces the oldest one.
 const WAITING_MAX: usize = 10_000;
 
-/// From so many on that wait, events are refused: those who watch look elsewhere, and the rest is for those who work.
+/// Queue length from which events are refused. The rest of the queue is reserved for hints that workers need.
 const EVENTS_MAX: usize = WAITING_MAX / 2;
 
-/// Hints between the processes that use one database.
+/// Carries hints between processes that use the same database.
 ///
-/// Behind a pooler that gives each transaction another connection a `LISTEN` hears nothing. The notifier looks whether its
-/// connection is its own, and tries it out with a notification to itself; where it is not, or that does not arrive, it says
-/// so once, and workers poll.
+/// Behind a pooler that assigns a server connection per transaction, `LISTEN` receives nothing. The notifier checks
+/// that its connection is not shared and tests it with a notification to itself. If either fails, it logs one warning,
+/// and workers poll.
 pub struct PostgresNotifier<P> {
     shared: Arc<Shared<P>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -69,26 +70,26 @@ struct Shared<P> {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Hint>,
-    /// Types of which more was scheduled than hints are sent.
+    /// Types whose `Scheduled` hints were collapsed.
     unheard: BTreeSet<TypeName>,
-    /// How many hints were dropped since that was last said.
+    /// Number of hints dropped since the last warning about it.
     dropped: usize,
     topics: HashMap<Topic, HashMap<u64, Publisher>>,
     closed: bool,
 }
 
-/// What the listening connection is worth.
+/// State of the listening connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hearing {
     NotYet,
     Listens,
-    /// Notifications do not arrive: workers poll.
+    /// Notifications do not arrive, so workers poll.
     Deaf,
 }
 
 impl<P: Provider> PostgresNotifier<P> {
-    /// A notifier for the namespace of these options. Its connection is made in the background, and again whenever it is
-    /// lost.
+    /// Creates a notifier for the namespace in `options`. A background task opens the listening connection and reopens
+    /// it whenever it is lost.
     pub fn new(provider: P, options: &Options) -> Result<Self> {
         let names = options.names()?;
         let text = names.render(include_str!("../sql/notify.sql"));
@@ -158,7 +159,7 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
         })
     }
 
-    /// PostgreSQL has no place for a wake budget that would not cost more than it saves: everyone looks.
+    /// Always true: a wake budget in PostgreSQL would cost more than it saves, so all woken workers query the store.
     fn claim_wake(&self, _: TypeName) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { self.shared.open().map(|_| true) })
     }
@@ -177,7 +178,7 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
 }
 
 impl State {
-    /// Adds a hint to those that wait.
+    /// Queues a hint.
     fn collect(&mut self, hint: Hint) -> Result<()> {
         let waiting = self.waiting.len();
         match &hint {
@@ -201,14 +202,14 @@ impl State {
         Ok(())
     }
 
-    /// Everything that waits to be sent, and how many were dropped.
+    /// Takes all queued lines and the number of dropped hints.
     fn take(&mut self) -> (Vec<Line>, usize) {
         let unheard = std::mem::take(&mut self.unheard).into_iter().map(Line::Unheard);
         let lines = self.waiting.drain(..).map(Line::Hint).chain(unheard).collect();
         (lines, std::mem::take(&mut self.dropped))
     }
 
-    /// Hands a line to those who subscribed to its topic.
+    /// Delivers a line to the subscribers of its topic.
     fn deliver(&self, line: Line) {
         let (topic, hint) = match line {
             Line::Hint(hint) => (hint.topic(), Some(hint)),
@@ -255,7 +256,7 @@ impl<P: Provider> Shared<P> {
         Ok(subscription)
     }
 
-    /// Sends what waits, as long as there is something, and then waits for more.
+    /// Sends queued hints in batches, forever.
     async fn keep_sending(self: Arc<Self>) {
         loop {
             self.wanted.notified().await;
@@ -269,7 +270,7 @@ impl<P: Provider> Shared<P> {
                         "{dropped} hints were dropped: more came than PostgreSQL took, and workers poll for the rest"
                     );
                 }
-                // Hints are lossy, and whoever waits for one polls too.
+                // A lost hint is harmless, since subscribers also poll.
                 if let Err(error) = self.send(payloads(lines)).await {
                     tracing::debug!(%error, "a notification was not sent");
                 }
@@ -284,7 +285,7 @@ impl<P: Provider> Shared<P> {
         self.provider.run(&self.notify, parameters).await.map(drop)
     }
 
-    /// Listens, and connects again whenever the connection is lost.
+    /// Listens forever. Reconnects whenever the connection is lost.
     async fn keep_listening(self: Arc<Self>) {
         let (first, longest) = RECONNECT;
         let (mut wait, mut warned) = (first, false);
@@ -294,7 +295,7 @@ impl<P: Provider> Shared<P> {
                 Ok(mut listener) => match self.try_out(&mut *listener).await {
                     Ok(()) => {
                         wait = first;
-                        // Something may have happened unheard since the last connection.
+                        // Hints may have been lost since the previous connection.
                         if self.ready.send_replace(Hearing::Listens) != Hearing::NotYet {
                             self.gap();
                         }
@@ -321,7 +322,7 @@ impl<P: Provider> Shared<P> {
         }
     }
 
-    /// Sends a notification to itself, and hears everything until it arrives.
+    /// Sends a test notification to this notifier and handles all notifications until it arrives.
     async fn try_out(&self, listener: &mut dyn Listener) -> Result<()> {
         let nonce = Uuid::now_v7();
         let ends_at = Instant::now() + TRIAL;
@@ -336,7 +337,7 @@ impl<P: Provider> Shared<P> {
         }
     }
 
-    /// Hears until the connection is lost.
+    /// Delivers notifications until the connection is lost.
     async fn hear(&self, listener: &mut dyn Listener) -> Error {
         loop {
             match listener.next().await {
@@ -346,7 +347,7 @@ impl<P: Provider> Shared<P> {
         }
     }
 
-    /// Hands on what a notification says. Gives the trials in it.
+    /// Delivers the hints of a notification. Returns the nonces of the test notifications in it.
     fn take(&self, payload: &str) -> Vec<Uuid> {
         let mut trials = Vec::new();
         let state = self.state();
@@ -359,6 +360,7 @@ impl<P: Provider> Shared<P> {
         trials
     }
 
+    /// Signals to all subscribers that they may have missed hints.
     fn gap(&self) {
         let state = self.state();
         state.topics.values().flat_map(HashMap::values).for_each(Publisher::gap);
@@ -367,12 +369,12 @@ impl<P: Provider> Shared<P> {
 
 impl<P> Shared<P> {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under this lock can panic half-way through a change.
+        // Safe to ignore poisoning: no code panics in the middle of a change under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The lines in few payloads, each within PostgreSQL's limit.
+/// Joins lines into as few payloads as possible, each within PostgreSQL's limit.
 fn payloads(lines: Vec<Line>) -> Vec<String> {
     let mut payloads: Vec<String> = Vec::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Ending jobs without a worker.
+//! Completing jobs from outside a worker.
 
 use windlass_core::command::{
     CompleteFromOutside, CompleteFromOutsideReply, Created, OutsideApplied, Ripple,
@@ -19,7 +19,7 @@ impl CarryOut for CompleteFromOutside {
             self.steps.iter().for_each(|step| steps.push_step(step));
         }
         let mut created: Vec<Option<Created>> = (0..steps.news.len()).map(|_| None).collect();
-        // A version beyond the type is one that no job ever reaches.
+        // No job ever reaches a version outside the range of `i64`, so the largest one matches no job either.
         let version = i64::try_from(self.version.0).unwrap_or(i64::MAX);
         let parameters = [
             call.time(),

@@ -1,4 +1,4 @@
-//! The driver below the store: what it must do, in the fewest words.
+//! The [`Provider`] trait, through which the store uses a database driver.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-/// A PostgreSQL driver with its pool, as an application has it.
+/// A PostgreSQL driver with its connection pool.
 ///
-/// The store needs little of it: every command is one statement that gives rows of one shape. Whoever brings another
-/// driver writes these methods, and gives its errors through [`from_sqlstate`]; the conformance suite tells whether they
-/// are right.
+/// Implement this trait to use the store with another driver. Every command is one statement that returns rows of one
+/// shape, so there is little to implement. Convert errors of the server with [`from_sqlstate`], and run the conformance
+/// suite to check the implementation.
 pub trait Provider: Send + Sync + fmt::Debug + 'static {
-    /// The transaction of the driver: what the application writes its own rows with. Dropped, it is rolled back.
+    /// The driver's transaction type, with which the application writes its own rows. Dropping it rolls it back.
     type Tx: Send + 'static;
 
-    /// What statements in a transaction need of it. The application's own transactions become one of these too, where the
-    /// driver's type for them is another: give it `From` of a mutable reference to each that it has.
+    /// A borrowed transaction, in which statements run. If the driver has other transaction types, implement `From` on
+    /// this type for a mutable reference to each of them, so that the application can pass its own transactions too.
     type Lent<'t>: Send;
 
-    /// Lends a transaction that was begun here.
+    /// Borrows a transaction that this provider began.
     fn lend(tx: &mut Self::Tx) -> Self::Lent<'_>;
 
-    /// Lends on what was lent.
+    /// Reborrows a borrowed transaction.
     fn lend_on<'t>(tx: &'t mut Self::Lent<'_>) -> Self::Lent<'t>;
 
-    /// Runs a statement by itself on a pooled connection. It commits when it succeeds.
+    /// Runs a statement on a pooled connection, outside a transaction. It commits if it succeeds.
     fn run<'a>(
         &'a self,
         statement: &'a Statement,
@@ -41,26 +41,33 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>>;
 
-    /// Runs statements without parameters and rows on a pooled connection, each by itself.
+    /// Runs statements that have no parameters and return no rows on a pooled connection, each on its own.
     fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// Runs statements without parameters and rows in a transaction.
+    /// Runs statements that have no parameters and return no rows in a transaction.
     fn script_in<'a>(&'a self, tx: Self::Lent<'a>, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// Begins a transaction. A call that is dropped half-way leaves no connection in a transaction.
+    /// Begins a transaction.
+    ///
+    /// Cancel-safe: if the future is dropped early, no connection returns to the pool inside a transaction.
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>>;
 
-    /// Begins a transaction with [`BEGIN_READ_COMMITTED`] in place of `begin`; otherwise like [`begin`](Self::begin).
+    /// Begins a transaction with [`BEGIN_READ_COMMITTED`] instead of `begin`. Otherwise the same as
+    /// [`begin`](Self::begin).
     fn begin_read_committed(&self) -> BoxFuture<'_, Result<Self::Tx>>;
 
-    /// Commits.
+    /// Commits a transaction.
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Rolls back.
+    /// Rolls a transaction back.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Opens a connection of its own, outside the pool's bounds, that listens to a channel. Where a pooler lends its server
-    /// connection to others, it does not listen: they would be sent what they never asked for. The error is [`pooled`] then.
+    /// Opens a dedicated connection, outside the limits of the pool, that listens to a channel.
+    ///
+    /// # Errors
+    ///
+    /// [`pooled`] if a pooler shares the server connection with other clients. It must not listen then: the other
+    /// clients would receive notifications that they did not subscribe to.
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>>;
 
     /// Closes the pool, if it belongs to the store.
@@ -69,13 +76,13 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
 
 /// A connection that listens.
 pub trait Listener: Send {
-    /// The payload of the next notification. An error means that the connection is lost.
+    /// Returns the payload of the next notification. An error means that the connection is lost.
     ///
-    /// Cancel-safe: a dropped call takes nothing.
+    /// Cancel-safe: a dropped call consumes no notification.
     fn next(&mut self) -> BoxFuture<'_, Result<String>>;
 }
 
-/// A statement of the store. Drivers may prepare it once for each connection.
+/// An SQL statement of the store. Drivers may prepare it once per connection; see [`is_cached`](Self::is_cached).
 #[derive(Clone, Debug)]
 pub struct Statement {
     text: Arc<str>,
@@ -87,14 +94,14 @@ impl Statement {
         Self { text: text.into(), cached }
     }
 
-    /// Its text, with `$1` and so on where the parameters go.
+    /// Returns the SQL text, with `$1`, `$2`, … for the parameters.
     #[must_use]
     pub const fn text(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// Whether it may be kept prepared under a name. Behind a pooler that gives each transaction another server
-    /// connection it may not, unless the pooler knows of prepared statements.
+    /// Whether the driver may keep the statement prepared under a name. False behind a pooler that assigns a server
+    /// connection per transaction and does not support prepared statements.
     #[must_use]
     pub const fn is_cached(&self) -> bool {
         self.cached
@@ -123,33 +130,33 @@ pub enum Parameter {
     Bytes(Vec<Option<Bytes>>),
 }
 
-/// A row: `(text, integer, uuid[], text[], bigint[], bytea[])`. Arrays that are null are empty here.
+/// A result row: `(text, integer, uuid[], text[], bigint[], bytea[])`. A null array is an empty vector here.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// Which part of the reply it is.
+    /// Which part of the reply the row belongs to.
     pub part: String,
-    /// The item of the command that it answers, from 1.
+    /// Number of the command's item that the row answers, starting at 1.
     pub item: Option<i32>,
-    /// Its ids.
+    /// Ids.
     pub ids: Vec<Option<Uuid>>,
-    /// Its texts.
+    /// Texts.
     pub words: Vec<Option<String>>,
-    /// Its numbers.
+    /// Numbers.
     pub numbers: Vec<Option<i64>>,
-    /// Its payloads.
+    /// Payloads.
     pub bytes: Vec<Option<Bytes>>,
 }
 
-/// Begins a transaction for a command of the store, whatever the defaults of the server, the database, the role and the
-/// pool are: at read committed, for writes, and with time for its statement.
+/// Statements that begin a transaction for a command of the store: at read committed, read-write, and with sufficient
+/// timeouts, whatever the defaults of the server, the database, the role and the pool are.
 pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, read write; \
      set local statement_timeout = '1min'; set local idle_in_transaction_session_timeout = '1min'";
 
-/// The error that PostgreSQL gave with this code, in the words of the contract.
+/// Converts an error of PostgreSQL, with its SQLSTATE code and message, into a store error.
 #[must_use]
 pub fn from_sqlstate(code: &str, message: &str) -> Error {
     let (kind, cure) = match code {
-        // A lock that was not granted in time, or a row that another transaction inserts at this moment.
+        // A lock that was not granted in time, or a row that a concurrent transaction inserted.
         "55P03" | "23505" => {
             (ErrorKind::Busy, "another transaction holds the rows: try again, or end that transaction")
         }
@@ -197,7 +204,7 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
     Error::new(kind, format!("PostgreSQL says: {message} ({code}); {cure}"))
 }
 
-/// The error of a connection that cannot listen.
+/// Returns the error for a connection that cannot listen because a pooler is in between.
 #[must_use]
 pub fn pooled() -> Error {
     Error::new(
@@ -206,21 +213,21 @@ pub fn pooled() -> Error {
     )
 }
 
-/// How often a connection that is to listen is compared with others: a pooler may have lent its server connection to
-/// somebody else at the moment.
+/// How many times to compare the listening connection's server process with that of a pooled connection. One comparison
+/// could miss a pooler, because it may have lent the server connection to another client at that moment.
 pub(crate) const COMPARISONS: usize = 3;
 
-/// Asks for the process of the server that answers.
+/// Queries the process id of the server connection.
 pub(crate) const BACKEND: &str = "select pg_backend_pid()::text";
 
-/// The error of a connection that is lost or cannot be made.
+/// Returns the error for a connection that is lost or cannot be opened.
 #[must_use]
 pub fn unreachable(what: impl fmt::Display) -> Error {
     let text = format!("PostgreSQL cannot be reached: {what}; check the address and that the server runs");
     Error::new(ErrorKind::Unavailable, text)
 }
 
-/// The error of a pool that gave no connection in time.
+/// Returns the error for a pool that timed out.
 #[must_use]
 pub fn no_connection() -> Error {
     Error::new(

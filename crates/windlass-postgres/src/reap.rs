@@ -1,4 +1,4 @@
-//! Putting back what expired, and when there is something to do.
+//! Requeuing jobs whose lease expired; the time of the next due job.
 
 use windlass_core::Result;
 use windlass_core::command::{NextDue, NextDueReply, Reap, ReapReply, Reaped, Ripple};

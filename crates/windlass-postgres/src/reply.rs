@@ -1,4 +1,4 @@
-//! Rows of replies, as the contract's types.
+//! Conversion of reply rows into the store's types.
 
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -17,7 +17,7 @@ use windlass_core::{
 use crate::provider::Row;
 use crate::word::Word;
 
-/// A row that is read value by value, in the order in which the statement gives them.
+/// A row read value by value, in the order in which the statement returns them.
 #[derive(Debug)]
 pub(crate) struct Values {
     pub(crate) part: String,
@@ -42,7 +42,7 @@ impl From<Row> for Values {
 }
 
 impl Values {
-    /// The place of the item that the row answers.
+    /// Index of the item that the row answers.
     pub(crate) fn place(&self) -> Result<usize> {
         let item = self.item.and_then(|item| usize::try_from(item).ok()).filter(|item| *item > 0);
         item.map(|item| item - 1).ok_or_else(|| corrupt("a row without its item"))
@@ -131,13 +131,13 @@ impl Values {
         self.maybe_span()?.ok_or_else(|| corrupt("a row without a duration"))
     }
 
-    /// A payload, whose codec and bytes come each in its turn.
+    /// Reads the bytes of a payload. Its codec has been read before.
     fn payload(&mut self, codec: Option<String>) -> Result<Option<Payload>> {
         let (Some(codec), Some(bytes)) = (codec, self.bytes.next().flatten()) else { return Ok(None) };
         Codec::new(codec).and_then(|codec| Payload::new(codec, bytes)).map(Some).map_err(unreadable)
     }
 
-    /// Where a job stands: its ids, its status and its time.
+    /// Reads a job's ids, status and due time.
     pub(crate) fn placed(&mut self) -> Result<Placed> {
         Ok(Placed {
             job: self.job_id()?,
@@ -147,7 +147,7 @@ impl Values {
         })
     }
 
-    /// What a settlement did, without the chains that it carried.
+    /// Reads the result of a settlement, without the chains it created.
     pub(crate) fn applied(&mut self) -> Result<Applied> {
         let job = self.placed()?;
         let next = match self.maybe_id().map(JobId::from_uuid) {
@@ -159,7 +159,7 @@ impl Values {
         Ok(Applied { job, next, created: Vec::new() })
     }
 
-    /// Why an attempt no longer holds its job.
+    /// Reads why an attempt no longer holds its job.
     pub(crate) fn lost(&mut self) -> Result<Lost> {
         let text = self.text()?;
         Ok(match (text.as_str(), Status::from_word(&text).map(Status::closed_as)) {
@@ -171,7 +171,7 @@ impl Values {
         })
     }
 
-    /// A refusal; `invalid` is what can be seen without the store.
+    /// Reads a refusal. `invalid` is the reason if the item breaks a limit, which is found without the store.
     pub(crate) fn refusal(&mut self, invalid: Option<Refusal>) -> Result<Refusal> {
         let text = self.text()?;
         Ok(match text.as_str() {
@@ -198,7 +198,7 @@ impl Values {
         })
     }
 
-    /// The first jobs of chains that were stored together: their ids, and when each is due.
+    /// Reads the first jobs of chains that were stored as a set: chain ids and due times.
     pub(crate) fn stored(&mut self) -> Result<Vec<Placed>> {
         let placed = |values: &mut Self| {
             let chain = values.chain_id()?;
@@ -208,7 +208,8 @@ impl Values {
         (0..self.ids.len()).map(|_| placed(self)).collect()
     }
 
-    /// Jobs that were completed together, and their chains with them; value by value, not job by job.
+    /// Reads jobs that were completed as a set, and their chains. The row holds all values of one column, then those of
+    /// the next.
     pub(crate) fn completed(&mut self) -> Result<Vec<(Placed, ClosedChain)>> {
         let count = self.ids.len() / 2;
         let mut all = Vec::with_capacity(count);
@@ -262,7 +263,7 @@ impl Values {
         Ok(BlockerOutput { chain, chain_type, job_type, status, output: self.payload(codec)?, error })
     }
 
-    /// A whole job, in the order of `job_reply_v1`.
+    /// Reads a job, in the order of `job_reply_v1`.
     pub(crate) fn job(&mut self) -> Result<JobRecord> {
         let (id, chain) = (self.job_id()?, self.chain_id()?);
         let (worker, request, closed_by) = (self.maybe_id(), self.maybe_id(), self.maybe_id());
@@ -306,7 +307,7 @@ impl Values {
         })
     }
 
-    /// What is left of the row of a job.
+    /// Reads the rest of a job's row: its blockers.
     fn blockers(&mut self) -> Result<Arc<[Blocker]>> {
         let mut blockers = Vec::with_capacity(self.ids.len());
         while let Some(chain) = self.maybe_id() {
@@ -319,7 +320,7 @@ impl Values {
         Ok(blockers.into())
     }
 
-    /// What an acquire tells of a job's chain, in front of the job: key, trace, time of creation and retention.
+    /// Reads the fields of the chain that precede an acquired job: key, trace, creation time and retention.
     pub(crate) fn acquired(&mut self) -> Result<(Option<Key>, Option<TraceContext>, Timestamp, Retention)> {
         let key = self.maybe_text().map(Key::new).transpose().map_err(unreadable)?;
         let (trace, created_at) = (self.trace()?, self.time()?);
@@ -327,7 +328,7 @@ impl Values {
         Ok((key, trace, created_at, retention))
     }
 
-    /// A chain without its jobs, in the order of `chain_reply_v1`.
+    /// Reads a chain without its jobs, in the order of `chain_reply_v1`.
     pub(crate) fn chain(&mut self) -> Result<ChainFacts> {
         let (id, latest, chain_type) = (self.chain_id()?, self.job_id()?, self.type_name()?);
         let (key, hold) = (self.maybe_text(), self.maybe_word()?);
@@ -365,7 +366,7 @@ pub(crate) struct ChainFacts {
 }
 
 impl ChainFacts {
-    /// The whole chain, with its first and its latest job.
+    /// Adds the first and the latest job, found in `jobs`.
     pub(crate) fn with_jobs(self, jobs: &[JobRecord]) -> Result<ChainRecord> {
         let job = |id: JobId| jobs.iter().find(|job| job.id == id).cloned();
         let latest = job(self.latest).ok_or_else(|| corrupt("a chain without its latest job"))?;
@@ -383,7 +384,7 @@ impl ChainFacts {
     }
 }
 
-/// Takes a row that tells what else a command did.
+/// Adds a row about a side effect of a command to `ripple`.
 pub(crate) fn ripple(ripple: &mut Ripple, values: &mut Values) -> Result<()> {
     match values.part.as_str() {
         "unblocked" => ripple.unblocked.push(values.unblocked()?),
@@ -394,12 +395,12 @@ pub(crate) fn ripple(ripple: &mut Ripple, values: &mut Values) -> Result<()> {
     Ok(())
 }
 
-/// One answer for each item, in order.
+/// Returns the answers in order. Fails if an item has none.
 pub(crate) fn in_order<T>(answers: Vec<Option<T>>) -> Result<Vec<T>> {
     answers.into_iter().map(|answer| answer.ok_or_else(|| corrupt("no answer for an item"))).collect()
 }
 
-/// Puts the answer for an item in its place.
+/// Stores the answer for an item. Fails if the item was not sent or already has an answer.
 pub(crate) fn put<T>(answers: &mut [Option<T>], place: usize, answer: T) -> Result<()> {
     let slot = answers.get_mut(place).ok_or_else(|| corrupt("an answer for an item that was not sent"))?;
     match slot.replace(answer) {
@@ -408,7 +409,7 @@ pub(crate) fn put<T>(answers: &mut [Option<T>], place: usize, answer: T) -> Resu
     }
 }
 
-/// The error of a row that holds what this code never writes.
+/// Returns an error of kind `Corrupt`, for a row that this crate never writes.
 pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("the store gave {what}: look at its tables with care"))
 }

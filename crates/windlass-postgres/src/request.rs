@@ -1,4 +1,4 @@
-//! What commands bring, as the arrays that the functions take.
+//! Conversion of commands into the arrays that the SQL functions take.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ type Numbers = Vec<Option<i64>>;
 type Texts = Vec<Option<String>>;
 type Ids = Vec<Option<Uuid>>;
 
-/// Jobs to create, one array for each of their values; in the order of `news_v1`.
+/// Jobs to create, one array per column, in the order of `news_v1`.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     ids: Ids,
@@ -92,12 +92,12 @@ impl News {
         }
     }
 
-    /// The place of each job that is to be created by its id.
+    /// Returns the index of each new job by id.
     pub(crate) fn places(&self) -> HashMap<Uuid, usize> {
         self.ids.iter().enumerate().filter_map(|(place, id)| Some(((*id)?, place))).collect()
     }
 
-    /// Whether these chains have nothing to do with each other: none waits for another, and no two share an id or a key.
+    /// Whether the chains can be created as a set: none has blockers, and no two share an id or a key.
     pub(crate) fn are_apart(&self) -> bool {
         let ids: HashSet<_> = self.ids.iter().collect();
         let mut keys = HashSet::new();
@@ -105,17 +105,17 @@ impl News {
         self.blocked.is_empty() && ids.len() == self.len() && keyed.into_iter().all(|key| keys.insert(key))
     }
 
-    /// Whether one of these chains has a key.
+    /// Whether any chain has a key.
     pub(crate) fn is_keyed(&self) -> bool {
         self.keys.iter().any(Option::is_some)
     }
 
-    /// Those of chains without keys and blockers, which are the first of all.
+    /// Returns the parameters for chains without keys and blockers: the first of [`parameters`](Self::parameters).
     pub(crate) fn plain_parameters(self) -> impl Iterator<Item = Parameter> {
         self.parameters().into_iter().take(14)
     }
 
-    /// Those of chains without blockers, which are the first of all.
+    /// Returns the parameters for chains without blockers: the first of [`parameters`](Self::parameters).
     pub(crate) fn keyed_parameters(self) -> impl Iterator<Item = Parameter> {
         self.parameters().into_iter().take(18)
     }
@@ -147,7 +147,7 @@ impl News {
     }
 }
 
-/// Ends of attempts, and what they bring; in the order of `settlements_v1`.
+/// Settlements and the jobs they create, one array per column, in the order of `settlements_v1`.
 #[derive(Debug, Default)]
 pub(crate) struct Settlements {
     jobs: Ids,
@@ -165,7 +165,7 @@ pub(crate) struct Settlements {
     pub(crate) news: News,
 }
 
-/// What one outcome or step says.
+/// The values of one outcome or step.
 #[derive(Default)]
 struct Said<'a> {
     outcome: &'static str,
@@ -248,18 +248,18 @@ impl Settlements {
         }
     }
 
-    /// The place of each settlement by its job.
+    /// Returns the index of each settlement by job id.
     pub(crate) fn places(&self) -> HashMap<Uuid, usize> {
         self.jobs.iter().enumerate().filter_map(|(place, job)| Some(((*job)?, place))).collect()
     }
 
-    /// Whether all of them only complete jobs.
+    /// Whether all settlements are valid completions that create nothing.
     pub(crate) fn is_plain(&self) -> bool {
         let completes = self.outcomes.iter().all(|outcome| outcome.as_deref() == Some("complete"));
         completes && self.news.len() == 0 && self.invalid.iter().all(|invalid| *invalid == Some(0))
     }
 
-    /// Those of plain completions, in the order of `settle_plain_v1`.
+    /// Returns the parameters for plain completions, in the order of `settle_plain_v1`.
     pub(crate) fn plain_parameters(self) -> impl Iterator<Item = Parameter> {
         let own = [
             Parameter::Ids(self.jobs),
@@ -290,7 +290,7 @@ impl Settlements {
     }
 }
 
-/// Targets in the order of `find_v1`: chains, jobs, types and keys.
+/// Returns targets in the order of `find_v1`: chains, jobs, types, keys.
 pub(crate) fn targets(targets: &[Target]) -> [Parameter; 4] {
     let (mut chains, mut jobs) = (Ids::new(), Ids::new());
     let (mut types, mut keys) = (Texts::new(), Texts::new());
@@ -314,7 +314,7 @@ pub(crate) fn targets(targets: &[Target]) -> [Parameter; 4] {
     ]
 }
 
-/// These types; null for all.
+/// Returns the names of the types, or null for all types.
 pub(crate) fn types(types: &Types) -> Parameter {
     match types {
         Types::All => Parameter::Texts(None),
@@ -334,17 +334,17 @@ pub(crate) fn count(count: u32) -> Parameter {
     Parameter::Number(Some(count.into()))
 }
 
-/// A duration is at most a hundred years, far within the type.
+/// Converts a duration. It is at most a hundred years, so it cannot overflow.
 pub(crate) fn span(span: Millis) -> i64 {
     span.get().cast_signed()
 }
 
-/// The number of something in a command, which its limits keep small.
+/// Converts a count, which the limits of commands keep small.
 fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A time, or a while.
+/// Returns the due time or the delay of a schedule. Both are null for now.
 fn schedule(schedule: Schedule) -> (Option<i64>, Option<i64>) {
     match schedule {
         Schedule::Now => (None, None),

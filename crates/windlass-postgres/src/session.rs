@@ -1,7 +1,7 @@
-//! What the store needs of the server and of its sessions, checked when it is opened.
+//! Checks server and session settings when the store is opened.
 //!
-//! A setting that the store can work with is worked with: see `functions/isolation.sql` for those that a statement finds
-//! out by itself. One that would make it silently wrong is refused here.
+//! The store adapts to unusual settings where it can; `functions/isolation.sql` has the checks that run with each
+//! statement. Settings that would make the store silently wrong are refused here.
 
 use windlass_core::command::Durability;
 use windlass_core::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use windlass_core::{Error, ErrorKind, Result};
 use crate::provider::{Parameter, Provider, Row, Statement};
 use crate::statement::Names;
 
-/// The tables with what is stored.
+/// All tables except the migration table.
 pub(crate) const TABLES: [&str; 10] =
     ["job", "chain", "leaving", "ripple", "key", "blocker", "attempt", "paused", "worker", "leader"];
 
@@ -20,7 +20,7 @@ const SETTINGS: &str = "select 'settings', null::integer, null::uuid[], array[\
     (select s.reset_val from pg_catalog.pg_settings s where s.name = 'statement_timeout')], \
     null::bigint[], null::bytea[]";
 
-/// The schemas that are searched, without those of temporary tables.
+/// Queries the schemas of the search path, including implicit ones, in the order in which they are searched.
 const SEARCH_PATH: &str = "select 'path', null::integer, null::uuid[], pg_catalog.current_schemas(true)::text[], \
     null::bigint[], null::bytea[]";
 
@@ -28,17 +28,17 @@ const ROW_SECURITY: &str = "select 'table', null::integer, null::uuid[], array[c
     null::bytea[] from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
     where n.nspname = $1 and c.relname = any ($2) and pg_catalog.row_security_active(c.oid) order by c.relname";
 
-/// How sessions are set up, as far as the store has to know. Others of the pool may differ: these are guesses.
+/// Defaults of one session. Other sessions of the pool may differ, so the store treats these as guesses.
 pub(crate) struct Defaults {
-    /// How safe a write is that the server acknowledged.
+    /// Durability of an acknowledged write.
     pub(crate) durability: Durability,
-    /// Whether a command needs a transaction that is begun for it.
+    /// Whether each command needs a transaction begun for it.
     pub(crate) needs_begin: bool,
-    /// Whether transactions read from a snapshot.
+    /// Whether transactions read from a snapshot: repeatable read or serializable.
     pub(crate) snapshots: bool,
 }
 
-/// Refuses a server, or a session, on which the store would not work.
+/// Returns the defaults of a session. Fails if the store would not work on this server or in this session.
 pub(crate) async fn check<P: Provider>(provider: &P) -> Result<Defaults> {
     let found = words(provider, SETTINGS, Vec::new()).await?;
     let setting = |place: usize| found.get(place).map(String::as_str).unwrap_or_default();
@@ -54,13 +54,13 @@ pub(crate) async fn check<P: Provider>(provider: &P) -> Result<Defaults> {
         _ => Durability::Synced,
     };
     let snapshots = matches!(setting(2), "repeatable read" | "serializable");
-    // In milliseconds; `own_v1` has the same bound.
+    // `statement_timeout` in milliseconds; 0 means none. `own_v1` has the same bound.
     let is_hasty = matches!(setting(5).parse(), Ok(1..10_000));
     Ok(Defaults { durability, needs_begin: snapshots || setting(3) == "on" || is_hasty, snapshots })
 }
 
-/// PostgreSQL looks for types, functions and operators in `pg_catalog` first, unless the search path says otherwise. An
-/// operator of the application would then stand for one of PostgreSQL in the store's queries.
+/// Returns an error if another schema precedes `pg_catalog` in the search path. An operator of the application could
+/// then shadow one of PostgreSQL's in the store's queries. By default, PostgreSQL searches `pg_catalog` first.
 fn check_path(schemas: &[String]) -> Result<()> {
     let first = schemas.iter().find(|schema| !schema.starts_with("pg_temp"));
     if first.is_none_or(|schema| schema == "pg_catalog") {
@@ -74,7 +74,7 @@ fn check_path(schemas: &[String]) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, text))
 }
 
-/// Refuses tables whose rows are hidden from this role: jobs would seem to be lost.
+/// Returns an error if row-level security hides rows of the tables from this role. Jobs would seem to be lost.
 pub(crate) async fn check_access<P: Provider>(provider: &P, names: &Names) -> Result<()> {
     let tables = TABLES.map(|table| Some(format!("{}{table}", names.prefix)));
     let parameters =
@@ -91,7 +91,7 @@ pub(crate) async fn check_access<P: Provider>(provider: &P, names: &Names) -> Re
     Err(Error::new(ErrorKind::Invalid, text))
 }
 
-/// The words of all rows that a query returns.
+/// Returns the texts of all rows of a query.
 async fn words<P: Provider>(provider: &P, text: &str, parameters: Vec<Parameter>) -> Result<Vec<String>> {
     let rows: Vec<Row> = provider.run(&Statement::new(text.to_owned(), false), parameters).await?;
     Ok(rows.into_iter().flat_map(|row| row.words).flatten().collect())

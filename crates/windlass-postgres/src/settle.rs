@@ -1,4 +1,4 @@
-//! Ending attempts.
+//! Settling attempts.
 
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ impl CarryOut for Exchange {
             (&call.statements().exchange, time.chain(items.parameters()).chain(acquire).collect())
         };
         let mut acquired = AcquireRows::default();
-        // The time stands between the two parts.
+        // The row with the time separates the reply to the settle from the reply to the acquire.
         let mut settling = true;
         for row in call.run(statement, parameters).await? {
             settling &= row.part != "now";
@@ -57,12 +57,12 @@ impl CarryOut for Exchange {
     }
 }
 
-/// The rows of the reply to settlements.
+/// Collects the rows of the reply to settlements.
 struct SettleRows<'a> {
     settlements: &'a [Settlement],
-    /// The place of each settlement by its job.
+    /// Index of each settlement by job id.
     places: HashMap<Uuid, usize>,
-    /// For each chain that is brought: the settlement that carries it. A next job has none.
+    /// For each new chain or job sent: the index of the settlement that carries the chain, or `None` for a next job.
     carriers: Vec<Option<usize>>,
     settled: Vec<Option<Settled>>,
     created: Vec<Option<Created>>,
@@ -85,7 +85,7 @@ impl<'a> SettleRows<'a> {
         (items, Self { settlements, places, carriers, settled, created, ripple: Ripple::default() })
     }
 
-    /// Whether the settlements only complete jobs, each of them once.
+    /// Whether all settlements are plain completions of distinct jobs.
     fn is_plain(&self, items: &Settlements) -> bool {
         items.is_plain() && self.places.len() == self.settlements.len()
     }

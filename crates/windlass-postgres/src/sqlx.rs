@@ -1,4 +1,4 @@
-//! sqlx as the driver: the application's own pool, and its own transactions.
+//! Provider for sqlx: the application's own pool and transactions.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, RwLock};
@@ -16,16 +16,16 @@ use crate::provider::{
     no_connection, pooled, unreachable,
 };
 
-/// How long a pool that the store made waits for a connection.
+/// Acquire timeout of a pool that [`Sqlx::connect`] creates.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection that has rested for so long is tried out before it is used.
+/// Idle time from which a connection is pinged before use.
 const RESTED: Duration = Duration::from_secs(1);
 
-/// When a server was last lost in this process: connections that rest since then may be dead as well.
+/// When this process last lost a server. Connections that have been idle since then may be dead as well.
 static LOST: RwLock<Option<Instant>> = RwLock::new(None);
 
-/// A pool of sqlx connections.
+/// A [`Provider`] on a pool of sqlx connections.
 #[derive(Clone, Debug)]
 pub struct Sqlx {
     pool: PgPool,
@@ -33,19 +33,21 @@ pub struct Sqlx {
 }
 
 impl Sqlx {
-    /// Connects to a server: `postgres://user:password@host:port/database`. The pool is closed with the store.
+    /// Connects to a server. The URL is `postgres://user:password@host:port/database`. Closing the store closes the
+    /// pool.
     pub async fn connect(url: &str) -> Result<Self> {
         let options: PgConnectOptions = url.parse().map_err(from_driver)?;
-        // A pool tries for long before it gives up, and does not tell why.
+        // Connect once without the pool: a pool retries until its timeout and then hides the cause.
         let first = PgConnection::connect_with(&options).await.map_err(from_driver)?;
         first.close().await.map_err(from_driver)?;
         let pool = Self::pool_options().acquire_timeout(PATIENCE).connect_lazy_with(options);
         Ok(Self { pool, owned: true })
     }
 
-    /// Options for a pool of your own. A pool of sqlx tries each connection out before it is used, which is a round trip
-    /// more for each command; with these it does so only for one that has rested for a second, or since the server was
-    /// last lost.
+    /// Returns options for a pool of your own.
+    ///
+    /// By default, sqlx pings each connection before use, which adds a round trip to every command. With these options,
+    /// it pings only a connection that has been idle for a second, or since the server was last lost.
     #[must_use]
     pub fn pool_options() -> PgPoolOptions {
         PgPoolOptions::new().test_before_acquire(false).before_acquire(|connection, about| {
@@ -59,7 +61,7 @@ impl Sqlx {
         })
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
         &self.pool
@@ -67,13 +69,13 @@ impl Sqlx {
 }
 
 impl From<PgPool> for Sqlx {
-    /// The application's pool, which stays open when the store is closed.
+    /// Uses the application's pool. The pool stays open when the store is closed.
     fn from(pool: PgPool) -> Self {
         Self { pool, owned: false }
     }
 }
 
-/// A connection in a transaction, lent by whoever has it: a [`Transaction`], or a connection on which one was begun.
+/// A connection borrowed inside a transaction: from a [`Transaction`], or a connection on which one was begun.
 #[derive(Debug)]
 pub struct LentConnection<'t>(&'t mut PgConnection);
 
@@ -130,8 +132,9 @@ impl Provider for Sqlx {
             if statement.is_cached() {
                 return rows(bind(statement, parameters).fetch_all(&self.pool).await);
             }
-            // The driver prepares it first and runs it then. In between a pooler may lend the server connection to somebody
-            // whose own statement without a name would be run in its place; but not within a transaction.
+            // Without a cached statement, the driver prepares an unnamed statement and then executes it. In between, a
+            // pooler could lend the server connection to another client that replaces the unnamed statement, and we
+            // would execute that one. Within a transaction the pooler does not switch.
             let mut tx = self.begin_read_committed().await?;
             let found = self.run_in((&mut tx).into(), statement, parameters).await?;
             self.commit(tx).await?;
@@ -206,8 +209,8 @@ impl Provider for Sqlx {
     }
 }
 
-/// A `begin` of sqlx that is dropped half-way may return a connection to the pool that is in a transaction
-/// (launchbadge/sqlx#4393), so it runs on a task that nobody drops.
+/// Runs a `begin` of sqlx on its own task, which is never dropped early. A `begin` future that is dropped early may
+/// return a connection to the pool inside a transaction (launchbadge/sqlx#4393).
 async fn begun(
     begin: impl Future<Output = sqlx::Result<Transaction<'static, Postgres>>> + Send + 'static,
 ) -> Result<Transaction<'static, Postgres>> {

@@ -1,8 +1,9 @@
-//! The statements, with the names of one namespace in them.
+//! The SQL statements of a namespace.
 
 use crate::provider::Statement;
 
-/// Where a statement hands its time to the function, checked: see `functions/isolation.sql`.
+/// The expression in a statement that checks the session and passes the time to the function. See
+/// `functions/isolation.sql`.
 const OWN: &str = "windlass.own_v1($1)";
 
 macro_rules! text {
@@ -13,25 +14,25 @@ macro_rules! text {
 
 macro_rules! statements {
     ($($name:ident,)*) => {
-        /// Every statement that a command runs: one for each, and one more where most items are of a plain kind.
+        /// The statement of each command, plus faster variants for batches of plain items.
         #[derive(Debug)]
         pub(crate) struct Statements {
             $(pub(crate) $name: Statement,)*
         }
 
         impl Statements {
-            /// The statements of commands that the store runs by itself.
+            /// Statements for commands that the store runs outside a transaction of the application.
             pub(crate) fn new(names: &Names, cached: bool) -> Self {
                 Self { $($name: Statement::new(names.render(text!($name)), cached),)* }
             }
 
-            /// The same in a transaction of the application, whose level and settings are the application's choice:
-            /// without the check of [`OWN`].
+            /// Statements for commands in a transaction of the application. They skip the check of [`OWN`], because the
+            /// isolation level and settings are the application's choice.
             pub(crate) fn in_transaction(names: &Names, cached: bool) -> Self {
                 Self { $($name: Statement::new(names.render(&text!($name).replace(OWN, "$1")), cached),)* }
             }
 
-            /// Each with its name, so that a test can prepare them all.
+            /// Returns all statements with their names, so that a test can prepare them.
             pub(crate) fn all(&self) -> Vec<(&'static str, &Statement)> {
                 vec![$((stringify!($name), &self.$name),)*]
             }
@@ -73,7 +74,7 @@ statements! {
     trigger,
 }
 
-/// The schema and the prefix that the names of all tables, types and functions have.
+/// Schema and name prefix of all tables, types and functions of a namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) schema: String,
@@ -81,13 +82,14 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// For messages, and for the number of a lock.
+    /// Returns the namespace as text, for messages, the notification channel and the migration lock.
     pub(crate) fn shown(&self) -> String {
         format!("{}.{}", self.schema, self.prefix)
     }
 
-    /// The text with the names of this namespace: in the files `windlass.` stands in front of them, and `windlass_` in
-    /// front of the names of indexes, which PostgreSQL puts into the schema of their table.
+    /// Replaces the placeholders in a text with the names of this namespace. The files use `windlass.` as a prefix for
+    /// names, and `windlass_` for index names, which must not be qualified: PostgreSQL creates an index in the schema
+    /// of its table.
     pub(crate) fn render(&self, text: &str) -> String {
         let qualified = format!("\"{}\".{}", self.schema, self.prefix);
         text.replace("windlass_", &self.prefix).replace("windlass.", &qualified)

@@ -1,4 +1,4 @@
-//! The store: its options, and the commands handed to the module of their family.
+//! [`PostgresStore`] and its options. Each command is implemented in the module of its family.
 
 use std::fmt;
 use std::future::Future;
@@ -17,13 +17,13 @@ use crate::provider::{Parameter, Provider, Row, Statement};
 use crate::session::{self, TABLES};
 use crate::statement::{Names, Statements};
 
-/// The longest schema name or table prefix, in bytes.
+/// Maximum length of a schema name or table prefix, in bytes.
 pub const NAME_MAX_BYTES: usize = 30;
 
-/// How often a command is given again that met a concurrent change.
+/// Maximum number of attempts for a command that conflicts with a concurrent transaction.
 const TRIES: usize = 3;
 
-/// How a [`PostgresStore`] is opened.
+/// Options for opening a [`PostgresStore`] or a [`PostgresNotifier`](crate::PostgresNotifier).
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing before a store is opened with them"]
 pub struct Options {
@@ -35,7 +35,7 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The schema `windlass` without a prefix, made and migrated if needed, and prepared statements.
+    /// Uses the schema `windlass` without a prefix, creates and migrates it if needed, and caches prepared statements.
     fn default() -> Self {
         Self {
             schema: "windlass".to_owned(),
@@ -48,39 +48,42 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The schema that has the tables: 1 to 30 of `a-z`, `0-9` and `_`, not beginning with a digit nor with `pg_`.
+    /// Sets the schema of the tables (default: `windlass`): 1 to 30 characters of `a-z`, `0-9` and `_`, not starting
+    /// with a digit or `pg_`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// What the names of tables and functions begin with: at most 30 of `a-z`, `0-9` and `_`, not beginning with a digit.
+    /// Sets a prefix for the names of tables and functions (default: none): at most 30 characters of `a-z`, `0-9` and
+    /// `_`, not starting with a digit.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Whether opening makes or migrates the schema. Without it, a schema that is missing or old is an error; see
-    /// [`migrations_sql`](Self::migrations_sql).
+    /// Sets whether opening the store creates or migrates the schema (default: true). If false, opening fails if the
+    /// schema is missing or outdated; see [`migrations_sql`](Self::migrations_sql).
     pub const fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
     }
 
-    /// Whether statements stay prepared on their connections. Turn it off behind a pooler that gives each transaction
-    /// another connection and does not know of prepared statements, like PgBouncer before 1.21.
+    /// Sets whether statements stay prepared on their connections (default: true). Turn this off behind a pooler that
+    /// assigns a server connection per transaction and does not support prepared statements, such as PgBouncer before
+    /// 1.21.
     pub const fn cached_statements(mut self, cached: bool) -> Self {
         self.cached_statements = cached;
         self
     }
 
-    /// Another clock than the database's, for tests. All stores on one schema need the same one.
+    /// Uses another clock than the database's, for tests. All stores of one schema must use the same clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// The statements that make the schema, for those who run migrations by other means.
+    /// Returns the statements that create the schema, to run them by other means.
     pub fn migrations_sql(&self) -> Result<String> {
         Ok(sql(&self.names()?, MIGRATIONS))
     }
@@ -112,7 +115,7 @@ impl Options {
     }
 }
 
-/// A store in a PostgreSQL database. See the [crate's page](crate).
+/// A store in a PostgreSQL database. See the [crate documentation](crate).
 pub struct PostgresStore<P> {
     provider: P,
     names: Names,
@@ -121,9 +124,10 @@ pub struct PostgresStore<P> {
     savepoints: Statement,
     clock: Option<Arc<dyn Clock>>,
     durability: Durability,
-    /// Whether commands need a transaction of their own, because the server refused one that had none.
+    /// Whether each command runs in a transaction begun for it, because the defaults of the session do not suit the
+    /// store. Guessed when the store is opened, and set when a command without a transaction is refused.
     begins: AtomicBool,
-    /// Whether transactions read from a snapshot by default.
+    /// Whether transactions read from a snapshot by default: repeatable read or serializable.
     snapshots: bool,
     closed: AtomicBool,
     round_trips: AtomicU64,
@@ -131,7 +135,8 @@ pub struct PostgresStore<P> {
 }
 
 impl<P: Provider> PostgresStore<P> {
-    /// Opens the store, and makes or migrates its schema. Any number of programs may do so at once.
+    /// Opens the store and, by default, creates or migrates its schema. Any number of programs may do so at the same
+    /// time.
     pub async fn open(provider: P, options: Options) -> Result<Self> {
         let names = options.names()?;
         let defaults = session::check(&provider).await?;
@@ -153,12 +158,12 @@ impl<P: Provider> PostgresStore<P> {
         })
     }
 
-    /// The driver.
+    /// Returns the provider.
     pub const fn provider(&self) -> &P {
         &self.provider
     }
 
-    /// The statements of all commands, each with its name. For tests.
+    /// Returns the statements of all commands with their names. For tests.
     #[doc(hidden)]
     pub fn statements(&self) -> Vec<(&'static str, Arc<str>)> {
         let text = |(name, statement): (_, &Statement)| (name, statement.text().clone());
@@ -172,9 +177,11 @@ impl<P: Provider> PostgresStore<P> {
         Ok(Call { store: self, tx })
     }
 
-    /// Runs a statement by itself. A session may have defaults that do not suit the store: the function then refuses to
-    /// write, and this statement and all later ones run in a transaction that is begun for them, which takes two round trips
-    /// more. The session itself is not changed, since the application uses it too.
+    /// Runs a statement outside a transaction of the application.
+    ///
+    /// If the defaults of the session do not suit the store, the function in the database refuses to write. This
+    /// statement and all later ones then run in a transaction begun for them, which takes two more round trips. The
+    /// settings of the session are not changed, because the application uses it too.
     async fn run_alone(&self, statement: &Statement, parameters: &[Parameter]) -> Result<Vec<Row>> {
         if !self.begins.load(Ordering::Relaxed) {
             match self.provider.run(statement, parameters.to_vec()).await {
@@ -187,19 +194,20 @@ impl<P: Provider> PostgresStore<P> {
         match self.provider.run_in(P::lend(&mut tx), statement, parameters.to_vec()).await {
             Ok(rows) => {
                 self.provider.commit(tx).await?;
-                // Only now: a standby refuses the first try as well, and may be promoted.
+                // Set only after a success: a standby also refuses the first try, and may be promoted later.
                 self.begins.store(true, Ordering::Relaxed);
                 Ok(rows)
             }
             Err(error) => {
-                // If this fails too, the connection is lost, and the server rolls back.
+                // If the rollback fails too, the connection is lost, and the server rolls back.
                 let _ = self.provider.rollback(tx).await;
                 Err(error)
             }
         }
     }
 
-    /// Begins a transaction whose first statement locks the job of an attempt.
+    /// Begins a transaction whose first statement renews the lease of an attempt, which locks its job. Until the
+    /// transaction ends, no other renewal can commit and conflict with the settlement.
     async fn begin_locked(&self, attempt: RenewLease) -> Result<P::Tx> {
         let mut tx = self.begin().await?;
         let renewed = self.run_in(P::lend(&mut tx), Renew { leases: vec![attempt] }).await;
@@ -229,12 +237,12 @@ impl<P: Provider> PostgresStore<P> {
     }
 }
 
-/// How many savepoints a transaction has. The number is a setting of the transaction, which PostgreSQL itself takes back
-/// when it returns to a savepoint: the driver's own transaction has no room for it.
+/// Reads the number of savepoints of a transaction. It is stored in a setting local to the transaction, because the
+/// driver's transaction type has no place for it. PostgreSQL restores the setting when it rolls back to a savepoint.
 const SAVEPOINTS: &str = "select 'savepoints', null::integer, null::uuid[], null::text[], \
      array[nullif(current_setting('windlass.savepoints', true), '')::bigint], null::bytea[]";
 
-/// One command, by itself or in a transaction.
+/// The execution of one command, alone or in a transaction of the application.
 pub(crate) struct Call<'a, P: Provider> {
     store: &'a PostgresStore<P>,
     tx: Option<P::Lent<'a>>,
@@ -249,7 +257,7 @@ impl<'a, P: Provider> Call<'a, P> {
         self.store.durability
     }
 
-    /// The time to give to a function; none where the database's own counts.
+    /// Time to pass to a function, or null to use the database's clock.
     pub(crate) fn time(&self) -> Parameter {
         Parameter::Number(self.store.clock.as_ref().map(|clock| clock.now().as_millis()))
     }
@@ -267,9 +275,9 @@ impl<'a, P: Provider> Call<'a, P> {
         let mut left = TRIES;
         loop {
             match store.run_alone(statement, &parameters).await {
-                // Nothing was written, and every command is safe to repeat.
+                // The statement wrote nothing, so it can run again.
                 Err(error) if is_concurrent(&error) && left > 1 => left -= 1,
-                // There is no transaction that the caller could run again.
+                // `Conflict` asks the caller to run its transaction again, and there is none here.
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     return Err(Error::new(ErrorKind::Busy, error.to_string()).with_source(error));
                 }
@@ -287,7 +295,7 @@ fn is_concurrent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Busy | ErrorKind::Conflict)
 }
 
-/// A command that knows how to be carried out.
+/// A command that can be executed on this store.
 pub(crate) trait CarryOut: Request {
     fn carry_out<P: Provider>(self, call: Call<'_, P>) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
@@ -312,7 +320,7 @@ macro_rules! store {
             fn erase(&self) -> BoxFuture<'_, Result<()>> {
                 Box::pin(async {
                     self.call(None)?;
-                    // Somebody's open transaction is not waited for without end.
+                    // The lock timeout bounds the wait for open transactions.
                     let tables = TABLES.map(|table| format!("windlass.{table}")).join(", ");
                     let text = format!("set local lock_timeout = '5s'; truncate {tables}");
                     let mut tx = self.provider.begin_read_committed().await?;
@@ -374,7 +382,7 @@ impl<P: Provider> Transactional for PostgresStore<P> {
             }
             for _ in 1..TRIES {
                 match self.begin_locked(attempt).await {
-                    // The lease was renewed between the snapshot and the lock.
+                    // The lease was renewed between the snapshot and the lock. Begin again with a new snapshot.
                     Err(error) if is_concurrent(&error) => {}
                     begun => return begun,
                 }
@@ -394,7 +402,8 @@ impl<P: Provider> Transactional for PostgresStore<P> {
         self.provider.rollback(tx)
     }
 
-    /// Neither driver tells, and no function of PostgreSQL; but a savepoint needs a transaction.
+    /// Sets and releases a savepoint, which fails outside a transaction. Neither the drivers nor PostgreSQL offer a
+    /// direct way to check.
     fn check_open<'a>(&'a self, tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.call(None)?;

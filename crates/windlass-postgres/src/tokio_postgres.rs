@@ -1,4 +1,4 @@
-//! tokio-postgres as the driver, with the pool of deadpool.
+//! Provider for tokio-postgres with a deadpool pool.
 
 use std::error::Error as StdError;
 use std::ops::{Deref, DerefMut};
@@ -21,10 +21,10 @@ use crate::provider::{
     no_connection, pooled, unreachable,
 };
 
-/// How many notifications wait for their reader before the connection waits too.
+/// Number of unread notifications from which the listening connection stops reading.
 const NOTIFICATIONS_MAX: usize = 1_000;
 
-/// A pool of tokio-postgres clients.
+/// A [`Provider`] on a pool of tokio-postgres clients.
 #[derive(Clone)]
 pub struct TokioPostgres {
     pool: Pool,
@@ -32,12 +32,12 @@ pub struct TokioPostgres {
     owned: bool,
 }
 
-/// Makes a connection that is nobody else's, and starts to read from it.
+/// Opens a dedicated connection and starts reading from it.
 type Listen = Arc<dyn Fn() -> BoxFuture<'static, Result<Listening>> + Send + Sync>;
 
 impl TokioPostgres {
-    /// Connects to a server without encryption: `postgres://user:password@host:port/database`. The pool is closed with
-    /// the store.
+    /// Connects to a server without encryption. The URL is `postgres://user:password@host:port/database`. Closing the
+    /// store closes the pool.
     pub async fn connect(url: &str) -> Result<Self> {
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             Error::new(ErrorKind::Invalid, format!("the address of the database is wrong: {error}"))
@@ -49,13 +49,14 @@ impl TokioPostgres {
         Ok(Self { owned: true, ..Self::new(pool).listening(config, NoTls) })
     }
 
-    /// The application's pool, which stays open when the store is closed.
+    /// Uses the application's pool. The pool stays open when the store is closed.
     #[must_use]
     pub const fn new(pool: Pool) -> Self {
         Self { pool, listening: None, owned: false }
     }
 
-    /// How a notifier connects for itself.
+    /// Sets how a notifier opens its dedicated connection. Without this, listening is not supported, because a pool
+    /// does not expose its connection settings.
     #[must_use]
     pub fn listening<T>(mut self, config: Config, tls: T) -> Self
     where
@@ -76,7 +77,7 @@ impl TokioPostgres {
     }
 
     async fn begin_with(&self, begin: &str) -> Result<PooledTx> {
-        // From here on the connection does not go back by itself.
+        // Wrap before `begin`: if this future is dropped during `begin`, the connection must not return to the pool.
         let tx = PooledTx(Some(self.pool.get().await.map_err(from_pool)?));
         tx.batch_execute(begin).await.map_err(from_driver)?;
         Ok(tx)
@@ -89,8 +90,8 @@ impl std::fmt::Debug for TokioPostgres {
     }
 }
 
-/// A pooled client in a transaction. Dropped before its end, its connection is closed, which rolls it back: it never goes
-/// back to the pool as it is.
+/// A pooled client inside a transaction. Dropping it before commit or rollback closes the connection, which rolls the
+/// transaction back. The connection never returns to the pool inside a transaction.
 #[derive(Debug)]
 pub struct PooledTx(Option<Client>);
 
@@ -122,12 +123,12 @@ impl Drop for PooledTx {
     }
 }
 
-/// A client in a transaction, lent by whoever has it: a [`PooledTx`], a transaction of the driver or of deadpool, or a
-/// client on which one was begun.
+/// A client borrowed inside a transaction: from a [`PooledTx`], from a transaction of tokio-postgres or deadpool, or
+/// from a client on which a transaction was begun.
 #[derive(Debug)]
 pub struct LentClient<'t> {
     client: &'t tokio_postgres::Client,
-    /// The statements that are prepared on it; none if nobody keeps them.
+    /// Cache of prepared statements of the client, if it has one.
     prepared: Option<&'t StatementCache>,
 }
 
@@ -293,7 +294,7 @@ impl Provider for TokioPostgres {
 struct Listening {
     payloads: mpsc::Receiver<String>,
     reading: JoinHandle<()>,
-    /// The connection ends with its client.
+    /// Keeps the connection open, and queries it before it listens.
     client: tokio_postgres::Client,
 }
 

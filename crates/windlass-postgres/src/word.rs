@@ -1,10 +1,10 @@
-//! Words that stand in the tables for values of the contract.
+//! Enum values as they are stored in the tables.
 
 use windlass_core::{AttemptEnd, ClosedAs, KeyHold, OnBlockerFailure, Status};
 
-/// A value that is stored as one of a few words.
+/// An enum that is stored as text.
 pub(crate) trait Word: Copy + Sized + 'static {
-    /// Each value and its word.
+    /// Each value and its stored text.
     const WORDS: &'static [(Self, &'static str)];
 
     fn from_word(word: &str) -> Option<Self> {
@@ -58,7 +58,7 @@ impl Word for AttemptEnd {
     ];
 }
 
-/// The word of a value.
+/// Returns the stored text of a value.
 pub(crate) fn word<T: Word + PartialEq>(value: T) -> Option<String> {
     T::WORDS.iter().find(|(known, _)| *known == value).map(|(_, word)| (*word).to_owned())
 }

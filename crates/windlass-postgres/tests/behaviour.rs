@@ -1,5 +1,5 @@
-//! What clients and workers do, on PostgreSQL: without hints, with hints inside the process, with PostgreSQL's own, and
-//! with those of Redis and NATS; and in memory, with hints of PostgreSQL.
+//! Client and worker behavior on the PostgreSQL store without hints and with in-process, PostgreSQL, Redis and NATS
+//! hints, and on the memory store with PostgreSQL hints.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ enum Hints {
 }
 
 impl Hints {
-    /// The notifiers of two clients.
+    /// Creates the notifiers of two clients.
     async fn notifiers(
         self,
         pools: [PgPool; 2],
@@ -97,7 +97,7 @@ impl BehaviourFixture for Postgres {
     }
 }
 
-/// A store in memory, for which PostgreSQL only carries hints.
+/// The memory store, with hints through PostgreSQL.
 struct Memory;
 
 impl BehaviourFixture for Memory {
@@ -131,10 +131,10 @@ impl BehaviourFixture for Memory {
     }
 }
 
-/// What depends on the notifier: the rest is tried with three others.
+/// Groups of cases that depend on the notifier. The other groups run with the other pairs.
 const HINTED: [&str; 7] = ["events", "notify", "resilience", "schedule", "untold", "wait", "worker"];
 
-/// Leaves the transaction so that it takes no more statements.
+/// Makes the transaction fail, so that it accepts no more statements.
 fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a, ()> {
     Box::pin(async move {
         let connection: &mut PgConnection = tx;
@@ -142,13 +142,13 @@ fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a,
     })
 }
 
-/// Connections that can be told from those of other cases.
+/// Creates a pool whose connections can be distinguished from those of other cases.
 fn pool(url: &str, name: &str) -> PgPool {
     let options: PgConnectOptions = url.parse().unwrap();
     PgPoolOptions::new().max_connections(4).connect_lazy_with(options.application_name(name))
 }
 
-/// Ends the connections of one case.
+/// Returns a function that terminates the connections of one case.
 fn outage(server: &SharedPostgres) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static {
     let (pool, name) = (pool(&server.url(), "killer"), server.namespace().to_owned());
     move || {

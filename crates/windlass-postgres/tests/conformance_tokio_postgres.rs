@@ -1,4 +1,4 @@
-//! The store contract on PostgreSQL, through tokio-postgres, in sessions with odd settings.
+//! The store contract on PostgreSQL, through tokio-postgres, in sessions with unusual settings.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ mod fixture;
 use tokio::sync::OnceCell;
 use windlass_postgres::TokioPostgres;
 
-/// Settings that change what a statement means, sees or prints. The store must not care.
+/// Settings that change what a statement means, reads or returns. The store must work with all of them.
 const SETTINGS: [&str; 15] = [
     "lock_timeout=1ms",
     "idle_in_transaction_session_timeout=30s",
@@ -26,7 +26,8 @@ const SETTINGS: [&str; 15] = [
     "search_path=odd,public",
 ];
 
-/// Functions that match the store's calls better than those of PostgreSQL, which take any array, and that fail.
+/// Functions that fail when called. They match the store's calls better than PostgreSQL's own, which take any array, so
+/// calling one shows that the store resolves names through the session's search path.
 const FUNCTIONS: &str = "create schema odd;
     create function odd.fail() returns integer language plpgsql as $$ begin raise exception 'an odd function'; end $$;
     create function odd.cardinality(uuid[]) returns integer language sql as $$ select odd.fail() $$;

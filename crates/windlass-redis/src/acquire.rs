@@ -1,4 +1,4 @@
-//! Taking jobs and keeping them.
+//! Acquiring jobs and renewing their leases.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
@@ -11,7 +11,7 @@ use crate::row::TakenIn;
 use crate::store::RedisStore;
 use crate::wire::{LostIn, Payloads, Read, RippleIn};
 
-/// An acquire; `now` counts only where it is a request of its own.
+/// An acquire request. `now` is `None` inside an exchange, which has its own.
 #[derive(Debug, Serialize)]
 pub(crate) struct AcquireOut<'a> {
     now: Option<i64>,

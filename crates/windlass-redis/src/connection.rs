@@ -1,4 +1,4 @@
-//! Where scripts are sent.
+//! Connections to a server or cluster.
 
 use std::time::Duration;
 
@@ -11,29 +11,30 @@ use windlass_core::Result;
 
 use crate::error::from_driver;
 
-/// How often a command is sent again that met a lost connection, or a slot on its way to another shard.
+/// How many times the cluster client resends a command after a lost connection or while its slot moves between shards.
 const RETRIES: u32 = 8;
 
-/// How long an attempt to connect may take. The driver's own second is little for a server or a machine under load.
+/// Timeout of one connection attempt. The driver's default of one second is too short on a loaded machine.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where scripts are sent.
+/// A connection to a Redis server or cluster, used to call scripts.
 ///
-/// All kinds are cheap to clone and share their connections. A [`ConnectionManager`] and a [`ClusterConnection`] connect
-/// again by themselves; a [`MultiplexedConnection`] does not, and leaves that to whoever gave it.
+/// All variants are cheap to clone, and clones share the underlying connections. A [`ConnectionManager`] and a
+/// [`ClusterConnection`] reconnect automatically. A [`MultiplexedConnection`] does not: reconnecting is up to the
+/// caller that supplied it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Connection {
-    /// One that connects again by itself.
+    /// A connection that reconnects automatically.
     Manager(ConnectionManager),
-    /// One that does not.
+    /// A connection that does not reconnect.
     Multiplexed(MultiplexedConnection),
     /// Connections to the shards of a cluster.
     Cluster(ClusterConnection),
 }
 
 impl Connection {
-    /// Connects to a server, or to the cluster that it is part of.
+    /// Connects to a server, or to the whole cluster if the server is part of one.
     pub(crate) async fn open(client: &Client, response_timeout: Duration) -> Result<Self> {
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
@@ -41,7 +42,7 @@ impl Connection {
             .set_number_of_retries(2);
         let manager = ConnectionManager::new_with_config(client.clone(), config);
         let mut manager = manager.await.map_err(from_driver)?;
-        // Who may not ask has a server of its own, for all that is known.
+        // If the user may not run `INFO`, assume a standalone server.
         let mut info = redis::cmd("INFO");
         let info: String = info.arg("cluster").query_async(&mut manager).await.unwrap_or_default();
         if !info.lines().any(|line| line == "cluster_enabled:1") {
@@ -56,7 +57,7 @@ impl Connection {
         Ok(Self::Cluster(cluster.get_async_connection().await.map_err(from_driver)?))
     }
 
-    /// Asks the server that has the keys of a tag.
+    /// Sends a command without keys to the server that holds the keys of `tag`.
     pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &Cmd, tag: &str) -> RedisResult<T> {
         let Self::Cluster(cluster) = self else { return command.query_async(self).await };
         let mut key_slot = redis::cmd("CLUSTER");

@@ -1,4 +1,4 @@
-//! Starting chains.
+//! Creating chains.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::Result;

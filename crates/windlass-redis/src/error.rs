@@ -1,4 +1,4 @@
-//! What the server says, in the words of the contract.
+//! Conversion of driver and server errors into store errors.
 
 use std::error::Error as StdError;
 use std::io;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use redis::{ErrorKind as DriverKind, RedisError, ServerErrorKind};
 use windlass_core::{Error, ErrorKind};
 
-/// The driver's error with its cure.
+/// Converts a driver error into a store error whose message says what to do.
 pub(crate) fn from_driver(error: RedisError) -> Error {
     let (kind, cure) = cure(&error);
     Error::new(kind, format!("the Redis server: {error}: {cure}")).with_source(error)
 }
 
-/// Whether the server knows the command but not for this user, or not at all.
+/// Whether the server rejected a command because the user may not run it or because it does not exist.
 pub(crate) fn is_forbidden(error: &RedisError) -> bool {
     let kind = error.kind();
     matches!(kind, DriverKind::Server(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError))
 }
 
-/// Something stored or answered that this code cannot have written.
+/// Returns an error of kind `Corrupt`, for stored data or a reply that this crate cannot have written.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Corrupt,
@@ -27,16 +27,17 @@ pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     )
 }
 
-/// Whether a script was stopped because the user may not do something in it. There is no code of its own for that: Redis
-/// 7.0 says the first, later ones and Valkey the second.
+/// Whether a script was stopped because the user may not run a command in it.
+///
+/// There is no error code for this. Redis 7.0 uses the first message; later versions and Valkey use the second.
 fn is_forbidden_in_script(error: &RedisError) -> bool {
     let begins = ["The user executing the script", "ACL failure in script"];
     error.detail().is_some_and(|detail| begins.iter().any(|begin| detail.starts_with(begin)))
 }
 
-/// Whether the driver could not agree with the server on TLS.
+/// Whether the TLS handshake with the server failed.
 fn is_tls(error: &RedisError) -> bool {
-    // The driver shares what an error comes from.
+    // The driver wraps the source error in an `Arc`, so this downcasts twice.
     let source = error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());
     io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)

@@ -1,4 +1,4 @@
-//! Looking jobs and chains up, and when there is something to do.
+//! Reading jobs and chains by id or key, and the time of the next due job.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply};

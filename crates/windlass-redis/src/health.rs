@@ -1,4 +1,4 @@
-//! What the server is set up to do with jobs.
+//! Server version and settings, and the health findings derived from them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,16 +10,18 @@ use windlass_core::{Error, ErrorKind, Finding, Result};
 use crate::connection::Connection;
 use crate::error::{from_driver, is_forbidden};
 
-/// The oldest Redis that runs the scripts, by the first number of its version.
+/// Major version of the oldest Redis that can run the scripts.
 const REDIS_MINIMUM_MAJOR: u32 = 7;
 
-/// From this part of its memory on a server counts as nearly full, in percent.
+/// Share of `maxmemory`, in percent, from which a server is reported as nearly full.
 const MEMORY_FULL_PERCENT: u64 = 90;
 
-/// The policy under which a full server refuses writes and removes nothing.
+/// The eviction policy under which a full server refuses writes instead of removing keys.
 const NO_EVICTION: &str = "noeviction";
 
-/// What a server says of itself. Users who may not ask get an empty one, and the least is promised.
+/// A server's `INFO` and its `appendfsync` setting.
+///
+/// A part that the user may not query is empty. The lowest durability is then assumed.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     info: HashMap<String, String>,
@@ -27,7 +29,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Asks the one that has the keys of this tag.
+    /// Queries the server that holds the keys of `tag`.
     pub(crate) async fn ask(connection: &mut Connection, tag: &str) -> Result<Self> {
         let info: String = allowed(connection.ask(&redis::cmd("INFO"), tag).await)?;
         let mut config = redis::cmd("CONFIG");
@@ -37,9 +39,9 @@ impl Server {
         Ok(Self { info: info.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(), settings })
     }
 
-    /// Refuses a server that is too old for the scripts.
+    /// Returns an error if the server is too old for the scripts. An unknown version is accepted.
     pub(crate) fn check_version(&self) -> Result<()> {
-        // Every Valkey is younger than that.
+        // Every Valkey version is recent enough.
         if self.info.contains_key("valkey_version") {
             return Ok(());
         }
@@ -55,7 +57,7 @@ impl Server {
         Ok(())
     }
 
-    /// Refuses a server that removes jobs when its memory is full.
+    /// Returns an error if the server removes keys when its memory is full.
     pub(crate) fn check_eviction(&self) -> Result<()> {
         self.eviction().map_or(Ok(()), |finding| {
             let message =
@@ -64,9 +66,9 @@ impl Server {
         })
     }
 
-    /// The command that waits until so many replicas have what was written before it, but no longer than this.
+    /// Returns the command that waits until `replicas` replicas have all earlier writes, or until `timeout` ends.
     pub(crate) fn wait(&self, replicas: u32, timeout: Duration) -> Cmd {
-        // Nothing at all would mean to wait without end.
+        // Redis waits forever if the timeout is 0.
         let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut wait = redis::cmd(self.waits_with());
         if self.waits_for_disks() {
@@ -76,13 +78,14 @@ impl Server {
         wait
     }
 
-    /// The name of that command.
+    /// Name of the command that [`wait`](Self::wait) returns.
     pub(crate) fn waits_with(&self) -> &'static str {
         if self.waits_for_disks() { "WAITAOF" } else { "WAIT" }
     }
 
-    /// Whether it can wait for the disks of replicas, which came with Redis 7.2. Where it does not write to a disk itself,
-    /// they are not expected to.
+    /// Whether to wait until replicas have synced to disk. This needs `WAITAOF`, added in Redis 7.2.
+    ///
+    /// If the server has no append-only file itself, its replicas are not expected to have one either.
     fn waits_for_disks(&self) -> bool {
         if self.info("aof_enabled") != "1" {
             return false;
@@ -92,18 +95,18 @@ impl Server {
         (numbers.next(), numbers.next()) >= (Some(7), Some(2))
     }
 
-    /// How safe a write is that the server acknowledged.
+    /// Durability of an acknowledged write.
     pub(crate) fn durability(&self) -> Durability {
         let synced = self.settings.get("appendfsync").is_some_and(|when| when == "always");
         match (self.info("aof_enabled"), synced) {
             ("1", true) => Durability::Synced,
-            // Synced once a second or when the system likes: it outlives the server, but not the machine's power.
+            // Synced once a second or by the operating system: survives a crash of the server, but not a power failure.
             ("1", false) => Durability::Buffered,
             _ => Durability::Volatile,
         }
     }
 
-    /// What someone should look at.
+    /// Problems that an operator should fix.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let found = [self.eviction(), self.persistence(), self.memory(), self.role()];
         found.into_iter().flatten().collect()
@@ -157,7 +160,7 @@ impl Server {
     }
 }
 
-/// The answer; nothing where the user may not ask, as on managed servers.
+/// Returns the reply, or an empty value if the user may not run the command, as on many managed servers.
 fn allowed<T: Default>(answer: redis::RedisResult<T>) -> Result<T> {
     match answer {
         Err(error) if is_forbidden(&error) => Ok(T::default()),

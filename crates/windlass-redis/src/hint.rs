@@ -1,15 +1,15 @@
-//! Channels. Each has the hints of one topic.
+//! Pub/sub channel names. Each topic has its own channel.
 
 use windlass_core::Topic;
 
-/// The last part of a channel's name. A type's name stands at its end.
+/// Returns the channel name of a topic, without the namespace prefix. User-chosen names come last.
 pub(crate) fn channel(topic: &Topic) -> String {
     match topic {
         Topic::Scheduled(job_type) => format!("scheduled:{job_type}"),
         Topic::ChainClosed(chain) => format!("closed:{chain}"),
         Topic::OwnershipLost(worker) => format!("lost:{worker}"),
         Topic::Events => "events".to_owned(),
-        // A kind of topic that is newer than this code has nobody who publishes there.
+        // `Topic` is non-exhaustive. Topics that this version does not know share one channel.
         _ => "unknown".to_owned(),
     }
 }

@@ -1,35 +1,35 @@
 //! Stores that break the contract on purpose. The conformance suite must catch each of them.
 //!
-//! They run the real scripts, but for one change in their text.
+//! They run the real scripts with one change in the text.
 
 use windlass_core::Result;
 
 use crate::script::{Call, Scripts};
 use crate::store::{Options, RedisStore};
 
-/// What is broken.
+/// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownBad {
-    /// Settlements and renewals do not look at the fence.
+    /// Settlements and renewals do not check the fence.
     FenceIgnored,
-    /// Whether a key is free is found out by one script, and the key is taken by another.
+    /// One script checks whether a key is free, and another takes it.
     KeyNotUnique,
-    /// How many blockers a job still waits for is read by one script, and written by another.
+    /// One script reads how many blockers a job still waits for, and another writes it.
     UnblockLost,
-    /// A settlement that is refused leaves the chains that it had created before it was.
+    /// A refused settlement leaves the chains that it had created before the refusal.
     SettleHalfApplied,
-    /// Each settlement is written before the next is looked at. Redis takes nothing back when a script is stopped, so
-    /// that an error in the middle of a batch leaves what stood before it.
+    /// Each settlement is written before the next one is processed. Redis does not roll back a script that is stopped,
+    /// so an error in the middle of a batch leaves the settlements before it applied.
     BatchHalfWritten,
 }
 
-/// In front of a script that looks: what it sees.
+/// Prefix of the script that reads: a table for the values it reads.
 const SEEN_NOW: &str = "local seen = {}\n";
 
-/// In front of the script that writes: what the one before it had seen.
+/// Prefix of the script that writes: the values that the reading script returned.
 const SEEN_BEFORE: &str = "local seen = cmsgpack.unpack(ARGV[#ARGV])\n";
 
-/// Opens a store that is broken so.
+/// Opens a store with this fault.
 pub async fn open(url: &str, options: Options, known_bad: KnownBad) -> Result<RedisStore> {
     let store = RedisStore::open(url, options).await?;
     Ok(store.with_scripts(Scripts::new(|name, text| known_bad.spoil(name, text))))
@@ -79,7 +79,8 @@ impl KnownBad {
     }
 }
 
-/// The text with a part replaced, which must be there: a change of the scripts may not make a bad store good.
+/// Replaces `part` of the text. Panics if it is missing: otherwise a change of the scripts could turn a faulty store
+/// into a correct one unnoticed.
 fn replace(text: &str, part: &str, by: &str) -> String {
     assert!(text.contains(part), "the script no longer has {part:?}: break it in another place");
     text.replace(part, by)

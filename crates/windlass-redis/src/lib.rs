@@ -1,4 +1,4 @@
-//! Windlass on Redis and Valkey: the store contract as batch scripts.
+//! Windlass store and notifier for Redis and Valkey.
 //!
 //! ```no_run
 //! # async fn open() -> windlass_core::Result<()> {
@@ -11,70 +11,85 @@
 //!
 //! # How it works
 //!
-//! Every command is one call of one script, whatever the number of its items; Redis runs scripts one after the other.
-//! A script decides everything first and writes last, so that a command happens whole or not at all: one that is
-//! stopped by something unexpected, such as a key that somebody else has overwritten or a command that the user may not
-//! use, has written nothing. Time is the
-//! server's, read once for each command. Only [`erase`](windlass_core::Store::erase) is several calls; nobody should use
-//! the namespace meanwhile.
+//! Each store command is one call of one Lua script, however many items it has. Redis runs scripts one at a time.
 //!
-//! # Where things are
+//! A script makes all its decisions first and writes last, so a command is atomic. If it is stopped by something
+//! unexpected, such as a key that another program has overwritten or a command that the user may not run, it has
+//! written nothing. Each command reads the server's clock once.
 //!
-//! All keys of a namespace begin with `{windlass:<namespace>}:`. The braces make that the hash tag: in a cluster one
-//! shard has the whole namespace, which is as fast as that shard is; another namespace may be on another shard, so that
-//! several spread. A server that is part of a cluster is recognized as such. While the cluster moves the namespace to
-//! another shard, commands are told to try again. What users choose (names of types, keys) stands only at the end of a
-//! key's name, or inside a value.
+//! The exception is [`erase`](windlass_core::Store::erase), which takes several calls. Do not use the namespace while
+//! it runs.
 //!
-//! | key | what |
+//! # Key layout
+//!
+//! All keys of a namespace begin with `{windlass:<namespace>}:`. The part in braces is the Redis hash tag: in a
+//! cluster, one shard holds the whole namespace, so the namespace is as fast as that shard. Several namespaces can
+//! spread over several shards. The store detects a server that is part of a cluster. While the cluster moves the
+//! namespace to another shard, commands may fail with an error that says to retry.
+//!
+//! Names that users choose (type names, deduplication keys) appear only at the end of a Redis key or inside a value.
+//!
+//! | key | content |
 //! |---|---|
-//! | `job:<id>` | hash: a job; a chain's first job carries the chain's facts too |
-//! | `jobs:<chain>` | sorted set: the chain's jobs but the first, by place |
+//! | `job:<id>` | hash: a job. The first job of a chain also holds the chain's fields |
+//! | `jobs:<chain>` | sorted set: the jobs of the chain except the first, by position |
 //! | `waits:<job>` | sorted set: the chains that the job still waits for |
 //! | `history:<job>` | list: ended attempts |
-//! | `patient:<chain>`, `eager:<chain>` | sorted sets: blocked jobs that wait for the chain, by order of creation; those that its failure leaves waiting, and the others |
-//! | `dependents:<chain>`, `needing:<chain>` | sorted sets: all jobs that wait or waited for it, and those of them that are open |
-//! | `chains`, `later` | sorted sets: chains, and jobs that are not the first of theirs, by order of creation |
-//! | `chains_unfinished`, `later_unfinished` | the same without those that completed |
+//! | `patient:<chain>` | sorted set: blocked jobs that keep waiting if the chain fails, by creation order |
+//! | `eager:<chain>` | sorted set: blocked jobs that react to the chain's failure, by creation order |
+//! | `dependents:<chain>` | sorted set: all jobs that wait or have waited for the chain |
+//! | `needing:<chain>` | sorted set: the open jobs among its dependents |
+//! | `chains` | sorted set: chains by creation order |
+//! | `later` | sorted set: jobs that are not the first of their chain, by creation order |
+//! | `chains_unfinished`, `later_unfinished` | sorted sets: the same, without completed entries |
 //! | `pending:<priority>:<type>` | sorted set: pending jobs by due time |
-//! | `running:<type>` | sorted set: running jobs by the end of their lease |
-//! | `lanes`, `busy` | sorted sets: which of the two above there are |
-//! | `request:<id>` | sorted set: the jobs that an acquire took and still holds |
-//! | `keys` | hash: the latest chain that was stored with each deduplication key |
-//! | `rippling` | sorted set: closed chains with dependents left to resolve |
-//! | `leaving`, `trimming` | sorted sets: what leaves when |
-//! | `counts` | hash: how many jobs there are of each status and type |
-//! | `paused` | set: types that are not acquired |
-//! | `workers`, `locks` | hashes: who works, and who holds a leader lock; `workers_ends`, `locks_ends`: until when |
-//! | `seq` | how many jobs were ever created |
-//! | `wake:<channel>` | how many workers a [`RedisNotifier`] may still wake; the only kind with a time to live of Redis' own |
+//! | `running:<type>` | sorted set: running jobs by lease expiry |
+//! | `lanes`, `busy` | sorted sets: names of the existing `pending:` and `running:` sets |
+//! | `request:<id>` | sorted set: the jobs that an acquire request leased and still holds |
+//! | `keys` | hash: deduplication key to the latest chain stored with it |
+//! | `rippling` | sorted set: closed chains with dependents that are not resolved yet |
+//! | `leaving` | sorted set: closed chains by the time they may be removed |
+//! | `trimming` | sorted set: open chains by the time their oldest inner job may be removed |
+//! | `counts` | hash: number of jobs by status and type |
+//! | `paused` | set: paused types |
+//! | `workers`, `workers_ends` | hash: registered workers; sorted set: when each registration expires |
+//! | `locks`, `locks_ends` | hash: leader lock holders; sorted set: when each lock expires |
+//! | `seq` | string: number of jobs ever created |
+//! | `wake:<channel>` | string: remaining wake budget of a [`RedisNotifier`] channel |
 //!
-//! [`expire`](windlass_core::Store::expire) removes what is kept no longer.
+//! Only `wake:` keys have a Redis TTL.
 //!
-//! # What is promised
+//! [`expire`](windlass_core::Store::expire) removes chains and jobs whose retention has ended.
 //!
-//! - An acknowledged write is as durable as the server is set up to be.
-//!   [`Durability`](windlass_core::command::Durability) is read from its settings as the store is opened: `Synced` with
-//!   `appendonly yes` and `appendfsync always`, `Buffered` with another `appendfsync` or where `CONFIG GET` is not allowed,
-//!   `Volatile` without an append-only file or where `INFO` is not allowed. With `everysec` a server that is killed while
-//!   it syncs loses what it acknowledged meanwhile, up to two seconds.
-//! - Replication is asynchronous: a failover can lose the last acknowledged writes, and with them jobs, completions and
-//!   fences. What is then read is an earlier state, consistent in itself, because replicas get each script's writes as one.
-//!   [`wait_for_replicas`](Options::wait_for_replicas) makes starts wait, and tells what was reached.
-//! - The server must not evict: use `maxmemory-policy noeviction`. Under another policy it may remove jobs when its memory is
-//!   full, so that it is refused unless that is [accepted](Options::accept_eviction).
-//! - Scripts need Redis 7.0 or later, or a Valkey that does what it does; they are tested on Redis 7.0 and
-//!   Valkey 9.1. An older server is refused as the store is opened.
+//! # Guarantees and requirements
+//!
+//! - An acknowledged write is as durable as the server's configuration makes it. The store derives
+//!   [`Durability`](windlass_core::command::Durability) from the server's settings when it is opened:
+//!   - `Synced` with `appendonly yes` and `appendfsync always`;
+//!   - `Buffered` with another `appendfsync`, or if the user may not run `CONFIG GET`;
+//!   - `Volatile` without an append-only file, or if the user may not run `INFO`.
+//!
+//!   With `everysec`, a server that is killed during a sync loses the writes it acknowledged meanwhile, up to two
+//!   seconds of them.
+//! - Replication is asynchronous. A failover can lose the last acknowledged writes, and with them jobs, completions
+//!   and fences. The state after a failover is an earlier but consistent one, because replicas apply the writes of a
+//!   script atomically. [`wait_for_replicas`](Options::wait_for_replicas) makes chain creation wait for replicas, and
+//!   the reply reports the durability reached.
+//! - The server must not evict keys: use `maxmemory-policy noeviction`. Under another policy it may remove jobs when
+//!   its memory is full. Opening a store on such a server fails unless you
+//!   [accept eviction](Options::accept_eviction).
+//! - The scripts need Redis 7.0 or later, or a compatible Valkey. They are tested on Redis 7.0 and Valkey 9.1. Opening
+//!   a store on an older server fails.
 //!
 //! # Hints
 //!
-//! [`RedisNotifier`] carries hints between processes, for this store or any other, and wakes as many workers as there are
-//! jobs.
+//! [`RedisNotifier`] carries hints between processes, for this store or any other. It wakes only as many workers as
+//! there are new jobs.
 //!
 //! # Limits
 //!
-//! A namespace has up to 64 bytes ([`NAMESPACE_MAX_BYTES`]) and lives on one shard. The server does nothing else while a
-//! script runs; the limits of [`windlass_core::limit`] bound how long that is.
+//! A namespace name has at most 64 bytes ([`NAMESPACE_MAX_BYTES`]). A namespace lives on one shard. The server runs
+//! nothing else while a script runs; the limits in [`windlass_core::limit`] bound how long that takes.
 
 mod connection;
 mod error;

@@ -1,4 +1,4 @@
-//! Lists, counts, and the attempts of a job.
+//! Lists of chains, jobs, dependents and attempts; counts.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
@@ -18,7 +18,7 @@ use crate::wire::{Payloads, Read, type_names};
 #[derive(Debug, Serialize)]
 struct PageOut {
     newest: bool,
-    /// The number of the row to go on behind.
+    /// Sequence number of the last row of the previous page.
     after: Option<u64>,
     max: u32,
 }

@@ -1,4 +1,4 @@
-//! Changing chains from outside.
+//! Cancel, trigger, retry, delete, set retention, pause.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
@@ -73,7 +73,7 @@ enum UntriggerableIn {
     NotPending(Read<Status>),
 }
 
-/// A job that may be run now.
+/// A job that was triggered or retried.
 #[derive(Debug, Deserialize)]
 struct OpenedIn {
     job: PlacedIn,
@@ -297,7 +297,7 @@ impl RedisStore {
     }
 }
 
-/// Refuses more items than a command may have.
+/// Returns an error if a command has more than [`BATCH_MAX_ITEMS`] items.
 pub(crate) fn check_items(what: &str, items: usize) -> Result<()> {
     if items <= BATCH_MAX_ITEMS {
         return Ok(());

@@ -1,9 +1,10 @@
 //! Hints over sharded pub/sub.
 //!
-//! Every topic has a channel of its own, so that a process hears what it asked for and nothing else. One connection
-//! listens; which channels it should listen to is noted beside it, and it catches up with all changes at once. Hints of
-//! a process are collected while its latest ones are under way, and go together with the next script call, which adds to
-//! the wake budgets before it publishes.
+//! Each topic has its own channel, so a process receives only the hints it subscribed to. One connection listens. The
+//! set of wanted topics is kept in shared state, and the listener applies all changes to it in one step.
+//!
+//! A background task publishes. Hints that arrive during a script call are queued and sent together in the next one.
+//! The script adds to the wake budgets before it publishes.
 
 mod listener;
 
@@ -29,19 +30,21 @@ use crate::script::{Text, send};
 use crate::store::{Options, tag};
 use listener::Listener;
 
-/// How long a subscription waits to be live.
+/// How long `subscribe` waits for the subscription to become live.
 const READY: Duration = Duration::from_secs(10);
 
-/// How many hints go with one script call.
+/// Maximum number of hints in one script call.
 const BATCH_MAX: usize = 500;
 
-/// How many hints wait to be sent before further ones are dropped.
+/// Maximum number of queued hints. Publishing more fails.
 const WAITING_MAX: usize = 10_000;
 
-/// Hints between the processes that use one Redis server, or one cluster.
+/// Carries hints between processes that use the same Redis server or cluster.
 ///
-/// Its keys and channels are those of a namespace, like a store's; the store may be another one. Channels do not know of
-/// numbered databases: two stores that differ in that alone wake each other, to no harm.
+/// The notifier's keys and channels belong to a namespace, as those of a store do. It can be used with any store.
+///
+/// Redis channels are not separated by database number. Notifiers with the same namespace on different databases of
+/// one server receive each other's hints, which is harmless.
 pub struct RedisNotifier {
     shared: Arc<Shared>,
     connection: Connection,
@@ -52,11 +55,11 @@ pub struct RedisNotifier {
 struct Shared {
     tag: String,
     state: Mutex<State>,
-    /// There is something to send.
+    /// Notified when a hint has been queued.
     wanted: Notify,
-    /// The topics have changed.
+    /// Notified when `State::topics` has changed.
     changed: Notify,
-    /// The version of the topics that is listened to.
+    /// The `State::version` that the listener has subscribed to.
     live: watch::Sender<u64>,
     next_subscriber: AtomicU64,
 }
@@ -65,26 +68,26 @@ struct Shared {
 struct State {
     waiting: VecDeque<Waiting>,
     topics: HashMap<Topic, HashMap<u64, Publisher>>,
-    /// Counts the changes of the topics.
+    /// Incremented by each new subscription, and when a topic loses its last subscriber.
     version: u64,
     closed: bool,
 }
 
 struct Waiting {
     hint: Hint,
-    /// Who wants to know when it was sent.
+    /// Receives the result of the script call, if the publisher waits for it.
     sent: Option<oneshot::Sender<Result<()>>>,
 }
 
 impl RedisNotifier {
-    /// Connects to a server, or to the cluster that it is part of, as
-    /// [`RedisStore::open`](crate::RedisStore::open) does. Of the options the namespace and the response timeout count.
+    /// Connects to a server, or to the cluster it is part of, as [`RedisStore::open`](crate::RedisStore::open) does.
+    /// Uses only the namespace and the response timeout from `options`.
     pub async fn open(url: &str, options: &Options) -> Result<Self> {
         Self::with_client(&Client::open(url).map_err(from_driver)?, options).await
     }
 
-    /// Connects with a client that the caller has. The connection that listens is made in the background, and again
-    /// whenever it is lost.
+    /// Connects with the caller's client. A background task opens the listening connection and reopens it whenever it
+    /// is lost.
     pub async fn with_client(client: &Client, options: &Options) -> Result<Self> {
         let tag = tag(&options.namespace)?;
         let mut connection = Connection::open(client, options.response_timeout).await?;
@@ -125,7 +128,7 @@ impl fmt::Debug for RedisNotifier {
 }
 
 impl Notifier for RedisNotifier {
-    /// Returns when a wake budget has grown; of other hints, when they are collected.
+    /// For `Hint::Scheduled`, returns after the wake budget has been increased. Other hints are only queued.
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let Some(sent) = self.shared.collect(hint)? else { return Ok(()) };
@@ -177,7 +180,7 @@ impl Notifier for RedisNotifier {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under this lock can panic half-way through a change.
+        // Safe to ignore poisoning: no code panics in the middle of a change under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,7 +189,7 @@ impl Shared {
         if state.closed { Err(closed()) } else { Ok(state) }
     }
 
-    /// Adds a hint to those that wait to be sent; one with a budget tells when it was.
+    /// Queues a hint. For a hint with a wake budget, returns a receiver for the result of sending it.
     fn collect(&self, hint: Hint) -> Result<Option<oneshot::Receiver<Result<()>>>> {
         let mut state = self.open()?;
         if state.waiting.len() >= WAITING_MAX {
@@ -206,7 +209,7 @@ impl Shared {
         Ok(told)
     }
 
-    /// A subscription, and the version of the topics that it is live with.
+    /// Registers a subscription. It is live once `live` reaches the returned version.
     fn subscribe(self: &Arc<Self>, topics: Vec<Topic>) -> Result<(Subscription, u64)> {
         let id = self.next_subscriber.fetch_add(1, Ordering::Relaxed);
         let (weak, ended) = (Arc::downgrade(self), topics.clone());
@@ -240,7 +243,7 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Sends what waits, as long as there is something, and then waits for more.
+    /// Sends queued hints in batches, forever.
     async fn keep_sending(self: Arc<Self>, mut connection: Connection) {
         let publish = Text::new(include_str!("../lua/notifier/publish.lua"));
         loop {
@@ -260,26 +263,27 @@ impl Shared {
                     tracing::debug!(%error, "hints were not sent");
                 }
                 for told in batch.into_iter().filter_map(|waiting| waiting.sent) {
-                    // Whoever no longer waits for it does not need to know.
+                    // Fails if the publisher was dropped, which is fine.
                     let _ = told.send(sent.clone());
                 }
             }
         }
     }
 
-    /// Hands a hint to those who subscribed to its topic.
+    /// Delivers a hint to the local subscribers of its topic.
     fn deliver(&self, topic: &Topic, hint: &Hint) {
         for publisher in self.state().topics.get(topic).into_iter().flat_map(HashMap::values) {
             publisher.send(hint.clone());
         }
     }
 
+    /// Signals to all local subscribers that they may have missed hints.
     fn gap(&self) {
         self.state().topics.values().flat_map(HashMap::values).for_each(Publisher::gap);
     }
 }
 
-/// The arguments of the script for one hint.
+/// Returns the arguments of `publish.lua` for one hint: channel, message, and increase of the wake budget.
 fn arguments(hint: &Hint) -> [Vec<u8>; 3] {
     let grows_by = match hint {
         Hint::Scheduled { count, .. } => *count,

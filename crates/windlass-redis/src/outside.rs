@@ -1,4 +1,4 @@
-//! Ending jobs without a worker.
+//! Completing jobs from outside a worker.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{CompleteFromOutside, CompleteFromOutsideReply, Created, OutsideApplied, Step};
@@ -13,7 +13,7 @@ struct CompleteOut<'a> {
     request: String,
     job: String,
     version: u64,
-    /// It breaks a limit: the script refuses it at its place, this code says why.
+    /// Whether the request breaks a limit. The script refuses it, and this code adds the reason.
     invalid: bool,
     steps: Vec<StepOut<'a>>,
 }
@@ -71,7 +71,7 @@ enum OutsideIn {
 struct AppliedIn {
     latest: PlacedIn,
     displaced: Option<Read<WorkerId>>,
-    /// For each step.
+    /// Created chains, one list per step.
     created: Vec<Vec<CreatedIn>>,
     ripple: RippleIn,
 }

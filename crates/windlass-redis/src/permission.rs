@@ -1,14 +1,14 @@
-//! What the user of a connection may do.
+//! Checks the Redis user's permissions when a store or notifier is opened.
 //!
-//! A script that met a forbidden command half-way would leave half of its work behind. Every script looks before its first
-//! write; but whoever sets a server up wants to know at once, and all of it.
+//! Every script checks permissions before its first write, because Redis does not roll back a script that is stopped.
+//! Checking when the store is opened as well reports all missing permissions at once and early.
 
 use windlass_core::{Error, ErrorKind, Result};
 
 use crate::connection::Connection;
 use crate::script::{Text, send};
 
-/// What the store's scripts read with.
+/// Commands with which the store's scripts read.
 const READS: &[&str] = &[
     "EXISTS",
     "GET",
@@ -30,14 +30,16 @@ const READS: &[&str] = &[
     "ZREVRANGEBYSCORE",
 ];
 
-/// What they write with.
+/// Commands with which the store's scripts write.
 const WRITES: &[&str] = &["HDEL", "HSET", "LTRIM", "RPUSH", "SADD", "SET", "SREM", "UNLINK", "ZADD", "ZREM"];
 
-/// What hints are carried by.
+/// Commands that a notifier needs.
 const HINTS: &[&str] = &["DECR", "GET", "INCRBY", "PEXPIRE", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"];
 
-/// Refuses a user who may use only some of the commands of a store; `more` is one that this store needs beside the others'.
-/// A user who may write nothing at all may still look.
+/// Returns an error if the user lacks some of the commands that a store needs. `more` is an extra command that this
+/// store needs.
+///
+/// A user that has none of the write commands is accepted as read-only.
 pub(crate) async fn check_store(connection: &mut Connection, tag: &str, more: Option<&str>) -> Result<()> {
     let writes: Vec<_> = WRITES.iter().copied().chain(more).collect();
     let mut missing = forbidden(connection, tag, &[READS, &writes].concat()).await?;
@@ -47,8 +49,9 @@ pub(crate) async fn check_store(connection: &mut Connection, tag: &str, more: Op
     refuse(&missing, tag, &format!("~{tag}*"))
 }
 
-/// Refuses a user who may use only some of the commands of a notifier. One who may write nothing at all has nothing to
-/// tell, and may still look at a store.
+/// Returns an error if the user lacks some of the commands that a notifier needs.
+///
+/// A user that has none of the write commands is accepted, so that a client with a notifier can still read a store.
 pub(crate) async fn check_notifier(connection: &mut Connection, tag: &str) -> Result<()> {
     let missing = forbidden(connection, tag, HINTS).await?;
     if ["DECR", "INCRBY", "PEXPIRE", "SPUBLISH"].iter().all(|write| missing.iter().any(|it| it == write)) {
@@ -57,14 +60,15 @@ pub(crate) async fn check_notifier(connection: &mut Connection, tag: &str) -> Re
     refuse(&missing, tag, &format!("~{tag}* &{tag}*"))
 }
 
-/// Those of the commands that the user may not use under this tag.
+/// Returns the commands that the user may not run on keys and channels of `tag`.
 async fn forbidden(connection: &mut Connection, tag: &str, commands: &[&str]) -> Result<Vec<String>> {
     let script = Text::new(include_str!("../lua/opening/permissions.lua"));
-    // As one argument: to many of them a server that wants a password first says something else.
+    // One argument, because a server that requires a password limits the number of arguments before authentication and
+    // would reply with a protocol error.
     send(connection, &script, tag, &[commands.join(" ").into_bytes()]).await
 }
 
-/// An error that names what is missing, and the rules that grant it in these places.
+/// Returns an error that lists the missing commands and the ACL rules that grant them, if any are missing.
 fn refuse(missing: &[String], tag: &str, places: &str) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
@@ -84,10 +88,10 @@ mod tests {
     use super::*;
     use crate::script::TEXTS;
 
-    /// Words in capitals that scripts have between quotes and that are no commands.
+    /// Quoted uppercase words in the scripts that are not commands.
     const OTHER: &[&str] = &["COUNT", "LIMIT", "MATCH", "WITHSCORES"];
 
-    /// The words in capitals that stand between quotes.
+    /// Returns the quoted uppercase words of the texts.
     fn quoted<'a>(texts: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let words = texts.into_iter().flat_map(|text| text.split('\''));
         words.filter(|word| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase())).collect()

@@ -1,4 +1,4 @@
-//! Putting jobs back whose lease expired.
+//! Requeuing jobs whose lease expired.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{Reap, ReapReply, Reaped};

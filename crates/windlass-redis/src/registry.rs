@@ -80,7 +80,7 @@ struct LeaderLockOut<'a> {
     now: Option<i64>,
     name: &'a str,
     token: String,
-    /// None gives it back.
+    /// How long to hold the lock, in milliseconds. `None` releases it.
     hold: Option<u64>,
 }
 

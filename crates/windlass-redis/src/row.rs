@@ -1,6 +1,6 @@
-//! Stored jobs and chains, as scripts give them: packed as they are stored, and unpacked here.
+//! Stored jobs and chains. Scripts return rows packed as they are stored; they are unpacked here.
 //!
-//! A part of a row is the values of its columns, one behind the other. `lua/lib/row.lua` says what they are.
+//! A part of a row is the concatenation of its packed column values. `lua/lib/row.lua` defines the columns.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, de};
@@ -22,19 +22,19 @@ pub(crate) struct JobIn {
     state: Packed<StateIn>,
     input: Read<Payload>,
     output: Option<Read<Payload>>,
-    /// The chains that it still waits for.
+    /// Chains that the job still waits for.
     open: Option<Vec<Read<ChainId>>>,
 }
 
-/// What never changes of a job; and of its chain, in the row of the first.
+/// Columns of a job that never change. In the row of a first job, also those of its chain.
 #[derive(Debug, Deserialize)]
 pub(crate) struct FixedIn {
     _seq: IgnoredAny,
-    /// None in a first job's row, whose id is the chain's.
+    /// `None` for a first job, whose id is also the chain's id.
     chain: Option<Read<ChainId>>,
     index: u32,
     job_type: Read<TypeName>,
-    /// None in a first job's row, whose type is the chain's.
+    /// `None` for a first job, whose type is also the chain's type.
     chain_type: Option<Read<TypeName>>,
     priority: i8,
     max_attempts: Option<u32>,
@@ -51,7 +51,7 @@ pub(crate) struct FixedIn {
     chain_trace: Option<Read<TraceContext>>,
 }
 
-/// What changes of a job.
+/// Columns of a job that change.
 #[derive(Debug, Deserialize)]
 struct StateIn {
     status: Read<Status>,
@@ -72,7 +72,7 @@ struct StateIn {
     error: Option<Read<ErrorText>>,
 }
 
-/// What changes of a chain.
+/// Columns of a chain that change.
 #[derive(Debug, Deserialize)]
 struct ChainStateIn {
     _latest: IgnoredAny,
@@ -89,7 +89,7 @@ struct ChainStateIn {
 #[derive(Debug, Deserialize)]
 pub(crate) struct ChainIn {
     first: JobIn,
-    /// None while the first job is the latest.
+    /// `None` while the first job is the latest.
     latest: Option<JobIn>,
     chain: Packed<ChainStateIn>,
 }
@@ -100,11 +100,11 @@ struct BlockerIn {
     trace: Option<Read<TraceContext>>,
 }
 
-/// The columns of one part of a row.
+/// One unpacked part of a row.
 #[derive(Debug)]
 pub(crate) struct Packed<T>(T);
 
-/// How many columns a part of a row has.
+/// Number of columns of a part of a row.
 pub(crate) trait Columns {
     const COUNT: u8;
 }
@@ -121,7 +121,7 @@ impl Columns for ChainStateIn {
     const COUNT: u8 = 8;
 }
 
-/// What MessagePack puts in front of a list of up to 65,535 values, but for the lower byte of their number.
+/// MessagePack header of a list of up to 65,535 values, without the low byte of the length.
 const LIST: [u8; 2] = [0xdc, 0];
 
 impl<'de, T: Columns + DeserializeOwned> Deserialize<'de> for Packed<T> {
@@ -133,7 +133,7 @@ impl<'de, T: Columns + DeserializeOwned> Deserialize<'de> for Packed<T> {
 }
 
 impl JobIn {
-    /// The job as readers see it; or what is wrong with it.
+    /// Converts to a record and the fixed columns, or returns what is wrong with the row.
     fn into_record(self) -> Result<(JobRecord, FixedIn), String> {
         let Self { id, fixed: Packed(mut fixed), state: Packed(state), input, output, open } = self;
         let lease = match (state.status.0, &state.worker, state.request, state.lease_until) {
@@ -200,16 +200,16 @@ impl FixedIn {
     }
 }
 
-/// A job that was taken.
+/// A job that was acquired.
 #[derive(Debug, Deserialize)]
 pub(crate) struct TakenIn {
     job: JobIn,
-    /// The first job's, where that is another.
+    /// Fixed columns of the chain's first job, if this is another job.
     first: Option<Packed<FixedIn>>,
 }
 
 impl TakenIn {
-    /// The job with what is told of its chain, and without its blockers' outputs.
+    /// Converts to an acquired job with the fields of its chain. The blockers' outputs are left empty.
     pub(crate) fn into_acquired(self) -> Result<Acquired, String> {
         let (job, own) = self.job.into_record()?;
         let first = self.first.map_or(own, |first| first.0);

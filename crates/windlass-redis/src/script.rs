@@ -1,4 +1,4 @@
-//! The scripts: their texts, and how they are called.
+//! The Lua scripts: their texts and how they are called.
 
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, Script, ServerErrorKind, Value};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::wire::Payloads;
 
 macro_rules! scripts {
     ($($name:ident: $($library:ident)*,)*) => {
-        /// The text of every script, its libraries in front, by the name of its command.
+        /// Name and text of every script, libraries included.
         pub(crate) const TEXTS: &[(&str, &str)] = &[$((
             stringify!($name),
             concat!(
@@ -20,12 +20,12 @@ macro_rules! scripts {
             ),
         ),)*];
 
-        /// The scripts, one for each command.
+        /// The scripts, one per command.
         #[derive(Debug)]
         pub(crate) struct Scripts { $(pub(crate) $name: Call,)* }
 
         impl Scripts {
-            /// All scripts, each made of the command's name and its text.
+            /// Creates all scripts by calling `make` with each command's name and text.
             pub(crate) fn new(make: impl Fn(&str, &str) -> Call) -> Self {
                 let mut calls = TEXTS.iter().map(|(name, text)| make(name, text));
                 Self { $($name: calls.next().expect(concat!("a text for ", stringify!($name))),)* }
@@ -63,16 +63,16 @@ scripts! {
     erase: stage,
 }
 
-/// How a command is carried out.
+/// How a command is executed.
 #[derive(Debug)]
 pub(crate) struct Call {
     script: Text,
-    /// Called first, with the same arguments; its reply becomes the last argument of the script. A store that keeps its
-    /// promises needs no such thing: it is for those that are wrong on purpose.
+    /// A script to call first, with the same arguments. Its reply becomes the last argument of the main script. Only
+    /// stores that break the contract on purpose use it, to read and write in separate calls.
     look: Option<Text>,
 }
 
-/// A script and the name that the server knows it by.
+/// A script and its SHA-1 hash, by which the server knows it.
 #[derive(Debug)]
 pub(crate) struct Text {
     text: String,
@@ -86,22 +86,22 @@ impl Text {
 }
 
 impl Call {
-    /// One script and nothing before it.
+    /// Creates a call of one script.
     pub(crate) fn new(text: &str) -> Self {
         Self { script: Text::new(text), look: None }
     }
 
-    /// The same after a look.
+    /// Adds a script that runs first.
     #[cfg_attr(not(feature = "known-bad"), expect(dead_code, reason = "good stores do not look first"))]
     pub(crate) fn after_look(mut self, text: &str) -> Self {
         self.look = Some(Text::new(text));
         self
     }
 
-    /// Carries the command out.
+    /// Executes the command.
     ///
-    /// The request travels as one MessagePack map; payloads travel beside it, as arguments of their own, because the
-    /// server's MessagePack reads no binary strings, and so that they are not copied once more.
+    /// The request is one MessagePack map. Payloads are separate arguments, because the server's MessagePack decoder
+    /// does not read binary strings, and to avoid copying them once more.
     pub(crate) async fn run<A: Serialize, R: DeserializeOwned>(
         &self,
         connection: &mut Connection,
@@ -118,7 +118,7 @@ impl Call {
         read(&reply)
     }
 
-    /// Carries the command out, and then another one that has to follow it on the same connection.
+    /// Executes the command, then `then` on the same connection.
     pub(crate) async fn run_with<A: Serialize, R: DeserializeOwned>(
         &self,
         connection: &mut Connection,
@@ -144,12 +144,12 @@ fn read<R: DeserializeOwned>(reply: &[u8]) -> Result<R> {
         .map_err(|error| corrupt(format!("a script's reply cannot be read ({error})")))
 }
 
-/// Calls a script. A server that does not know it (yet, or any more) is given it with the call: if it were loaded
-/// before, it could be forgotten again in between.
+/// Calls a script by its hash. If the server does not know it, sends the text with the call: loading it separately
+/// would not help if the server flushed its scripts between the two calls.
 ///
-/// The call names two keys of the namespace that never exist. While a cluster moves the namespace from one shard to
-/// another, key by key, neither shard carries out a call that names two keys and does not find them: the one asks to go to
-/// the other, and that to try again. So no script ever sees a part of the namespace.
+/// The call names two keys of the namespace that never exist. While a cluster moves the namespace to another shard, key
+/// by key, neither shard runs a script whose two keys are missing: the source redirects to the target, and the target
+/// replies `TRYAGAIN`. So no script ever sees only part of the namespace.
 pub(crate) async fn send<T: FromRedisValue>(
     connection: &mut Connection,
     script: &Text,
@@ -168,7 +168,8 @@ pub(crate) async fn send<T: FromRedisValue>(
     reply.map_err(from_driver)
 }
 
-/// The same, and then another command on the same connection, before anything else on it. Gives both replies.
+/// Calls a script like [`send`] and pipelines `then` directly after it, so that no other command comes between them.
+/// Returns both replies.
 async fn send_with(
     connection: &mut Connection,
     script: &Text,
@@ -195,13 +196,16 @@ async fn send_with(
     Ok((reply, next()?))
 }
 
-/// Has the connection made anew if the server has become a replica: after a failover its address may lead to the new
-/// primary, while a connection stays where it was. A cluster's does that by itself, and a plain one could not.
+/// Reconnects if the server has become a replica. After a failover the address may lead to the new primary, but an open
+/// connection stays with the old server.
+///
+/// Only a connection manager needs this: a cluster connection follows the primary itself, and a multiplexed connection
+/// cannot reconnect.
 async fn leave_replica(connection: &mut Connection, error: &RedisError) {
     if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         && matches!(connection, Connection::Manager(_))
     {
-        // The server ends the connection, as the driver learns from the next command, and connects again.
+        // `QUIT` makes the server close the connection. The driver notices with the next command and reconnects.
         for command in ["QUIT", "PING"] {
             let _ = redis::cmd(command).exec_async(connection).await;
         }

@@ -1,4 +1,4 @@
-//! Ending attempts.
+//! Settling attempts.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
@@ -12,7 +12,7 @@ use crate::wire::{
     CreatedIn, LostIn, NewChainOut, NewJobOut, Payloads, PlacedIn, RefusedIn, RippleIn, ScheduleOut,
 };
 
-/// A settle; `now` counts only where it is a request of its own.
+/// A settle request. `now` is `None` inside an exchange, which has its own.
 #[derive(Debug, Serialize)]
 struct SettleOut<'a> {
     now: Option<i64>,
@@ -44,7 +44,7 @@ struct ExchangeIn {
 struct SettlementOut<'a> {
     job: String,
     fence: u64,
-    /// It breaks a limit: the script refuses it at its place, this code says why.
+    /// Whether the settlement breaks a limit. The script refuses it when it reaches it, and this code adds the reason.
     invalid: bool,
     outcome: &'static str,
     output: Option<usize>,

@@ -1,4 +1,4 @@
-//! The store.
+//! [`RedisStore`] and its options.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use crate::permission;
 use crate::script::{Call, Scripts};
 use crate::wire::Payloads;
 
-/// What a [`RedisStore`] can do: everything but transactions.
+/// Capabilities of a [`RedisStore`]: all except transactions.
 pub const CAPABILITIES: Capabilities = Capabilities::CORE
     .with(Capability::Exchange)
     .with(Capability::NextDue)
@@ -45,13 +45,13 @@ pub const CAPABILITIES: Capabilities = Capabilities::CORE
     .with(Capability::Workers)
     .with(Capability::LeaderLock);
 
-/// The longest namespace, in bytes.
+/// Maximum length of a namespace, in bytes.
 pub const NAMESPACE_MAX_BYTES: usize = 64;
 
-/// How many keys a step of [`erase`](Store::erase) looks at.
+/// About how many keys one step of [`erase`](Store::erase) scans.
 const ERASE_STEP: usize = 1_000;
 
-/// How a [`RedisStore`] is opened.
+/// Options for opening a [`RedisStore`] or a [`RedisNotifier`](crate::RedisNotifier).
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing before a store is opened with them"]
 pub struct Options {
@@ -63,7 +63,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The namespace `default`, the server's clock, and 30 seconds for an answer.
+    /// Uses the namespace `default`, the server's clock and a response timeout of 30 s. Refuses servers that evict
+    /// keys, and does not wait for replicas.
     fn default() -> Self {
         Self {
             namespace: "default".to_owned(),
@@ -76,51 +77,56 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The part of the server that this store uses: 1 to 64 of `a-z`, `0-9`, `_` and `-`. All its keys begin with
-    /// `{windlass:<namespace>}:`.
+    /// Sets the namespace (default: `default`): 1 to 64 characters of `a-z`, `0-9`, `_` and `-`. All keys of the store
+    /// begin with `{windlass:<namespace>}:`.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Another clock than the server's, for tests. All stores on one namespace need the same one.
+    /// Uses another clock than the server's, for tests. All stores of one namespace must use the same clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// How long to wait for the server's answer to a command. Later it counts as unreachable. A connection that the
-    /// caller brings has its own limit.
+    /// Sets how long to wait for the server's reply to a command (default: 30 s). After that, the server counts as
+    /// unreachable. A connection that the caller supplies keeps its own timeout.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// Opens the store on a server that removes keys when its memory is full, too. It will lose jobs then; without
-    /// this such a server is refused.
+    /// Opens the store even if the server removes keys when its memory is full. Jobs are lost when that happens. By
+    /// default, opening a store on such a server fails.
     pub fn accept_eviction(mut self) -> Self {
         self.accept_eviction = true;
         self
     }
 
-    /// Has each creation wait until so many replicas have it, but no longer than this: on their disks where the server has an
-    /// append-only file itself and can tell (`WAITAOF`, Redis 7.2), in their memory elsewhere (`WAIT`). The reply says how many had it by then; a creation is never taken back. Such a store has a
-    /// connection of its own for creations, because the server holds up a connection that waits; one that the caller
-    /// [brings](RedisStore::with_connection) is held up as a whole.
+    /// Makes each `create` wait until `replicas` replicas have the new chains, for at most `timeout`.
+    ///
+    /// If the server has an append-only file and supports `WAITAOF` (Redis 7.2), the replicas must have the chains on
+    /// disk. Otherwise memory is enough (`WAIT`). The reply reports how many replicas had them in time. A creation is
+    /// never undone.
+    ///
+    /// The store opens a second connection for creations, because the server blocks a connection that waits. A
+    /// connection that the caller [supplies](RedisStore::with_connection) is used for everything, so a wait blocks all
+    /// its commands.
     pub fn wait_for_replicas(mut self, replicas: u32, timeout: Duration) -> Self {
         self.replicas = Some((replicas, timeout));
         self
     }
 }
 
-/// A store on a Redis or Valkey server. See the [crate's page](crate).
+/// A store on a Redis or Valkey server. See the [crate documentation](crate).
 pub struct RedisStore {
-    /// None once the store is closed.
+    /// `None` once the store is closed.
     connections: RwLock<Option<Connections>>,
-    /// What follows each creation.
+    /// `WAIT` or `WAITAOF` command to send after each creation.
     wait: Option<Cmd>,
     scripts: Scripts,
-    /// What all keys begin with: the hash tag of the namespace.
+    /// Prefix of all keys: the hash tag of the namespace.
     tag: String,
     clock: Option<Arc<dyn Clock>>,
     durability: Durability,
@@ -131,7 +137,7 @@ pub struct RedisStore {
 #[derive(Clone)]
 struct Connections {
     connection: Connection,
-    /// For what is waited for.
+    /// For creations that wait for replicas. The same as `connection` if there is no separate one.
     durable: Connection,
 }
 
@@ -145,13 +151,13 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to a server, or to the cluster that it is part of: `redis://user:password@host:port/database`, or
-    /// `rediss://` for TLS. The connection comes back by itself after a failure.
+    /// Connects to a server, or to the cluster it is part of. The URL is `redis://user:password@host:port/database`, or
+    /// `rediss://` for TLS. The connection is restored automatically after a failure.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
         Self::with_client(&Client::open(url).map_err(from_driver)?, options).await
     }
 
-    /// Connects with a client that the caller has.
+    /// Connects with the caller's client.
     pub async fn with_client(client: &Client, options: Options) -> Result<Self> {
         let connection = Connection::open(client, options.response_timeout).await?;
         let mut durable = None;
@@ -161,7 +167,7 @@ impl RedisStore {
         Self::with_connections(connection, durable, options).await
     }
 
-    /// Uses a connection that the caller has.
+    /// Uses the caller's connection.
     pub async fn with_connection(connection: impl Into<Connection>, options: Options) -> Result<Self> {
         Self::with_connections(connection.into(), None, options).await
     }
@@ -194,7 +200,7 @@ impl RedisStore {
         })
     }
 
-    /// The same store with other scripts.
+    /// Replaces the scripts.
     #[cfg_attr(
         not(feature = "known-bad"),
         expect(dead_code, reason = "good stores have the scripts as they are")
@@ -207,12 +213,12 @@ impl RedisStore {
         &self.scripts
     }
 
-    /// The time to give to a script; none where the server's own counts.
+    /// Time to send to a script, or `None` to use the server's clock.
     pub(crate) fn time(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| clock.now().as_millis())
     }
 
-    /// Calls a script that writes.
+    /// Calls a script that writes, and counts a commit.
     pub(crate) async fn write<A: Serialize, R: DeserializeOwned>(
         &self,
         call: &Call,
@@ -224,7 +230,7 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Calls a script that writes, and tells how durable that is by now.
+    /// Calls a script that writes, waits for replicas if configured, and returns the durability reached.
     pub(crate) async fn write_durably<A: Serialize, R: DeserializeOwned>(
         &self,
         call: &Call,
@@ -245,7 +251,7 @@ impl RedisStore {
         Ok((reply, durability))
     }
 
-    /// Calls a script that only looks.
+    /// Calls a script and counts a round trip.
     pub(crate) async fn read<A: Serialize, R: DeserializeOwned>(
         &self,
         call: &Call,
@@ -277,7 +283,7 @@ impl RedisStore {
     }
 }
 
-/// How many replicas have it, by the answer to `WAIT` or `WAITAOF`.
+/// Number of replicas in a reply to `WAIT` or `WAITAOF`.
 fn replicas(answer: &Value) -> u32 {
     match answer {
         Value::Int(replicas) => u32::try_from(*replicas).unwrap_or_default(),
@@ -435,7 +441,7 @@ impl Store for RedisStore {
     }
 }
 
-/// What all keys of a namespace begin with. The braces make it the hash tag, so that one shard has them all.
+/// Returns the prefix of all keys of a namespace. The braces make it the hash tag, so one shard holds all the keys.
 pub(crate) fn tag(namespace: &str) -> Result<String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     if namespace.is_empty() || namespace.len() > NAMESPACE_MAX_BYTES || !namespace.bytes().all(plain) {

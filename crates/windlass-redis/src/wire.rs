@@ -1,8 +1,8 @@
-//! What travels between this code and the scripts.
+//! Requests to the scripts and replies from them.
 //!
-//! Requests are MessagePack maps, so that scripts read `item.due` and not `item[7]`; what is absent is nil there.
-//! Ids are text, times and durations whole milliseconds. A payload is one string of bytes, its codec's name and a
-//! colon in front, which scripts store and hand back without looking into it.
+//! Requests are MessagePack maps, so scripts read `item.due` and not `item[7]`. Absent values are nil in Lua. Ids are
+//! text; times and durations are whole milliseconds. A payload is one byte string: the codec's name, a colon, and the
+//! bytes. Scripts store and return it without parsing it.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ use windlass_core::{
     Refusal, RequestId, Status, Timestamp, TraceContext, TypeName, WorkerId, WorkerName,
 };
 
-/// Payloads on their way to a script. They come behind the request, which is the script's first argument.
+/// Payloads to send to a script. They follow the request, which is the script's first argument.
 #[derive(Debug, Default)]
 pub(crate) struct Payloads(Vec<Vec<u8>>);
 
 impl Payloads {
-    /// Adds one, and gives the number of the argument that it will be.
+    /// Adds a payload and returns its index in the script's `ARGV`.
     pub(crate) fn add(&mut self, payload: &Payload) -> usize {
         let codec = payload.codec().as_str().as_bytes();
         let mut bytes = Vec::with_capacity(codec.len() + 1 + payload.bytes().len());
@@ -41,7 +41,7 @@ impl Payloads {
 /// A chain to create.
 #[derive(Debug, Serialize)]
 pub(crate) struct NewChainOut<'a> {
-    /// It breaks a limit: the script refuses it at its place, this code says why.
+    /// Whether the chain breaks a limit. The script refuses it when it reaches it, and this code adds the reason.
     invalid: bool,
     job: NewJobOut<'a>,
     key: Option<NewKeyOut<'a>>,
@@ -63,12 +63,12 @@ pub(crate) struct NewJobOut<'a> {
     priority: i8,
     max_attempts: Option<u32>,
     blockers: Vec<NewBlockerOut<'a>>,
-    /// None: it waits.
+    /// Blocker-failure policy. `None` means wait.
     on_failure: Option<&'static str>,
     trace: Option<&'a str>,
 }
 
-/// When: at most one is set; neither means now.
+/// When a job is due. At most one field is set; neither means now.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ScheduleOut {
     at: Option<i64>,
@@ -155,7 +155,7 @@ impl<'a> From<&'a NewKey> for NewKeyOut<'a> {
     }
 }
 
-/// A chain, by exactly one of id, job, and type with key.
+/// Identifies a chain by exactly one of: chain id, job id, or type and key.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct TargetOut<'a> {
     chain: Option<String>,
@@ -177,7 +177,7 @@ impl<'a> From<&'a Target> for TargetOut<'a> {
     }
 }
 
-/// Types by name; none means all.
+/// Returns the names of the types, or `None` for all types.
 pub(crate) fn type_names(types: &Types) -> Option<Vec<&str>> {
     match types {
         Types::All => None,
@@ -185,20 +185,20 @@ pub(crate) fn type_names(types: &Types) -> Option<Vec<&str>> {
     }
 }
 
-/// What was found, if it was. A script's list cannot have a nil in its place, which would end it.
+/// An optional entry of a list. It is wrapped in a table because a nil would end a Lua list.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Found<T> {
     #[serde(default = "Option::default")]
     pub(crate) found: Option<T>,
 }
 
-/// A value as a script gives it, read as what the contract calls it.
+/// A value decoded from a script's reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read<T>(pub(crate) T);
 
-/// What can be read from a script's value.
+/// A type that can be decoded from a script's value.
 pub(crate) trait FromScript: Sized {
-    /// The script's value.
+    /// Type of the script's value.
     type Raw: for<'de> Deserialize<'de>;
 
     fn from_script(raw: Self::Raw) -> Result<Self, String>;
@@ -291,7 +291,7 @@ fn text(error: impl fmt::Display) -> String {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub(crate) enum RefusedIn {
-    /// It breaks a limit, as this code had said.
+    /// The item breaks a limit, as this code found before sending it.
     Invalid,
     IdTaken,
     BlockerNotFound {
@@ -315,7 +315,7 @@ pub(crate) enum RefusedIn {
 }
 
 impl RefusedIn {
-    /// The refusal; `check` says again what this code had found before it asked.
+    /// Converts to a [`Refusal`]. `check` repeats the check that marked the item as invalid, to get the reason.
     pub(crate) fn into_refusal(self, check: impl FnOnce() -> Result<(), Refusal>) -> Refusal {
         match self {
             Self::Invalid => check().err().unwrap_or(Refusal::IdTaken),
@@ -356,7 +356,7 @@ impl From<LostIn> for Lost {
     }
 }
 
-/// Where a job was put.
+/// Status and due time of a job after a command.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PlacedIn {
     job: Read<JobId>,
@@ -371,7 +371,7 @@ impl From<PlacedIn> for Placed {
     }
 }
 
-/// What became of a chain to create.
+/// Result of creating one chain.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CreatedIn {
@@ -408,7 +408,7 @@ impl CreatedIn {
     }
 }
 
-/// What else a command did.
+/// Side effects of a command: jobs it unblocked and chains it closed.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct RippleIn {
     unblocked: Vec<UnblockedIn>,

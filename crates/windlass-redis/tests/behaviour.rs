@@ -1,4 +1,5 @@
-//! What clients and workers do: on Redis without hints and with Redis' own, and with those on the memory store.
+//! Client and worker behavior on the Redis store with and without Redis hints, and on the memory store with Redis
+//! hints.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "the contracts are tried elsewhere")]
@@ -14,7 +15,7 @@ use windlass_testkit::{Proxy, SharedRedis};
 
 use fixture::fresh;
 
-/// Redis as the store, with its own hints or none.
+/// The Redis store, with Redis hints or without hints.
 struct Redis {
     name: &'static str,
     has_hints: bool,
@@ -89,7 +90,7 @@ fn options(server: &SharedRedis) -> Options {
     Options::default().namespace(server.namespace())
 }
 
-/// A fresh namespace on a server that is reached through a proxy.
+/// Returns a server with a fresh namespace, and a URL that leads to it through a proxy.
 async fn behind_a_proxy() -> (SharedRedis, String, Proxy) {
     let (server, ..) = fresh().await;
     let proxy = Proxy::to(server.server().port()).await;
@@ -97,7 +98,7 @@ async fn behind_a_proxy() -> (SharedRedis, String, Proxy) {
     (server, url, proxy)
 }
 
-/// Breaks all connections through the proxy.
+/// Returns a function that cuts all connections through the proxy.
 fn cutting(proxy: Proxy) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static {
     let proxy = Arc::new(Mutex::new(proxy));
     move || {

@@ -1,4 +1,4 @@
-//! Leases: taken, renewed, expired.
+//! Acquires, renews and reaps leases.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ pub(crate) async fn acquire(
     Ok(AcquireReply { jobs, ripple, now: working.now })
 }
 
-/// Leases the first due jobs; or gives those that the same request took before.
+/// Leases the first due jobs. If the same request took jobs before that it still holds, returns those instead.
 pub(crate) async fn take_due(
     session: &mut Session<'_>,
     request: &Acquire,
@@ -66,7 +66,7 @@ pub(crate) async fn take_due(
     taken(session, request.request).await
 }
 
-/// The parameters of the statement that leases the first due jobs.
+/// Returns the parameters of the statement that leases the first due jobs.
 pub(crate) fn take_values(request: &Acquire, now: Timestamp) -> Result<Vec<Value>> {
     let quota = |quota: &Quota| (quota.job_type.to_string(), quota.max, quota.lease.get());
     Ok(vec![
@@ -79,7 +79,7 @@ pub(crate) fn take_values(request: &Acquire, now: Timestamp) -> Result<Vec<Value
     ])
 }
 
-/// The jobs that are held under this request, in the order in which they are to be run.
+/// Returns the jobs that are held under this request, in the order in which they should run.
 pub(crate) async fn taken(session: &mut Session<'_>, request: RequestId) -> Result<Vec<Acquired>> {
     let values = vec![request.as_uuid().into()];
     let rows = session.rows(&session.statements.taken_jobs, values).await?;
@@ -105,7 +105,7 @@ pub(crate) async fn taken(session: &mut Session<'_>, request: RequestId) -> Resu
     Ok(jobs.into_iter().map(with_outputs).collect())
 }
 
-/// What the blockers of jobs gave, by the jobs' places in the order of creation.
+/// Returns the outcomes of the blockers of these jobs, by the `seq` of the job.
 async fn blocker_outputs(
     session: &mut Session<'_>,
     jobs: Vec<i64>,
@@ -140,7 +140,7 @@ async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Re
         let (Some(renew), Some(reply)) = (request.leases.get(item), leases.get_mut(item)) else { continue };
         *reply = if row.flag("held")? {
             let until = now + renew.lease;
-            // A job that is named twice gets its later lease.
+            // If a job is listed twice, its last lease counts.
             last.insert(renew.job, (hex(renew.job.as_uuid()), renew.fence.0, until.as_millis()));
             Renewed::Held { until, cancel_requested: row.flag("cancel_requested")? }
         } else {
@@ -200,7 +200,7 @@ fn reap_one(working: &mut Working, row: JobRow, ripple: &mut Ripple) -> Option<R
     Some(Reaped { job: applied.job, job_type, chain_type, attempt, worker, lease_until })
 }
 
-/// How a job whose lease expired closes, if it is not put back.
+/// Returns how a job with an expired lease closes, or `None` if it is requeued.
 fn closes_as(row: &JobRow) -> Option<ClosedAs> {
     let exhausted = row.max_attempts.is_some_and(|max| row.attempt >= max);
     match (row.cancel_requested, exhausted) {

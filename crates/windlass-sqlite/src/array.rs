@@ -1,7 +1,7 @@
-//! Columns that come as one array of JSON.
+//! Columns that a statement returns as one JSON array.
 //!
-//! A driver copies every value of a row from one thread to another, which costs several times what SQLite takes to find
-//! it. So a row's columns come as one value, as whole sets go in as one parameter.
+//! A driver copies every value of a row from one thread to another, which costs several times as much as SQLite needs
+//! to find it. So a row's columns are packed into one value, just as whole sets are passed as one parameter.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Deserializer};
 
 use crate::provider::Value;
 
-/// The names of what stands in such an array.
+/// The column names of such an array.
 type Columns = LazyLock<Arc<[String]>>;
 
-/// What stands in `sql/part/job.sql`.
+/// The columns of `sql/part/job.sql`.
 pub(crate) static JOB: Columns = LazyLock::new(|| {
     columns(
         "seq id chain position type chain_type status due_at attempt max_attempts fence version worker lease_until \
@@ -22,7 +22,7 @@ pub(crate) static JOB: Columns = LazyLock::new(|| {
     )
 });
 
-/// What stands in `sql/part/record.sql`.
+/// The columns of `sql/part/record.sql`.
 pub(crate) static RECORD: Columns = LazyLock::new(|| {
     columns(
         "id chain position type chain_type status input_codec output_codec error priority due_at attempt max_attempts \
@@ -31,7 +31,7 @@ pub(crate) static RECORD: Columns = LazyLock::new(|| {
     )
 });
 
-/// What stands in `sql/part/chain.sql`.
+/// The columns of `sql/part/chain.sql`.
 pub(crate) static CHAIN: Columns = LazyLock::new(|| {
     columns(
         "seq id type latest latest_position key key_hold key_window key_held retain_completed retain_failed \
@@ -43,7 +43,7 @@ fn columns(names: &str) -> Arc<[String]> {
     names.split(' ').map(str::to_owned).collect()
 }
 
-/// A value of such an array.
+/// One value of such an array.
 pub(crate) struct Element(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Element {

@@ -1,4 +1,4 @@
-//! New chains and their first jobs.
+//! Creates chains and their first jobs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,10 +13,10 @@ use crate::row::{ChainRow, JobRow};
 use crate::session::{CarryOut, Session};
 use crate::working::{CreatedJob, Needs, Working};
 
-/// The chains that stand for chains of the same command which turned out to exist under their key.
+/// Maps chains of the command to the stored chains that already hold their keys.
 pub(crate) type Aliases = HashMap<ChainId, ChainId>;
 
-/// Where a new job belongs.
+/// The position of a new job: its chain, and its index in it.
 pub(crate) struct Place {
     pub(crate) id: JobId,
     pub(crate) chain: ChainId,
@@ -39,14 +39,14 @@ impl CarryOut for Create {
 }
 
 impl Needs {
-    /// Whatever it takes to create these chains.
+    /// Returns the rows needed to create these chains.
     pub(crate) fn of(chains: &[NewChain]) -> Self {
         let mut needs = Self::default();
         chains.iter().for_each(|new| needs.new_chain(new));
         needs
     }
 
-    /// Whatever it takes to create a chain.
+    /// Adds the rows needed to create a chain.
     pub(crate) fn new_chain(&mut self, new: &NewChain) {
         self.chain(new.id);
         self.blockers(&new.job.blockers);
@@ -84,7 +84,7 @@ impl Working {
         }
     }
 
-    /// The chain that holds the new one's key and is not to be replaced.
+    /// Returns the chain that holds the new chain's key, unless the new chain replaces it.
     fn existing(&self, new: &NewChain) -> Option<Existing> {
         let key = new.key.as_ref()?;
         let holder = self.pointed_at(&new.job.job_type, &key.key)?;
@@ -102,7 +102,7 @@ impl Working {
         })
     }
 
-    /// The blockers with the stored chains that they mean.
+    /// Replaces aliases in the blockers by the stored chains. Refuses blockers that are not stored.
     pub(crate) fn stored_blockers(
         &self,
         blockers: &[NewBlocker],
@@ -152,7 +152,7 @@ impl Working {
         Created::New { job: job.placed(), repeated: false }
     }
 
-    /// Takes a key away from the chain that it points at.
+    /// Releases a key from the chain that it points at.
     pub(crate) fn free_key(&mut self, chain_type: &TypeName, key: &Key) {
         let Some(former) = self.pointed_at(chain_type, key) else { return };
         let mut former = former.clone();
@@ -209,7 +209,7 @@ impl Working {
         row
     }
 
-    /// The blockers as they stand, and the first that makes the job fail at once.
+    /// Returns the blockers with their current state, and the first one that fails the job at once.
     fn attach(&self, blockers: Vec<NewBlocker>, policy: OnBlockerFailure) -> (Vec<Blocker>, Option<ChainId>) {
         let mut failed = None;
         let attach = |NewBlocker { chain, trace }| {

@@ -1,4 +1,4 @@
-//! Chains removed, all or none.
+//! Deletes chains, all or none.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::session::{CarryOut, Session};
 use crate::statement::set;
 use crate::working::{Needs, Working};
 
-/// How many references a refused delete names.
+/// Maximum number of references that a refused delete lists.
 const REFERENCES_MAX: usize = 100;
 
 impl CarryOut for Delete {
@@ -60,7 +60,7 @@ impl Working {
     }
 }
 
-/// Adds the chains that the jobs of these wait or waited for, and so on. Gives up if they are too many.
+/// Adds the chains that jobs of these chains wait or waited for, transitively. Returns false if there are too many.
 async fn add_cascade(
     session: &mut Session<'_>,
     chains: &mut Vec<ChainId>,
@@ -85,7 +85,7 @@ async fn add_cascade(
     Ok(true)
 }
 
-/// The open jobs outside the set that depend on a chain in it.
+/// Returns the open jobs outside the set that depend on a chain in the set.
 async fn references(session: &mut Session<'_>, chains: &[ChainId]) -> Result<Vec<Refusal>> {
     let asked: Vec<_> = chains.iter().map(|chain| hex(chain.as_uuid())).collect();
     let values = vec![set(&asked)?, REFERENCES_MAX.into()];

@@ -1,4 +1,4 @@
-//! What is kept no longer.
+//! Removes chains and jobs whose retention is over.
 
 use std::collections::{BTreeSet, HashMap};
 use std::str::FromStr;
@@ -37,18 +37,18 @@ async fn expire(session: &mut Session<'_>, now: Timestamp, max: u32) -> Result<E
     })
 }
 
-/// A closed chain whose time is over.
+/// A closed chain whose retention is over.
 struct Leaving {
     place: (Timestamp, i64),
     expired: Expired,
     needed_by: i64,
     jobs: usize,
-    /// The chains that its failed job needs, as often as it needs them.
+    /// The chains that its failed job needs; a chain is listed once for each blocker.
     needs: Vec<ChainId>,
 }
 
 async fn leaving(session: &mut Session<'_>, now: Timestamp, max: usize) -> Result<HashMap<ChainId, Leaving>> {
-    // Those that come free when others leave are looked for among this many.
+    // Besides the chains that are free to leave, load those that become free with them, up to this many in all.
     let all = 4 * max + BLOCKERS_MAX;
     let values = vec![now.as_millis().into(), max.into(), all.into()];
     let rows = session.rows(&session.statements.leaving_chains, values).await?;
@@ -71,7 +71,8 @@ fn read_leaving(row: &Row) -> Result<Leaving> {
     })
 }
 
-/// The chains that leave, and the one that is too long to leave at once. A chain that goes sets others free to go too.
+/// Returns the chains to remove, and the next one if it has too many jobs to be removed at once. A chain that is
+/// removed may free others.
 fn choose(mut leaving: HashMap<ChainId, Leaving>, left: &mut usize) -> (Vec<Expired>, Option<ChainId>) {
     let free = leaving.values().filter(|chain| chain.needed_by == 0);
     let mut free: BTreeSet<_> = free.map(|chain| (chain.place, chain.expired.chain)).collect();
@@ -108,14 +109,14 @@ pub(crate) async fn remove_chains(
     session.run(&session.statements.delete_chains, vec![ids]).await
 }
 
-/// Removes inner jobs of a closed chain that is too long to leave at once. Gives their number.
+/// Removes inner jobs of a closed chain that is too long to be removed at once. Returns their number.
 async fn cut_down(session: &mut Session<'_>, chain: ChainId, max: usize) -> Result<usize> {
     let values = vec![chain.as_uuid().into(), max.into()];
     let rows = session.rows(&session.statements.inner_jobs, values).await?;
     delete_jobs(session, seqs(&rows)?).await
 }
 
-/// Removes inner jobs of open chains. Gives their number.
+/// Removes inner jobs of open chains. Returns their number.
 async fn trim(session: &mut Session<'_>, now: Timestamp, max: usize) -> Result<usize> {
     let values = vec![now.as_millis().into(), max.into(), stays(), TIMESTAMP_MAX_MS.into()];
     let rows = session.rows(&session.statements.trimmed_jobs, values).await?;
@@ -125,7 +126,7 @@ async fn trim(session: &mut Session<'_>, now: Timestamp, max: usize) -> Result<u
     Ok(removed)
 }
 
-/// Notes when the oldest inner job of each of these open chains may leave.
+/// Updates when the oldest inner job of each of these open chains may be removed.
 pub(crate) async fn set_trim_at(
     session: &mut Session<'_>,
     chains: impl IntoIterator<Item = ChainId>,
@@ -137,7 +138,7 @@ pub(crate) async fn set_trim_at(
     session.run(&session.statements.set_trim_at, vec![set(&chains)?, stays(), TIMESTAMP_MAX_MS.into()]).await
 }
 
-/// How long everything stays at least.
+/// Returns how long a closed chain or job is kept at least.
 fn stays() -> Value {
     Value::Integer(i64::try_from(repeat_window().get()).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Look-ups. Each is one statement, and so sees one state of the database.
+//! Queries by id or key. Each is one statement, and so sees one state of the database.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ impl CarryOut for NextDue {
     }
 }
 
-/// The types as a parameter; null for all.
+/// Encodes the types as a parameter; null means all.
 pub(crate) fn type_set(types: &Types) -> Result<Value> {
     match types {
         Types::All => Ok(Value::Null),
@@ -78,7 +78,7 @@ fn asked(target: &Target) -> Asked<'_> {
     }
 }
 
-/// Reads the chain's first job, or, from its second row, its latest.
+/// Reads a row into a chain: the first row has the chain's first job, a second row its latest.
 pub(crate) fn read_into(chain: &mut Option<ChainRecord>, facts: ChainRow, row: &Row) -> Result<()> {
     let job = row.job()?;
     match chain {

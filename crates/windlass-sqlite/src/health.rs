@@ -1,4 +1,4 @@
-//! What someone should look at.
+//! Health checks of the database file.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use windlass_core::{Finding, Result};
 
 use crate::provider::{Provider, Row, Statement};
 
-/// A write-ahead log above this size is a finding. SQLite brings it into the file every few megabytes, unless somebody
-/// keeps it from doing so.
+/// A write-ahead log above this size is a finding. SQLite checkpoints it every few megabytes unless an open reader or
+/// transaction prevents that.
 const LOG_MAX_BYTES: u64 = 64 << 20;
 
-/// A file that is empty for the greater part, by so much at least, is a finding.
+/// A file with at least this much free space, and more than half of it free, is a finding.
 const FREE_MAX_BYTES: i64 = 16 << 20;
 
-/// File systems that are shared between machines, where SQLite's locks do not hold.
+/// Network and cluster file systems, on which SQLite's locks do not work.
 const SHARED: [&str; 12] = [
     "9p",
     "afs",
@@ -29,7 +29,7 @@ const SHARED: [&str; 12] = [
     "smb3",
 ];
 
-/// What is wrong with the file, or soon may be.
+/// Returns present and likely problems of the file.
 pub(crate) async fn findings<P: Provider>(
     provider: &P,
     synchronous: i64,
@@ -77,7 +77,7 @@ fn finding(what: impl Into<String>, cure: &str) -> Finding {
     Finding { what: what.into(), cure: cure.to_owned() }
 }
 
-/// What is wrong with where the file is, and with the log beside it.
+/// Checks the file system that the file is on, and the size of the log.
 fn of_the_place(file: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut log = file.as_os_str().to_owned();
@@ -110,14 +110,15 @@ fn free_room(free: i64, all: i64) -> Option<Finding> {
     })
 }
 
-/// The file system that a path is on, if machines share it. `mounts` is what the kernel tells, where it does.
+/// Returns the type of the file system that a path is on, if machines share it. `mounts` is the text of
+/// `/proc/self/mounts`, empty if the system has none.
 fn shared_file_system<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     let mount = |line: &'a str| {
         let mut words = line.split(' ').skip(1);
         Some((words.next()?, words.next()?))
     };
     let holding = mounts.lines().filter_map(mount).filter(|(place, _)| path.starts_with(place));
-    // The last of the longest is on top of the others.
+    // Of several mounts on the same path the last one is visible, and `max_by_key` returns the last maximum.
     let (_, kind) = holding.max_by_key(|(place, _)| place.len())?;
     SHARED.contains(&kind).then_some(kind)
 }

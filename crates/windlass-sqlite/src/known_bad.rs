@@ -13,40 +13,40 @@ use crate::statement::{Statements, fill};
 use crate::store::SqliteStore;
 use crate::working::{Needs, Working};
 
-/// What is broken.
+/// The way in which a store is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownBad {
-    /// Settlements and renewals do not look at the fence.
+    /// Settlements and renewals ignore the fence.
     FenceIgnored,
-    /// Whether a key is free is read before the write transaction begins, and no index watches over it.
+    /// Whether a key is free is read before the write transaction begins, and no unique index guards it.
     KeyNotUnique,
     /// Whether a blocker is open is read before the write transaction begins.
     AttachedEarly,
-    /// What else a job waits for is read before the write transaction begins.
+    /// How many other chains a job waits for is read before the write transaction begins.
     UnblockLost,
     /// Whether an attempt holds its job is read before the write transaction begins.
     HeldEarly,
     /// Which jobs are due is read before the write transaction begins.
     TakenTwice,
-    /// A settlement that is refused leaves the chains that it had created before it was.
+    /// A refused settlement leaves behind the chains that it had created.
     SettleHalfApplied,
-    /// The settlements of a batch are committed one after the other.
+    /// The settlements of a batch are committed one by one.
     BatchHalfApplied,
 }
 
-/// What a broken store brings to a command.
+/// Stale data and switches that a broken store passes to a command.
 #[derive(Debug, Default)]
 pub(crate) struct Spoiled {
     /// Rows as they were before the transaction.
     pub(crate) early: Option<Working>,
-    /// What was known of attempts before the transaction.
+    /// The state of attempts before the transaction.
     pub(crate) known: Option<HashMap<usize, Known>>,
-    /// Whether a refused settlement leaves what it had created.
+    /// Whether a refused settlement leaves behind what it created.
     pub(crate) keeps_refused: bool,
 }
 
 impl KnownBad {
-    /// Breaks what lies in statements and indexes.
+    /// Breaks statements and indexes.
     pub(crate) async fn spoil<P: Provider>(
         self,
         provider: &P,
@@ -70,7 +70,7 @@ impl KnownBad {
 }
 
 impl<P: Provider> SqliteStore<P> {
-    /// Carries a command out alone, as a broken store would.
+    /// Executes a command in its own transaction, as a broken store would.
     pub(crate) async fn carry_out_badly(&self, command: &Command) -> Result<Reply> {
         match command {
             Command::Settle(request)
@@ -85,7 +85,7 @@ impl<P: Provider> SqliteStore<P> {
         }
     }
 
-    /// Takes the jobs that were due a moment ago.
+    /// Takes the jobs that were due before the transaction began.
     async fn take_early(&self, request: &Acquire) -> Result<AcquireReply> {
         let now = self.base().now();
         let text = self.base().statements.take_jobs.text();
@@ -118,7 +118,7 @@ impl<P: Provider> SqliteStore<P> {
         Ok(reply)
     }
 
-    /// Reads what a command needs, too early.
+    /// Reads the rows of a command before its transaction begins.
     async fn read_early(
         &self,
         command: &Command,
@@ -142,7 +142,7 @@ impl<P: Provider> SqliteStore<P> {
         Ok((Some(early), None))
     }
 
-    /// Settles a batch in as many transactions as it has items.
+    /// Settles a batch with one transaction per item.
     async fn settle_piecemeal(&self, request: &Settle) -> Result<SettleReply> {
         let mut all = SettleReply { settled: Vec::new(), ripple: Ripple::default() };
         for settlement in &request.settlements {
@@ -157,7 +157,7 @@ impl<P: Provider> SqliteStore<P> {
 }
 
 impl Working {
-    /// Makes a settlement go wrong, if this store is one where it does.
+    /// Breaks a settlement, if this store is meant to.
     pub(crate) fn spoil(&mut self, spoiled: &mut Spoiled) {
         self.keeps_refused = spoiled.keeps_refused;
         if let Some(early) = spoiled.early.take() {
@@ -169,7 +169,7 @@ impl Working {
     }
 }
 
-/// Replaces a piece of a statement, which must be there.
+/// Replaces a piece of a statement. Panics if the statement does not contain it.
 fn without(statement: &mut Statement, piece: &str, replacement: &str) {
     let text = statement.text();
     assert!(text.contains(piece), "the statement has no {piece:?} to break:\n{text}");

@@ -9,46 +9,50 @@
 //! # }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - **Durable.** A command is acknowledged when SQLite has synced its commit to the disk; with
-//!   [`Synchronous::Normal`] the latest commits may be lost with the machine's power, though never with the process, and
-//!   the reply to a creation says so.
-//! - **Transactions** are the driver's own: `client.begin()` gives one of sqlx, begun with `begin immediate`, for the
-//!   application's rows and its jobs together. [`SqliteStore::over`] takes the application's own pool, and
-//!   [`provider`] has what it takes to bring another driver.
-//! - **One writer.** Commands of one process that wait for the writer are carried out in one transaction and share its
-//!   commit, renewals first. An open transaction is a writer too: other writes wait for its end, for up to
-//!   [`busy_timeout`](Options::busy_timeout), and then fail with an error of kind `Busy` and nothing written. No row is
-//!   ever locked alone, so that no reply is `Busy` for one item.
-//! - **Look-ups do not wait** for writers, nor writers for them: the journal is a write-ahead log, and look-ups have connections of
-//!   their own. Each sees one committed state.
-//! - **Many processes** on one machine may have the file open, and wake each other by [`SqliteNotifier`]. A network file
-//!   system is no place for it: SQLite's locks do not hold there.
-//! - **The clock** is this machine's, read under the write lock.
-//! - **A fixed number of statements** for each command, whatever the size of its batch. Whole sets go in as one JSON
-//!   parameter, payloads beside them as one blob.
-//! - **Jobs for later cost nothing**: an acquire goes through an index of pending jobs by type, priority and due
-//!   time, and reads only what it takes.
-//! - **A reap after a long wait** for the writer leaves owners one renewal interval: whoever held it kept them from
-//!   renewing too. A wait counts if it took half of that interval, and this store met it.
+//! - **Durable.** The store acknowledges a command after SQLite has synced its commit to disk. With
+//!   [`Synchronous::Normal`] a power failure may lose the latest commits, but a crash of the process cannot. The reply
+//!   to a creation states which of the two applies.
+//! - **Transactions** belong to the driver. `client.begin()` returns an sqlx transaction, started with `begin
+//!   immediate`, in which the application writes its own rows next to its jobs. [`SqliteStore::over`] uses the
+//!   application's own pool, and [`provider`] defines the trait to implement for another driver.
+//! - **One writer.** Commands of one process that wait for the write lock run in one transaction and share its commit,
+//!   renewals first. A transaction that the application holds open is a writer too. Other writes wait for it for up to
+//!   [`busy_timeout`](Options::busy_timeout), then fail with an error of kind `Busy` and write nothing. SQLite has no
+//!   row locks, so no reply is ever `Busy` for a single item.
+//! - **Queries do not wait** for writers, nor writers for queries: the journal is a write-ahead log, and queries use
+//!   separate connections. Each query sees one committed state.
+//! - **Many processes** on one machine may open the file and wake each other through [`SqliteNotifier`]. Do not put the
+//!   file on a network file system: SQLite's locks do not work there.
+//! - **The clock** is this machine's. Commands that write read it while they hold the write lock.
+//! - **A fixed number of statements** per command, independent of the batch size. A whole set is passed as one JSON
+//!   parameter, and its payloads as one blob.
+//! - **Jobs scheduled for later cost nothing**: an acquire walks an index of pending jobs by type, priority and due
+//!   time, and reads only the jobs that it takes.
+//! - **No reaping right after a stall.** If writes were blocked for at least half a renewal interval, reaps requeue no
+//!   job until one full renewal interval has passed, because the owners could not renew their leases either. Only
+//!   stalls that this store observed count.
 //!
 //! # Cancel safety
 //!
-//! A command that is dropped before its turn is not carried out; later it is, whole. One that is dropped half-way in a
-//! transaction is taken back by the next call of the store with that transaction, its commit among them: commit by the
-//! client, not by the driver, after that.
+//! If the future of a command is dropped before the command's group starts, the command is not executed. After that
+//! point it is executed in full.
+//!
+//! If the future of a command inside a transaction is dropped before it finishes, its partial writes stay in the
+//! transaction. The store's next write, savepoint call or commit with that transaction rolls them back. So after such a
+//! drop, commit through the client, not through the driver.
 //!
 //! # Limits
 //!
-//! Those of [`windlass_core::limit`], and a table prefix of at most [`PREFIX_MAX_BYTES`]. The prefix is the namespace: stores
-//! with different prefixes share a file without seeing each other.
+//! The limits of [`windlass_core::limit`] apply, and a table prefix has at most [`PREFIX_MAX_BYTES`] bytes. The prefix
+//! is the namespace: stores with different prefixes can share a file without seeing each other.
 //!
-//! The statements need SQLite 3.45 or later; the one that is built in is newer.
+//! The statements need SQLite 3.45 or later. The bundled version is newer.
 //!
 //! # Layout
 //!
-//! `migrations/` has the steps that make the tables, `schema.sql` what they come to, and `sql/` one file for each
+//! `migrations/` has the steps that create the tables, `schema.sql` the resulting schema, and `sql/` one file per
 //! statement.
 
 pub mod provider;

@@ -1,4 +1,4 @@
-//! Lists and counts.
+//! Lists and counts jobs and chains.
 
 use windlass_core::command::{
     Count, CountReply, Cursor, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents,
@@ -84,7 +84,7 @@ impl CarryOut for Count {
     }
 }
 
-/// The parameters that every list has.
+/// Returns the parameters that all lists share.
 fn page(page: &Page) -> Result<Vec<Value>> {
     let not_ours = |_| {
         Error::new(
@@ -97,7 +97,7 @@ fn page(page: &Page) -> Result<Vec<Value>> {
     Ok(vec![(page.order == Order::Newest).into(), after.into(), PAGE_SCAN_MAX.into(), page.max.into()])
 }
 
-/// Types as a parameter; null for all.
+/// Encodes the types as a parameter; null means all.
 fn types(types: &[TypeName]) -> Result<Value> {
     if types.is_empty() {
         return Ok(Value::Null);
@@ -105,7 +105,7 @@ fn types(types: &[TypeName]) -> Result<Value> {
     set(&types.iter().map(AsRef::<str>::as_ref).collect::<Vec<_>>())
 }
 
-/// Statuses as a parameter; null for all.
+/// Encodes the statuses as a parameter; null means all.
 fn statuses(statuses: &[Status]) -> Result<Value> {
     if statuses.is_empty() {
         return Ok(Value::Null);
@@ -117,7 +117,7 @@ fn time(at: Option<Timestamp>) -> Value {
     at.map(Timestamp::as_millis).into()
 }
 
-/// The rows that have a job: an empty page has one without.
+/// Returns the rows that have a job. An empty page is one row without a job.
 fn stored(rows: &[Row]) -> impl Iterator<Item = &Row> {
     rows.iter().filter(|row| row.value("seq") != Some(&Value::Null))
 }
@@ -126,7 +126,7 @@ fn jobs(rows: &[Row]) -> Result<Vec<JobRecord>> {
     stored(rows).map(Row::job).collect()
 }
 
-/// Where to go on.
+/// Returns the cursor of the next page, if there is one.
 fn next(rows: &[Row]) -> Result<Option<Cursor>> {
     let Some(row) = rows.first() else { return Ok(None) };
     let last = row.maybe_integer("last")?.filter(|_| row.flag("more").unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What people do to chains: cancel, trigger, keep for longer or shorter, pause.
+//! Management of chains: cancel, trigger, change the retention, pause.
 
 use std::collections::HashSet;
 
@@ -90,7 +90,7 @@ impl Working {
         self.load_chains(session, &needs).await
     }
 
-    /// Loads these very jobs.
+    /// Loads exactly these jobs, which need not be the latest of their chains.
     async fn load_named(
         &mut self,
         session: &mut Session<'_>,
@@ -132,7 +132,7 @@ impl Working {
         }
     }
 
-    /// The pending job that a target means.
+    /// Returns the pending job of a target.
     fn triggerable(&self, target: &Target) -> Result<JobId, Untriggerable> {
         let row = match target {
             Target::Job(job) => self.job(*job),
@@ -145,7 +145,7 @@ impl Working {
         }
     }
 
-    /// Makes a job due now; or, the second time that it is named, only tells of it.
+    /// Makes a job due now. If it is listed again (`first` is false), only reports it.
     fn trigger(&mut self, job: JobId, first: bool) -> Option<Triggered> {
         let mut row = self.job(job)?.clone();
         if first {
@@ -166,7 +166,7 @@ impl Working {
     }
 }
 
-/// Refuses more items than a command may have.
+/// Rejects a command with too many items.
 pub(crate) fn check_items(what: &str, items: usize) -> Result<()> {
     if items <= BATCH_MAX_ITEMS {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Makes the tables, and brings older ones up to date.
+//! Creates the tables and migrates older ones.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,20 @@ use crate::options::Options;
 use crate::provider::{Provider, Value};
 use crate::statement::{Statements, fill};
 
-/// A step: its name, and its statements.
+/// The name of a migration step, and its statements.
 pub(crate) type Migration = (&'static str, &'static str);
 
-/// The steps from an empty file to the present layout, in order. A step that was published is never changed.
+/// The steps from an empty file to the current schema, in order. A published step never changes.
 pub(crate) const MIGRATIONS: &[Migration] = &[
     ("jobs", include_str!("../migrations/001_jobs.sql")),
     ("registry", include_str!("../migrations/002_registry.sql")),
 ];
 
-/// How soon the journal mode is tried again.
+/// Delay before the switch of the journal mode is retried.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Turns the write-ahead log on, which the file remembers. SQLite does not wait for whoever writes just then.
+/// Switches the file to a write-ahead log; the file keeps this setting. The switch needs an exclusive lock, and SQLite
+/// fails at once instead of waiting if another connection writes.
 pub(crate) async fn log_ahead<P: Provider>(provider: &P, patience: Duration) -> Result<()> {
     let began_at = Instant::now();
     loop {
@@ -33,7 +34,8 @@ pub(crate) async fn log_ahead<P: Provider>(provider: &P, patience: Duration) -> 
     }
 }
 
-/// Carries out the steps that the file lacks. Many may do so at once: the write lock lets one after the other look.
+/// Applies the steps that the file lacks. Several processes may do so at once: each reads the latest step while it
+/// holds the write lock, so no step is applied twice.
 pub(crate) async fn migrate<P: Provider>(
     provider: &P,
     options: &Options,
@@ -72,7 +74,7 @@ pub(crate) async fn migrate<P: Provider>(
     provider.commit(tx).await
 }
 
-/// The steps as one text, for those who run them by other means.
+/// Returns all steps as one SQL script.
 pub(crate) fn sql(prefix: &str, migrations: &[Migration]) -> String {
     let table = fill(include_str!("../sql/make_migration.sql"), prefix);
     let mut all = format!("begin immediate;\n\n{table};\n");
@@ -96,13 +98,13 @@ mod tests {
     use super::*;
     use crate::SqliteStore;
 
-    /// A step as a later version may bring it: steps add, so that a version before it goes on working beside it.
+    /// A step as a later version may add it. Steps only add, so the version before keeps working on the new schema.
     const LATER: Migration = (
         "later",
         "alter table {prefix}job add column later text; create index {prefix}job_later on {prefix}job (later);",
     );
 
-    /// One job from its start to its end.
+    /// Runs one job from creation to completion.
     async fn work(store: &SqliteStore) -> Result<()> {
         let job_type = TypeName::new("t").unwrap();
         let job = NewJob::new(job_type.clone(), Payload::json("1").unwrap());
@@ -130,7 +132,7 @@ mod tests {
             migrate(newer.provider(), &options, &steps).await.unwrap();
             options
         });
-        // Before the new step, in the middle of it and after it.
+        // The older version works before, during and after the new step.
         while !migrating.is_finished() {
             work(&older).await.unwrap();
         }

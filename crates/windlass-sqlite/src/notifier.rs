@@ -1,4 +1,4 @@
-//! Hints between processes that have one file open.
+//! Notifies processes that share one file.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -19,25 +19,27 @@ use crate::sqlx::Sqlx;
 use crate::statement::set;
 use crate::store::SqliteStore;
 
-/// How often the file is looked at while somebody waits.
+/// How often the log file is checked while there are subscriptions.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How often running jobs are looked at, at most: there may be many.
+/// Minimum interval between queries for stop requests, which read all running jobs.
 const STOPPING_EVERY: Duration = Duration::from_millis(50);
 
-/// For how many ticks a change of the file is looked after.
+/// For how many ticks after a change of the log the queries are repeated.
 const LOOKED_AFTER_TICKS: u32 = 256;
 
-/// The most chains that are looked up at once.
+/// Maximum number of chains in one query.
 const CHAINS_AT_ONCE: usize = 1_000;
 
-/// Hints inside this process, and what other processes on the file do: jobs that they schedule and chains that they close
-/// are noticed within 50 ms, and running jobs that they ask to stop within 100.
+/// A notifier for this process that also notices the changes of other processes on the same file. It notices scheduled
+/// jobs and closed chains within 50 ms, and requests to stop a running job within 100 ms.
 ///
-/// While somebody waits, the write-ahead log's size and time are looked at every 10 ms, which costs a system call; if
-/// they have changed, statements look for due jobs of the types, for ends of the chains and for requests to stop that are
-/// waited for. Events are told inside the process only, and so are attempts that lost their job in another way than by a
-/// request: a worker elsewhere learns of that when it renews.
+/// While there are subscriptions, it checks the size and modification time of the write-ahead log every 10 ms, which
+/// costs one system call. If they changed, it queries for due jobs of the subscribed types, for the end of the
+/// subscribed chains, and for stop requests to the subscribed workers.
+///
+/// Events stay inside the process. So do notifications of attempts that lost their job for any reason other than a stop
+/// request: a worker in another process finds out at its next renewal.
 ///
 /// ```no_run
 /// # async fn example() -> windlass_core::Result<()> {
@@ -61,48 +63,48 @@ struct Watch<P: Provider> {
     awaited: Mutex<Awaited>,
 }
 
-/// What somebody waits for.
+/// The topics that have subscribers, and what they were notified of.
 #[derive(Default)]
 struct Awaited {
-    /// Types that somebody has subscribed to, since the beginning: they are few, and the same ones come again.
+    /// All types ever subscribed to. They are few, and the same ones are subscribed to again.
     types: BTreeSet<TypeName>,
     chains: HashSet<ChainId>,
     workers: HashSet<WorkerId>,
-    /// Attempts that were told to stop.
+    /// Attempts whose worker was notified of a stop request.
     stopping: HashSet<(JobId, Fence)>,
-    /// The job of each type that was due first when the file was looked at, so that each is told once.
+    /// The first job of each type at the last query, so that each is announced once.
     heads: HashMap<TypeName, Head>,
-    /// Types that this process has told of since.
+    /// Types for which this process has published a hint since the last query.
     told: HashSet<TypeName>,
-    /// Whether a task looks at the file.
+    /// Whether a task is watching the file.
     watching: bool,
 }
 
-/// What a look says of a job.
+/// How the first job of a type compares with the last query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum News {
-    /// It was told of.
+    /// It was announced already.
     Known,
-    /// It was not there at the look before.
+    /// It is new since the last query.
     Found,
-    /// It was there, and nobody has told of it.
+    /// It was there at the last query, and was not announced since.
     Confirmed,
 }
 
-/// The first due job of a type.
+/// The pending job of a type with the earliest due time.
 struct Head {
     job: i64,
     told: bool,
 }
 
 impl<P: Provider> SqliteNotifier<P> {
-    /// Hints for the clients and workers of this process, and from others on the store's file.
+    /// Creates a notifier for this process and for other processes on the store's file.
     #[must_use]
     pub fn new(store: Arc<SqliteStore<P>>) -> Self {
         Self::over(InProcessNotifier::new(), store)
     }
 
-    /// The same with a notifier that others in this process use too.
+    /// Creates a notifier on top of one that other parts of this process use too.
     #[must_use]
     pub fn over(inside: InProcessNotifier, store: Arc<SqliteStore<P>>) -> Self {
         let watch = Watch { inside: inside.clone(), store, awaited: Mutex::default() };
@@ -113,6 +115,7 @@ impl<P: Provider> SqliteNotifier<P> {
 impl<P: Provider> Notifier for SqliteNotifier<P> {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         if let Hint::Scheduled { job_type, .. } = &hint {
+            // Record this first: the watch task may already see the job in the file, and would announce it again.
             self.watch.awaited().tell(job_type);
         }
         self.inside.publish(hint)
@@ -120,6 +123,8 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
 
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
         Box::pin(async move {
+            // Subscribe before adding the topics: the watch task drops chains and workers without a subscriber, and
+            // would drop these if it ran in between.
             let subscription = self.inside.subscribe(topics.clone()).await?;
             if self.watch.awaited().add(topics) {
                 tokio::spawn(watch(Arc::downgrade(&self.watch)));
@@ -147,7 +152,7 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
 }
 
 impl Awaited {
-    /// Adds topics. Says whether somebody must begin to look at the file.
+    /// Adds topics. Returns whether the caller must start the watch task.
     fn add(&mut self, topics: Vec<Topic>) -> bool {
         for topic in topics {
             match topic {
@@ -168,20 +173,23 @@ impl Awaited {
         begins
     }
 
-    /// Whether anybody waits for anything.
+    /// Whether any topic has a subscriber.
     fn is_needed(&self) -> bool {
         !self.types.is_empty() || !self.chains.is_empty() || !self.workers.is_empty()
     }
 
-    /// This process tells of jobs of this type.
+    /// Records that this process has published a hint for jobs of this type.
     fn tell(&mut self, job_type: &TypeName) {
         if self.types.contains(job_type) {
             self.told.insert(job_type.clone());
         }
     }
 
-    /// Whether this job, the first due one of its type, is news. It is told of if it was there at the look before, and this
-    /// process has not told of it since its commit. What comes behind it is told when it is taken.
+    /// Compares the first job of a type with the one at the last query.
+    ///
+    /// A new job may come from this process, which publishes its own hint shortly after its commit. So a job is
+    /// announced only if it is still there, and without a hint, at the next query. Jobs behind it are announced when
+    /// they become the first, after it is acquired.
     fn news(&mut self, job_type: &TypeName, job: i64) -> News {
         let told = self.told.remove(job_type);
         match self.heads.get_mut(job_type) {
@@ -197,7 +205,7 @@ impl Awaited {
     }
 }
 
-/// Looks at the file until nobody waits any more.
+/// Watches the file until there are no subscriptions left.
 async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
     let Some(path) = wal_path(&watch).await else { return };
     let mut ticks = interval(TICK);
@@ -213,7 +221,7 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
         let found = state(&path);
         quiet_ticks = if found == seen { quiet_ticks.saturating_add(1) } else { 0 };
         seen = found;
-        // A hint that is lost costs latency: polling does the work.
+        // An error only delays notifications: workers and waiting callers also poll the store.
         if again || is_looked_after(quiet_ticks) {
             again = watch.look().await.unwrap_or_default();
             changed = true;
@@ -225,13 +233,14 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
     }
 }
 
-/// Whether a change of the log is looked after, so many ticks since. A writer changes the log first and then waits for the
-/// disk, and nobody sees what it wrote before that; and times of files are coarse. So one looks again, ever less often.
+/// Whether to query this many ticks after the log last changed. One query is not enough: a writer appends to the log
+/// before it syncs, and its commit is visible only later; also, file times are coarse. So the queries are repeated at
+/// growing intervals.
 const fn is_looked_after(quiet_ticks: u32) -> bool {
     quiet_ticks <= 1 || quiet_ticks.is_power_of_two() && quiet_ticks <= LOOKED_AFTER_TICKS
 }
 
-/// The write-ahead log of the store's file.
+/// Returns the path of the write-ahead log.
 async fn wal_path<P: Provider>(watch: &Weak<Watch<P>>) -> Option<PathBuf> {
     let watch = watch.upgrade()?;
     let statement = Statement::new("select file from pragma_database_list where name = 'main'");
@@ -243,7 +252,7 @@ async fn wal_path<P: Provider>(watch: &Weak<Watch<P>>) -> Option<PathBuf> {
     path.map(PathBuf::from)
 }
 
-/// What changes with each commit.
+/// Returns the size and modification time of the log, which change with each commit.
 fn state(path: &Path) -> Option<(u64, SystemTime)> {
     let found = path.metadata().ok()?;
     Some((found.len(), found.modified().ok()?))
@@ -254,7 +263,8 @@ impl<P: Provider> Watch<P> {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets chains and workers that nobody is subscribed to any more. Whether anybody waits for anything.
+    /// Forgets chains and workers without a subscription. Returns whether any topic is left. If not, clears `watching`
+    /// under the same lock, so that a later subscription starts a new task.
     fn goes_on(&self) -> bool {
         let mut awaited = self.awaited();
         awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
@@ -263,8 +273,8 @@ impl<P: Provider> Watch<P> {
         awaited.watching
     }
 
-    /// Tells of due jobs and closed chains that somebody waits for. Says whether it found a job for the first time, which
-    /// the next look tells of.
+    /// Announces jobs and closed chains that have subscribers. Returns whether it found a new job, which the next query
+    /// announces.
     async fn look(&self) -> Result<bool> {
         let (types, chains) = {
             let awaited = self.awaited();
@@ -290,7 +300,7 @@ impl<P: Provider> Watch<P> {
         Ok(found)
     }
 
-    /// Tells workers of running jobs that are asked to stop, of each once.
+    /// Notifies workers of running jobs that were asked to stop, once per attempt.
     async fn look_for_stopping(&self) -> Result<()> {
         let workers: Vec<_> = self.awaited().workers.iter().map(|worker| hex(worker.as_uuid())).collect();
         if workers.is_empty() {

@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use windlass_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
 use crate::migrate::{MIGRATIONS, sql};
 
-/// The longest table prefix, in bytes.
+/// Maximum length of a table prefix, in bytes.
 pub const PREFIX_MAX_BYTES: usize = 40;
 
-/// How long SQLite itself waits before it says that it is busy.
+/// How long SQLite itself waits for a lock on the writing connection before it returns `SQLITE_BUSY`.
 const WRITER_BUSY_TIMEOUT: Duration = Duration::from_millis(30);
 
-/// How a [`SqliteStore`](crate::SqliteStore) is opened.
+/// Options for opening a [`SqliteStore`](crate::SqliteStore).
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing before a store is opened with them"]
 pub struct Options {
@@ -32,19 +32,20 @@ pub struct Options {
     known_bad: Option<crate::known_bad::KnownBad>,
 }
 
-/// When SQLite waits for the disk.
+/// When SQLite syncs to disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// At each commit: what was acknowledged survives a loss of power. The default.
+    /// At each commit. Acknowledged commands survive a power failure. The default.
     #[default]
     Full,
-    /// At checkpoints only: what was acknowledged survives the process, but the latest commits perhaps not a loss of
-    /// power. The database stays consistent.
+    /// At checkpoints only. Acknowledged commands survive a crash of the process, but a power failure may lose the
+    /// latest commits. The database stays consistent.
     Normal,
 }
 
 impl Default for Options {
-    /// No file: for a store over a driver that has its own, see [`SqliteStore::over`](crate::SqliteStore::over).
+    /// Options without a file, for a store on a driver that has its own. See
+    /// [`SqliteStore::over`](crate::SqliteStore::over).
     fn default() -> Self {
         Self {
             path: PathBuf::new(),
@@ -62,61 +63,65 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The database in this file, which is made if it is missing.
+    /// Options for the database in this file. Opening creates the file if it is missing.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), ..Self::default() }
     }
 
-    /// What the names of its tables begin with: the namespace. 1 to 40 of `a-z`, `0-9` and `_`, not beginning with a
-    /// digit nor with `sqlite_`; `windlass_` unless given.
+    /// Prefix of all table names, which acts as the namespace: 1 to 40 characters of `a-z`, `0-9` and `_`, starting
+    /// neither with a digit nor with `sqlite_`. Default: `windlass_`.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         Self { prefix: prefix.into(), ..self }
     }
 
-    /// The store's clock; the machine's unless given. All who open one file must go by the same.
+    /// Clock of the store. Default: the machine's clock. All stores on one file must use the same clock.
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
     }
 
-    /// When SQLite waits for the disk.
+    /// When SQLite syncs to disk. Default: [`Synchronous::Full`].
     pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
 
-    /// How long a command or the begin of a transaction waits for its turn to write, in this process and behind others,
-    /// before it gives up as busy; ten seconds unless given.
+    /// How long a command or the start of a transaction waits for the write lock, held in this process or another,
+    /// before it fails with kind `Busy`. Default: 10 s.
     pub const fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
         self.busy_timeout = busy_timeout;
         self
     }
 
-    /// How many connections look things up, beside the one that writes; at least one, and four unless given.
+    /// Number of connections for queries, in addition to the one that writes. At least 1; default: 4.
     pub const fn readers(mut self, readers: u32) -> Self {
         self.readers = readers;
         self
     }
 
-    /// Whether opening makes or migrates the tables. Without it, tables that are missing or old are an error; see
-    /// [`migrations_sql`](Self::migrations_sql).
+    /// Whether opening creates or migrates the tables. If not, missing or old tables are an error; see
+    /// [`migrations_sql`](Self::migrations_sql). Default: `true`.
     pub const fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
     }
 
-    /// Whether `health` looks for damage, for which it reads the whole file. It does unless told otherwise.
+    /// Whether `health` checks the file for damage, which reads the whole file. Default: `true`.
     pub const fn look_for_damage(mut self, look_for_damage: bool) -> Self {
         self.look_for_damage = look_for_damage;
         self
     }
 
-    /// The statements that make the tables, for those who run migrations by other means.
+    /// Returns the SQL that creates the tables, for running migrations by other means.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the table prefix is invalid.
     pub fn migrations_sql(&self) -> Result<String> {
         self.check_prefix()?;
         Ok(sql(&self.prefix, MIGRATIONS))
     }
 
-    /// Breaks the store on purpose. For tests of the tests.
+    /// Breaks the store on purpose, to check that the tests notice.
     #[cfg(feature = "known-bad")]
     #[doc(hidden)]
     pub const fn known_bad(mut self, known_bad: crate::known_bad::KnownBad) -> Self {
@@ -189,7 +194,8 @@ impl Options {
             Synchronous::Full => SqliteSynchronous::Full,
             Synchronous::Normal => SqliteSynchronous::Normal,
         };
-        // Whoever begins to write waits outside SQLite for longer: see the provider.
+        // Keep SQLite's own wait short. The provider retries a busy `begin` outside SQLite, where the wait can be
+        // cancelled.
         let connection = self.connection().busy_timeout(WRITER_BUSY_TIMEOUT.min(self.busy_timeout));
         connection.create_if_missing(true).synchronous(synchronous).foreign_keys(true)
     }

@@ -1,4 +1,4 @@
-//! Jobs that end without a worker.
+//! Completes jobs without a worker.
 
 use windlass_core::command::{
     CompleteFromOutside, CompleteFromOutsideReply, Outcome, OutsideApplied, Ripple, Settlement, Step,
@@ -35,7 +35,7 @@ impl CarryOut for CompleteFromOutside {
         working.load_touched(session, &ends.iter().collect::<Vec<_>>()).await?;
         let mut applied = match working.apply_steps(row, self) {
             Ok(applied) => applied,
-            // Nothing of it is written.
+            // Nothing has been written: the steps before this one changed only `working`.
             Err(refusal) => return Ok(CompleteFromOutsideReply::Refused(refusal)),
         };
         working.load_traces(session, &mut applied.ripple).await?;
@@ -84,7 +84,7 @@ impl Working {
     }
 }
 
-/// The step as the end of an attempt, which touches the same rows.
+/// Converts a step to the settlement that touches the same rows.
 fn settlement(row: &JobRow, step: &Step) -> Settlement {
     let outcome = match step.clone() {
         Step::Complete { output, retention, create } => Outcome::Complete { output, retention, create },

@@ -1,4 +1,4 @@
-//! Every statement is valid, and none walks over a table.
+//! Checks that every statement is valid and that none scans a table.
 
 use windlass_core::Transactional;
 
@@ -6,7 +6,7 @@ use crate::provider::{Provider, Statement};
 use crate::statement::Statements;
 use crate::{Options, SqliteStore};
 
-/// The names under which statements use the tables.
+/// The tables, with the aliases that statements use for them.
 const TABLES: [&str; 10] = [
     "job",
     "first",
@@ -20,13 +20,13 @@ const TABLES: [&str; 10] = [
     "windlass_attempt",
 ];
 
-/// Indexes that only hold what is to be done now: it is right to walk over them.
+/// Indexes that only contain pending work. Scanning them is fine.
 const SHORT_INDEXES: [&str; 2] = ["windlass_job_rippling", "windlass_job_running"];
 
-/// Indexes that a count walks over, without the table: a count costs what it counts.
+/// Covering indexes that a count may scan, since a count costs as much as it counts.
 const COUNTED: [&str; 3] = ["windlass_job_pending", "windlass_job_blocked", "windlass_job_closed"];
 
-/// How SQLite would carry each statement out.
+/// Returns SQLite's query plan of each statement.
 async fn plans() -> Vec<(&'static str, Vec<String>)> {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(Options::new(folder.path().join("jobs.db"))).await.unwrap();
@@ -94,8 +94,8 @@ async fn each_statement_goes_by_the_index_made_for_it() {
     check("load_cascade", "windlass_job_chain (chain=?)");
 }
 
-/// SQLite plans a statement again whenever a parameter changes that it took into account: one that a column is compared
-/// with, or a limit. That costs more than running it, and a sign in front of the parameter prevents it.
+/// SQLite plans a statement again whenever a parameter changes that the plan depends on: one that is compared with a
+/// column, or a limit. That costs more than running the statement. A unary `+` in front of the parameter prevents it.
 #[test]
 fn no_statement_is_planned_again_for_its_parameters() {
     for (name, statement) in Statements::new("windlass_").all() {

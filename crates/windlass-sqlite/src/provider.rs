@@ -1,4 +1,4 @@
-//! The driver below the store: what it must do, in the fewest words.
+//! The driver interface of the store.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-/// A SQLite driver with its connections, as an application has it.
+/// A SQLite driver and its connections, as the application uses them.
 ///
-/// The store needs little of it: transactions that hold the write lock from their beginning, and statements with
-/// parameters that give rows. Whoever brings another driver writes these methods, and gives its errors through
-/// [`from_code`]; the conformance suite tells whether they are right.
+/// The store needs two things of a driver: transactions that hold the write lock from their start, and parameterized
+/// statements that return rows. To support another driver, implement these methods and convert its errors with
+/// [`from_code`]. The conformance suite verifies the implementation.
 pub trait Provider: Send + Sync + fmt::Debug + 'static {
-    /// The transaction of the driver: what the application writes its own rows with. Dropped, it is rolled back.
+    /// The driver's transaction, in which the application writes its own rows. Dropping it rolls it back.
     type Tx: Send + 'static;
 
-    /// Runs a statement that only looks, by itself, on a connection that no writer has.
+    /// Runs a read-only statement outside any transaction, on a connection that no writer uses.
     fn run<'a>(&'a self, statement: &'a Statement, values: Vec<Value>) -> BoxFuture<'a, Result<Vec<Row>>>;
 
     /// Runs a statement in a transaction.
@@ -28,27 +28,35 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
         values: Vec<Value>,
     ) -> BoxFuture<'a, Result<Vec<Row>>>;
 
-    /// Runs statements without parameters and rows, each by itself, on a connection that may write.
+    /// Runs statements that have no parameters and return no rows, outside any transaction, on a connection that may
+    /// write.
     fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// Runs statements without parameters and rows in a transaction.
+    /// Runs statements that have no parameters and return no rows in a transaction.
     fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// Begins a transaction with `begin immediate`: one that reads first and then finds another writer could not be cured
-    /// by waiting. Gives up after `patience` with the error of [`no_turn`]. A call that is dropped half-way leaves no
-    /// connection in a transaction.
+    /// Begins a transaction with `begin immediate`.
+    ///
+    /// A deferred transaction would read first and take the write lock later. If another connection commits in between,
+    /// SQLite fails it with `SQLITE_BUSY_SNAPSHOT`, which waiting cannot cure.
+    ///
+    /// Dropping the future leaves no connection in a transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`no_turn`] if the write lock was not acquired within `patience`.
     fn begin(&self, patience: Duration) -> BoxFuture<'_, Result<Self::Tx>>;
 
-    /// Whether the transaction is one: not if SQLite or a statement of the application has ended it.
+    /// Whether the transaction is still open. It is not if SQLite or a statement of the application has ended it.
     fn is_open<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<bool>>;
 
-    /// Commits.
+    /// Commits the transaction.
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Rolls back.
+    /// Rolls the transaction back.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Closes the connections, if they belong to the store.
+    /// Closes the connections if the store owns them.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -63,14 +71,14 @@ impl Statement {
         Self { text: text.into() }
     }
 
-    /// Its text, with `?1` and so on where the parameters go.
+    /// The SQL text, with the parameters as `?1`, `?2` and so on.
     #[must_use]
     pub const fn text(&self) -> &Arc<str> {
         &self.text
     }
 }
 
-/// A parameter of a statement, or what stands in a row.
+/// A statement parameter or a column value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// `null`.
@@ -83,23 +91,24 @@ pub enum Value {
     Blob(Bytes),
 }
 
-/// A row: its values with the names of their columns.
+/// A row: values with their column names.
 #[derive(Clone, Debug)]
 pub struct Row {
     columns: Arc<[String]>,
     values: Vec<Value>,
-    /// Where the next column is likely to be: rows are read in the order of their statement.
+    /// Index after the last column read. Callers read columns in the order of the statement, so the search for the next
+    /// one starts here.
     next: Cell<usize>,
 }
 
 impl Row {
-    /// A row of a reply, whose rows share their columns.
+    /// Creates a row. The rows of one result share their column names.
     #[must_use]
     pub const fn new(columns: Arc<[String]>, values: Vec<Value>) -> Self {
         Self { columns, values, next: Cell::new(0) }
     }
 
-    /// The value of a column, if there is such a column.
+    /// Returns the value of a column, or `None` if the row has no such column.
     #[must_use]
     pub fn value(&self, column: &str) -> Option<&Value> {
         let next = self.next.get().min(self.columns.len());
@@ -114,10 +123,10 @@ impl Row {
     }
 }
 
-/// The error that SQLite gave with this extended result code, in the words of the contract.
+/// Converts an extended result code and message of SQLite into a store error.
 #[must_use]
 pub fn from_code(code: i32, message: &str) -> Error {
-    // The low byte is the primary result code, the rest says more about it.
+    // The low byte is the primary result code. The other bits refine it.
     let (kind, cure) = match (code, code & 0xff) {
         (517, _) => (
             ErrorKind::Busy,
@@ -140,7 +149,7 @@ pub fn from_code(code: i32, message: &str) -> Error {
     Error::new(kind, format!("SQLite says: {message} ({code}); {cure}"))
 }
 
-/// The error of a write that had no turn in time.
+/// Returns the error of a write that did not get the write lock in time.
 #[must_use]
 pub fn no_turn(patience: Duration) -> Error {
     Error::new(

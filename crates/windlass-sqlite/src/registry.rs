@@ -1,4 +1,4 @@
-//! Workers that live, and locks that one holder has at a time.
+//! The worker registry, and leader locks.
 
 use windlass_core::command::{
     Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,
@@ -12,7 +12,7 @@ use crate::row::unreadable;
 use crate::session::{CarryOut, Session};
 use crate::statement::set;
 
-/// How many that are long gone one command clears away.
+/// Maximum number of expired entries that one command removes.
 const CLEARED_MAX: usize = 10;
 
 impl CarryOut for Beat {

@@ -1,4 +1,4 @@
-//! Chains that failed or were cancelled, opened again.
+//! Reopens chains that failed or were cancelled.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,8 @@ use crate::session::{CarryOut, Session};
 use crate::statement::set;
 use crate::working::{Needs, Working};
 
-/// What the jobs to retry wait or waited for, each chain with whether the wait is over.
+/// The blockers of the jobs to retry, by the `seq` of the job. Each chain comes with whether the wait for it is
+/// resolved.
 type Edges = HashMap<i64, Vec<(ChainId, bool)>>;
 
 impl CarryOut for Retry {
@@ -37,7 +38,7 @@ impl CarryOut for Retry {
 }
 
 impl Working {
-    /// Loads the jobs, their chains, who has their keys, and the chains that they wait for.
+    /// Loads the jobs, their chains, the holders of their keys, and their blockers.
     async fn load_retried(&mut self, session: &mut Session<'_>, targets: &[RetryTarget]) -> Result<Edges> {
         let asked: Vec<_> = targets.iter().map(|target| (hex(target.job.as_uuid()), 0)).collect();
         let (mut needs, mut blocked) = (Needs::default(), HashSet::new());
@@ -158,7 +159,7 @@ impl Working {
 }
 
 impl JobRow {
-    /// The record of the attempt that closed it, if one did.
+    /// Returns the record of the attempt that closed the job, if an attempt did.
     fn latest_attempt(&self, ended_at: Option<Timestamp>) -> Option<AttemptRecord> {
         let failed = matches!(self.status, Status::Failed | Status::Cancelled);
         Some(AttemptRecord {

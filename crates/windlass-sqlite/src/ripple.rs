@@ -1,4 +1,4 @@
-//! What follows from the end of a chain.
+//! Resolves the waits for closed chains.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,8 @@ use crate::statement::set;
 use crate::working::{Working, ripple_place};
 
 impl Working {
-    /// Closes a chain whose latest job has just been closed. Jobs that wait for it are left to [`ripple`](Self::ripple).
+    /// Closes a chain whose latest job has just been closed. [`ripple`](Self::ripple) then resolves the jobs that wait
+    /// for it.
     pub(crate) fn close_chain(
         &mut self,
         chain: ChainId,
@@ -45,8 +46,8 @@ impl Working {
         Some(closed)
     }
 
-    /// Resolves waits for chains that have closed, of as many jobs as one command may. The marks of the chains let a
-    /// later command go on with the rest.
+    /// Resolves waits for closed chains, up to the limit of one command. Chains with unresolved dependents stay marked,
+    /// so that a later command continues with them.
     pub(crate) fn ripple(&mut self, ripple: &mut Ripple) {
         while let Some(place) = self.rippling.first().copied() {
             let (.., chain) = place;
@@ -60,7 +61,7 @@ impl Working {
             }
             let Some(row) = self.chain(chain).cloned() else { return };
             if !self.has_all_waiting(&row, closed.closed_as) {
-                // It may have more dependents than were loaded: its mark stays.
+                // The chain may have dependents that were not loaded, so it stays marked.
                 return;
             }
             self.rippling.remove(&place);
@@ -68,7 +69,7 @@ impl Working {
         }
     }
 
-    /// The first created of the jobs that wait for the chain and that its end concerns.
+    /// Returns the oldest job that waits for the chain and is affected by its end.
     fn next_waiting(&self, chain: ChainId, closed_as: ClosedAs) -> Option<JobId> {
         let concerned = |job: &&JobId| {
             self.job(**job).is_some_and(|row| {
@@ -79,7 +80,7 @@ impl Working {
         self.waiting.get(&chain)?.values().find(concerned).copied()
     }
 
-    /// Resolves the job's wait for a chain that has closed.
+    /// Resolves a job's wait for a closed chain.
     fn resolve(&mut self, job: JobId, chain: ChainId, closed_as: ClosedAs, ripple: &mut Ripple) {
         let Some(row) = self.job(job) else { return };
         let mut row = JobRow::clone(row);
@@ -129,7 +130,7 @@ impl Working {
         }
     }
 
-    /// Fills in the trace contexts of the waits that ended.
+    /// Fills in the trace contexts of the resolved waits.
     pub(crate) async fn load_traces(&mut self, session: &mut Session<'_>, ripple: &mut Ripple) -> Result<()> {
         let places: Vec<_> = ripple
             .unblocked
@@ -154,18 +155,18 @@ impl Working {
 }
 
 impl ChainRow {
-    /// When the closed chain may leave.
+    /// Returns when the closed chain may be removed.
     pub(crate) fn leaves_at(&self) -> Option<Timestamp> {
         self.closed.map(|closed| closed.retain_until.max(closed.at + repeat_window()))
     }
 }
 
-/// How long anything that ended stays at least.
+/// Returns how long a closed chain or job is kept at least, so that a repeated command is recognized.
 pub(crate) fn repeat_window() -> Millis {
     Millis::new(REPEAT_WINDOW_MS).unwrap_or_default()
 }
 
-/// The error of a job that fails with a blocker.
+/// Returns the error of a job that fails because a blocker failed.
 pub(crate) fn blocker_failed(chain: ChainId) -> ErrorText {
     ErrorText::new(format!("{BLOCKER_FAILED}{chain}"))
 }

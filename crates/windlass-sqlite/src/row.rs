@@ -1,4 +1,4 @@
-//! What stands in the tables, as the contract's types and back.
+//! Conversion between table rows and core types.
 
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
@@ -53,7 +53,7 @@ impl Row {
         Ok(self.maybe_integer(column)?.unwrap_or(0) != 0)
     }
 
-    /// A number that this code wrote from a narrower or unsigned type.
+    /// Reads a number that was written from a narrower or unsigned type.
     pub(crate) fn number<T: TryFrom<i64>>(&self, column: &str) -> Result<T> {
         self.maybe_number(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
     }
@@ -71,7 +71,7 @@ impl Row {
     pub(crate) fn maybe_uuid(&self, column: &str) -> Result<Option<Uuid>> {
         let id = match self.get(column)? {
             Value::Null => return Ok(None),
-            // In an array ids are digits, and none of them where there is no id.
+            // In a JSON array an id is a string of hexadecimal digits, empty if there is none.
             Value::Text(digits) if digits.is_empty() => return Ok(None),
             Value::Text(digits) => Uuid::try_parse(digits),
             Value::Blob(bytes) => Uuid::from_slice(bytes),
@@ -100,7 +100,7 @@ impl Row {
         })
     }
 
-    /// A text that is one of a few words.
+    /// Reads a text column that holds one of a few words.
     pub(crate) fn word<T: Word>(&self, column: &str) -> Result<T> {
         self.maybe_word(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
     }
@@ -138,13 +138,13 @@ impl Row {
         payload.map(Some).map_err(unreadable)
     }
 
-    /// The columns that a statement has put together as one array: drivers pay for each value of a row.
+    /// Reads the columns that a statement has packed into one JSON array. Drivers pay for each value of a row.
     fn part(&self, column: &str, columns: &LazyLock<Arc<[String]>>) -> Result<Self> {
         let values: Vec<Element> = self.json(column)?;
         Ok(Self::new(Arc::clone(columns), values.into_iter().map(|Element(value)| value).collect()))
     }
 
-    /// The whole job, as readers see it.
+    /// Reads the complete job, as queries return it.
     pub(crate) fn job(&self) -> Result<JobRecord> {
         let part = self.part("record", &RECORD)?;
         let input = self.payload(part.maybe_text("input_codec")?, "input")?;
@@ -197,7 +197,7 @@ impl Row {
         stored.into_iter().map(blocker).collect()
     }
 
-    /// A column that the statement has put together as JSON.
+    /// Reads a column that the statement has built as JSON.
     pub(crate) fn json<T: for<'a> Deserialize<'a>>(&self, column: &str) -> Result<T> {
         let text = self.text(column)?;
         serde_json::from_str(text).map_err(|error| corrupt(format_args!("unreadable `{column}`: {error}")))
@@ -207,7 +207,7 @@ impl Row {
 #[derive(Deserialize)]
 struct StoredBlocker(String, i64, Option<String>);
 
-/// A stored job as commands decide about it: without its input, and with its output only where it is asked for.
+/// A stored job as commands need it: without its input, and with its output only if it was loaded by key.
 #[derive(Clone, Debug)]
 pub(crate) struct JobRow {
     pub(crate) seq: i64,
@@ -225,9 +225,9 @@ pub(crate) struct JobRow {
     pub(crate) worker: Option<WorkerId>,
     pub(crate) lease_until: Option<Timestamp>,
     pub(crate) cancel_requested: bool,
-    /// How many chains it still waits for.
+    /// Number of chains that the job still waits for.
     pub(crate) waits: u32,
-    /// How many blockers it was created with.
+    /// Number of blockers that the job was created with.
     pub(crate) blockers: u32,
     pub(crate) on_blocker_failure: OnBlockerFailure,
     pub(crate) started_at: Option<Timestamp>,
@@ -235,7 +235,7 @@ pub(crate) struct JobRow {
     pub(crate) closed_by: Option<WorkerId>,
     /// How the attempt that closed it ended.
     pub(crate) ended: Option<AttemptEnd>,
-    /// The completion from outside that closes it.
+    /// The request of the completion from outside that closed it.
     pub(crate) outside: Option<RequestId>,
     pub(crate) error: Option<ErrorText>,
     pub(crate) output: Option<Payload>,
@@ -264,7 +264,7 @@ impl JobRow {
             blockers: row.number("blockers")?,
             on_blocker_failure: row.word("on_blocker_failure")?,
             started_at: row.maybe_time("started_at")?,
-            // Mostly open jobs are changed, so that what closed jobs carry need not be read.
+            // Commands mostly change open jobs, for which these are null. `Retry` reads those that it needs itself.
             closed_at: None,
             closed_by: None,
             ended: None,
@@ -279,7 +279,7 @@ impl JobRow {
     }
 }
 
-/// A stored chain as commands decide about it.
+/// A stored chain as commands need it.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainRow {
     pub(crate) seq: i64,
@@ -292,9 +292,9 @@ pub(crate) struct ChainRow {
     pub(crate) created_at: Timestamp,
     pub(crate) closed: Option<Closed>,
     pub(crate) trace: Option<TraceContext>,
-    /// When the oldest inner job of the open chain may leave.
+    /// When the oldest inner job of the open chain may be removed.
     pub(crate) trim_at: Option<Timestamp>,
-    /// Whether jobs that waited for it are still to be resolved.
+    /// Whether jobs that waited for the chain are still unresolved.
     pub(crate) rippling: bool,
 }
 
@@ -334,7 +334,8 @@ impl ChainRow {
         })
     }
 
-    /// Whether it keeps others from being created with its key at this time, if that points at it.
+    /// Whether the chain holds its key at this time, so that no other chain can be created with it. The caller has
+    /// checked that the key points at this chain.
     pub(crate) fn holds_key(&self, now: Timestamp) -> bool {
         let Some(key) = &self.key else { return false };
         let within = key.window.is_none_or(|window| now < self.created_at + window);
@@ -342,15 +343,15 @@ impl ChainRow {
         within && by_outcome && self.is_found_by_key(now)
     }
 
-    /// Whether it is found by its key at this time, if that points at it.
+    /// Whether the chain is found by its key at this time. The caller has checked that the key points at it.
     pub(crate) fn is_found_by_key(&self, now: Timestamp) -> bool {
         self.closed.is_none_or(|closed| now < closed.retain_until)
     }
 }
 
-/// One of a few words that stand in a column.
+/// An enum that is stored as one of a few words.
 pub(crate) trait Word: Sized + Copy + 'static {
-    /// Each value with its word.
+    /// Each value, with its word.
     const WORDS: &'static [(Self, &'static str)];
 
     fn is(self, other: Self) -> bool;
@@ -387,12 +388,12 @@ words!(AttemptEnd:
     Rescheduled = "rescheduled", Failed = "failed", Exhausted = "exhausted", Released = "released", Reaped = "reaped",
     Cancelled = "cancelled", Displaced = "displaced");
 
-/// An id as the statements take it: 32 hexadecimal digits.
+/// Formats an id as the statements expect it: 32 hexadecimal digits.
 pub(crate) fn hex(id: &Uuid) -> String {
     id.simple().to_string()
 }
 
-/// The error of a row that holds what this code never writes.
+/// Returns the error of a row with a value that this code never writes.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("a row holds {what}: restore the file from a backup"))
 }

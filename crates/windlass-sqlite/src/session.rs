@@ -1,4 +1,4 @@
-//! Where a command runs its statements: in a transaction, or on a connection that only looks.
+//! Where a command runs its statements: in a transaction or on a read connection.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::provider::{Provider, Row, Statement, Value};
 use crate::stall::Stalls;
 use crate::statement::Statements;
 
-/// What all commands of a store share.
+/// State shared by all commands of a store.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) statements: Statements,
@@ -22,13 +22,13 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The store's time. Commands that write ask for it when they have the write lock.
+    /// Returns the store's time. Commands that write read it while they hold the write lock.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 }
 
-/// A place to run statements in, for one command.
+/// Runs the statements of one command.
 pub(crate) struct Session<'c> {
     connection: &'c mut dyn Connection,
     pub(crate) base: &'c Base,
@@ -52,26 +52,26 @@ impl<'c> Session<'c> {
         self.base.now()
     }
 
-    /// Runs a statement and gives its rows.
+    /// Runs a statement and returns its rows.
     pub(crate) async fn rows(&mut self, statement: &Statement, values: Vec<Value>) -> Result<Vec<Row>> {
         let rows = self.connection.run(statement, values).await;
         self.base.counted.round_trip();
         rows
     }
 
-    /// Runs a statement for what it does.
+    /// Runs a statement and discards its rows.
     pub(crate) async fn run(&mut self, statement: &Statement, values: Vec<Value>) -> Result<()> {
         self.rows(statement, values).await.map(drop)
     }
 }
 
-/// Something that runs statements.
+/// Runs statements, inside or outside a transaction.
 pub(crate) trait Connection: Send {
     fn run<'a>(&'a mut self, statement: &'a Statement, values: Vec<Value>)
     -> BoxFuture<'a, Result<Vec<Row>>>;
 }
 
-/// A transaction.
+/// Runs statements in a transaction.
 pub(crate) struct Writing<'a, P: Provider> {
     pub(crate) provider: &'a P,
     pub(crate) tx: &'a mut P::Tx,
@@ -87,7 +87,8 @@ impl<P: Provider> Connection for Writing<'_, P> {
     }
 }
 
-/// Any connection that only looks. Each statement sees a committed state.
+/// Runs each statement by itself on any read connection. Each statement sees a committed state, but two statements may
+/// see different ones.
 pub(crate) struct Reading<'a, P: Provider>(pub(crate) &'a P);
 
 impl<P: Provider> Connection for Reading<'_, P> {
@@ -100,15 +101,20 @@ impl<P: Provider> Connection for Reading<'_, P> {
     }
 }
 
-/// A command that knows how to be carried out.
+/// A command that a session can execute.
 pub(crate) trait CarryOut: Request {
-    /// An error of kind `Invalid` means that nothing was written; any other, that the transaction is to be rolled back.
+    /// Executes the command.
+    ///
+    /// # Errors
+    ///
+    /// An error of kind `Invalid` means that the command wrote nothing, and the transaction may continue. After any
+    /// other error the caller must roll the transaction back.
     fn carry_out(&self, session: &mut Session<'_>) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
 
 macro_rules! execute {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
-        /// Carries any command out.
+        /// Executes any command.
         pub(crate) async fn execute(session: &mut Session<'_>, command: &Command) -> Result<Reply> {
             match command { $(Command::$request(request) => request.carry_out(session).await.map(Reply::$request),)* }
         }
@@ -116,7 +122,7 @@ macro_rules! execute {
 }
 for_each_command!(execute);
 
-/// Round trips and commits so far.
+/// Counts round trips and commits.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     round_trips: AtomicU64,

@@ -1,4 +1,4 @@
-//! The ends of attempts.
+//! Settles attempts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,12 +20,12 @@ use crate::session::{CarryOut, Session};
 use crate::statement::set;
 use crate::working::{Needs, Working, read_waits};
 
-/// What the store knew of an attempt before the command.
+/// The stored state of an attempt before the command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     /// Whether the attempt held its job.
     held: bool,
-    /// How it had ended, if that is remembered.
+    /// How the attempt ended, if that is still recorded.
     ended: Option<AttemptEnd>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Closing {
 }
 
 impl Working {
-    /// Settles what was loaded, and writes it.
+    /// Settles the loaded attempts and writes the result.
     async fn settle(
         &mut self,
         session: &mut Session<'_>,
@@ -97,7 +97,7 @@ impl Working {
         Ok(SettleReply { settled, ripple })
     }
 
-    /// Loads every row that the settlements may touch. Gives what is known of each attempt, by its place.
+    /// Loads every row that the settlements may touch. Returns the state of each attempt, by its index in the request.
     pub(crate) async fn load_settlements(
         &mut self,
         session: &mut Session<'_>,
@@ -111,7 +111,7 @@ impl Working {
         Ok(known)
     }
 
-    /// Loads every row that these ends of jobs may touch.
+    /// Loads every row that may be touched when these jobs end.
     pub(crate) async fn load_touched(
         &mut self,
         session: &mut Session<'_>,
@@ -149,7 +149,7 @@ impl Working {
         Ok(known)
     }
 
-    /// Loads which chains wait for which, where a continuation with blockers could close a circle.
+    /// Loads which chains wait for which, if a continuation with blockers could close a cycle.
     async fn load_cycles(&mut self, session: &mut Session<'_>, live: &[&Settlement]) -> Result<()> {
         let mut searches = 0;
         let mut roots = HashSet::new();
@@ -158,7 +158,7 @@ impl Working {
                 searches += usize::from(!next.job.blockers.is_empty());
                 roots.extend(next.job.blockers.iter().map(|blocker| blocker.chain));
             }
-            // A search may come by a chain that this settlement creates, or that stands for one.
+            // The search may visit a chain that this settlement creates, or the stored chain that takes its place.
             for new in settlement.outcome.carried() {
                 roots.extend(new.job.blockers.iter().map(|blocker| blocker.chain));
                 let key = new.key.as_ref();
@@ -177,8 +177,8 @@ impl Working {
         Ok(())
     }
 
-    /// The chain that a settlement may close, now or when the blockers of its continuation fail, and whether it would
-    /// complete it.
+    /// Returns the chain that a settlement may close, and whether it would complete it. A continuation may close its
+    /// chain too: it fails if one of its blockers has failed and its policy is `Fail`.
     fn may_close(&self, settlement: &Settlement) -> Option<(ChainId, bool)> {
         let row = self.job(settlement.job)?;
         let last = row.max_attempts.is_some_and(|max| row.attempt >= max);
@@ -253,7 +253,7 @@ impl Working {
         }
     }
 
-    /// Cancels a job that was asked to stop and would go on.
+    /// Cancels a job that was asked to stop and whose outcome would continue, retry or requeue it.
     fn cancel(&mut self, row: JobRow, outcome: &Outcome, ripple: &mut Ripple) -> Applied {
         let error = match outcome {
             Outcome::Retry { error, .. } => Some(error.clone()),
@@ -277,7 +277,7 @@ impl Working {
         self.end(row, Closing { closed_as, output: None, error, by, end }, retention, ripple)
     }
 
-    /// Closes a job whose lease expired, and its chain.
+    /// Closes a job with an expired lease, and its chain.
     pub(crate) fn end_reaped(
         &mut self,
         row: JobRow,
@@ -322,7 +322,7 @@ impl Working {
         row
     }
 
-    /// Puts the job back to be run again. Only retries and expired leases count as attempts.
+    /// Requeues a job. Only retries and expired leases count as attempts.
     pub(crate) fn put_back(
         &mut self,
         mut row: JobRow,
@@ -348,7 +348,7 @@ impl Working {
         Applied { job, next: None, created: Vec::new() }
     }
 
-    /// Completes the job without an output and adds the next one to its chain.
+    /// Completes the job without an output and adds the next job to its chain.
     pub(crate) fn continue_chain(
         &mut self,
         row: JobRow,
@@ -385,8 +385,8 @@ impl Working {
         Ok(Applied { job: closed.placed(), next: Some(next.placed()), created })
     }
 
-    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused. A chain that was
-    /// asked to stop gets no successor, since nothing would stop that.
+    /// Creates the chains that a settlement carries. If one is refused, the whole settlement is. A chain that was asked
+    /// to stop gets no successor: the successor would not know of the request and would run on.
     pub(crate) fn create_carried(
         &mut self,
         create: &[NewChain],
@@ -406,8 +406,8 @@ impl Working {
         carried.collect()
     }
 
-    /// Whether a chain waits, directly or through others, for the one that is sought; or would wait for it if it were
-    /// retried. `seen` is what earlier searches for the same one have looked at in vain.
+    /// Whether a chain waits for `sought`, directly or through other chains, or would if it were retried. `seen` holds
+    /// the chains that earlier searches for the same chain have visited without success.
     fn reaches(&self, from: ChainId, sought: ChainId, seen: &mut HashSet<ChainId>) -> bool {
         let mut queue = vec![from];
         while let Some(chain) = queue.pop() {
@@ -421,7 +421,7 @@ impl Working {
         false
     }
 
-    /// The chains that a chain's latest job waits for, or would wait for if it were retried.
+    /// Returns the chains that a chain's latest job waits for, or would wait for if it were retried.
     fn awaited(&self, chain: ChainId) -> Vec<ChainId> {
         let latest = self.chain(chain).and_then(|row| self.latest(row));
         let created = latest.and_then(|latest| self.created_at(latest.seq));
@@ -430,7 +430,7 @@ impl Working {
                 let blockers = created.blockers.iter().map(|blocker| (blocker.chain, blocker.resolved));
                 (latest.status, blockers.collect())
             }
-            // An earlier settlement of the same command may have closed the job since it was loaded.
+            // An earlier settlement of the same command may have closed the job after it was loaded.
             (latest, None, Some(loaded)) => {
                 (latest.map_or(loaded.status, |latest| latest.status), loaded.chains.clone())
             }
@@ -445,7 +445,7 @@ impl Working {
     }
 }
 
-/// Why an attempt that does not hold a job of this status has lost it.
+/// Returns why an attempt that does not hold a job with this status lost it.
 pub(crate) fn lost(status: Status) -> Lost {
     match status {
         Status::Running => Lost::TakenOver,
@@ -454,14 +454,14 @@ pub(crate) fn lost(status: Status) -> Lost {
     }
 }
 
-/// When a completed job that is not its chain's first may leave the open chain.
+/// Returns when a completed job that is not its chain's first may be removed from the open chain.
 fn inner_leaves_at(chain: &ChainRow, closed: &JobRow) -> Option<Timestamp> {
     let at = closed.closed_at.filter(|_| closed.index > 0)?;
     Some(at + chain.retention.completed.max(repeat_window()))
 }
 
-/// Whether this outcome may have ended an attempt so. A retry after the last attempt fails the job, and what would go on
-/// after a request to cancel is cancelled.
+/// Whether this outcome can have ended an attempt in this way. A retry after the last attempt fails the job. After a
+/// request to cancel, an outcome that would keep the job or its chain going cancels it.
 fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
     use AttemptEnd::{Cancelled, Completed, Continued, Exhausted, Failed, Released, Rescheduled, Retried};
     match outcome {

@@ -1,4 +1,4 @@
-//! sqlx as the driver: the application's own pool, and its own transactions.
+//! The sqlx driver: the application's own pool and transactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +13,32 @@ use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::provider::{Provider, Row, Statement, Value, from_code, no_turn};
 
-/// How soon a lock that another process has is tried again.
+/// Delay before a lock that another process holds is retried.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// How long closing waits for connections that somebody still has.
+/// How long closing waits for connections that are still in use.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Pools of sqlx connections to one file.
+/// sqlx connection pools on one file.
 #[derive(Clone, Debug)]
 pub struct Sqlx {
-    /// One connection: SQLite has one writer at a time. Transactions queue for it, first come first served, instead of in
-    /// SQLite's lock, where whoever sleeps shortest wins.
+    /// One connection, unless the application brings its pool: SQLite has one writer at a time. Transactions queue for
+    /// it in order of arrival. If they competed for SQLite's lock instead, the shortest sleeper would win, and others
+    /// might starve.
     writer: SqlitePool,
     readers: SqlitePool,
     owned: bool,
 }
 
 impl Sqlx {
-    /// Opens the file of these options. It is made if it is missing.
+    /// Opens the file of these options, and creates it if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the options have no path, or `:memory:`. Any error that SQLite returns for the file.
     pub async fn open(options: &Options) -> Result<Self> {
         options.check_path()?;
-        // A pool tries for long before it gives up, and does not tell why.
+        // Connect once outside the pool: a pool retries until its timeout and then does not report the cause.
         let first = options.writing().busy_timeout(options.patience());
         let first = SqliteConnection::connect_with(&first).await.map_err(from_driver)?;
         first.close().await.map_err(from_driver)?;
@@ -45,7 +50,7 @@ impl Sqlx {
                 .idle_timeout(None)
                 .max_lifetime(None)
         };
-        // A file that has gone meanwhile is not made anew, since it would lack the tables.
+        // If the file disappears later, do not recreate it: it would lack the tables.
         let writing = options.writing().create_if_missing(false);
         Ok(Self {
             writer: pool(1).connect_lazy_with(writing),
@@ -54,26 +59,27 @@ impl Sqlx {
         })
     }
 
-    /// The pool that transactions come from.
+    /// Returns the pool that transactions come from.
     #[must_use]
     pub const fn pool(&self) -> &SqlitePool {
         &self.writer
     }
 
-    /// Closes a connection that SQLite has taken out of its transaction without the driver's knowledge.
+    /// Closes a connection whose transaction SQLite has ended without the driver noticing.
     async fn replace_broken(&self) -> sqlx::Result<()> {
         let connection = self.writer.acquire().await?;
         if connection.is_in_transaction() { connection.close().await } else { Ok(()) }
     }
 
-    /// Begins as soon as nobody else writes. SQLite's own way to wait sleeps for up to 100 ms at a time, and on a thread
-    /// that nothing calls back.
+    /// Begins a transaction as soon as no other connection writes. Waits here rather than in SQLite's busy handler,
+    /// which sleeps up to 100 ms at a time and blocks the connection's thread, where the wait cannot be cancelled.
     async fn begin_in_time(&self) -> Result<Transaction<'static, Sqlite>> {
         loop {
             match self.writer.begin_with("begin immediate").await {
                 Err(sqlx::Error::Database(error)) if code(&*error) == BUSY => sleep(RETRY).await,
                 Err(sqlx::Error::PoolTimedOut) => {}
-                // The driver takes the connection to be in a transaction, which SQLite had ended by an error.
+                // SQLite ended a transaction after an error, but the driver believes that the connection is still in
+                // it.
                 Err(sqlx::Error::InvalidSavePointStatement) => {
                     self.replace_broken().await.map_err(from_driver)?;
                 }
@@ -84,8 +90,9 @@ impl Sqlx {
 }
 
 impl From<SqlitePool> for Sqlx {
-    /// The application's pool, which stays open when the store is closed. It needs foreign keys, which sqlx turns on
-    /// unless told otherwise, a busy timeout, and two connections at least: look-ups take one while a transaction is open.
+    /// Uses the application's pool, which stays open when the store is closed. The connections need foreign keys (the
+    /// default of sqlx) and a busy timeout. The pool needs at least two of them, because queries take one while a
+    /// transaction is open.
     fn from(pool: SqlitePool) -> Self {
         Self { writer: pool.clone(), readers: pool, owned: false }
     }
@@ -128,7 +135,7 @@ impl Provider for Sqlx {
 
     fn is_open<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            // SQLite refuses to begin inside a transaction, at no cost; the driver has no way to ask.
+            // The driver cannot report this, but SQLite rejects a nested `begin` at no cost.
             if (&mut **tx).execute("begin").await.is_err() {
                 return Ok(true);
             }
@@ -148,8 +155,8 @@ impl Provider for Sqlx {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if self.owned {
-                // Somebody may hold a transaction for ever. The writer is the last to leave, since whoever is the last
-                // brings what is in the log into the file, and readers cannot.
+                // A caller may hold a transaction forever, hence the timeouts. Close the writer last: the last
+                // connection to close checkpoints the log into the file, and a read-only one cannot.
                 let _ = timeout(CLOSE_PATIENCE, self.readers.close()).await;
                 let _ = timeout(CLOSE_PATIENCE, self.writer.close()).await;
             }
@@ -157,7 +164,7 @@ impl Provider for Sqlx {
     }
 }
 
-/// SQLite's result code of a lock that somebody else has.
+/// SQLite's result code for a lock that another connection holds.
 const BUSY: i32 = 5;
 
 fn bind(statement: &Statement, values: Vec<Value>) -> Query<'_, Sqlite, SqliteArguments> {

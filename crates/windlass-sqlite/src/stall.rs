@@ -1,14 +1,16 @@
-//! Times in which nobody could write, and so nobody could renew a lease.
+//! Periods in which nothing could be written, so that no lease could be renewed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_core::{Millis, Timestamp};
 
-/// The stalls that still count, each later and shorter than the one before it. The longest alone is not enough: it
-/// protects those who renew rarely, and a short one after it those who have had their time since.
+/// The stalls that still matter, each later and shorter than the one before.
 ///
-/// Each store notices what its own commands met: one that had to wait for its turn to write, or that gave up; and a
+/// The longest stall alone is not enough. A long one protects owners that renew rarely. A shorter, later one protects
+/// owners that renew often: they had time to renew since the long one, but not since the short one.
+///
+/// A store only sees stalls that its own commands met: a command that waited for the write lock or gave up, and a
 /// transaction of its own that kept others waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls(Mutex<Noted>);
@@ -16,7 +18,8 @@ pub(crate) struct Stalls(Mutex<Noted>);
 #[derive(Debug, Default)]
 struct Noted {
     stalls: Vec<Stall>,
-    /// Since when a transaction that this store began has been open. There is one at a time, since each has the write lock.
+    /// When the open transaction that this store began was started. At most one is open, since each holds the write
+    /// lock.
     open_since: Option<Timestamp>,
 }
 
@@ -27,12 +30,12 @@ struct Stall {
 }
 
 impl Stalls {
-    /// A command waited for its turn to write from one time to the other.
+    /// Records that a command waited for the write lock between these two times.
     pub(crate) fn note(&self, asked_at: Timestamp, ended_at: Timestamp) {
         self.with(|noted| noted.note(asked_at, ended_at));
     }
 
-    /// A transaction of the application has begun, asked for at this time.
+    /// Records that a transaction of the application, requested at `asked_at`, has begun.
     pub(crate) fn begun(&self, asked_at: Timestamp, now: Timestamp) {
         self.with(|noted| {
             noted.end(now);
@@ -41,12 +44,12 @@ impl Stalls {
         });
     }
 
-    /// The transaction of the application has ended, now or, if it was dropped, some time before.
+    /// Records that the application's transaction has ended: now, or earlier if it was dropped.
     pub(crate) fn ended(&self, now: Timestamp) {
         self.with(|noted| noted.end(now));
     }
 
-    /// Whether owners have not yet had the time to renew what they could not renew in between.
+    /// Whether owners have not yet had one renewal interval since a stall that kept them from renewing.
     pub(crate) fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
         self.with(|noted| noted.stalls.iter().any(|stall| stall.forbids_reaping(now, renewal_interval)))
     }
@@ -73,7 +76,8 @@ impl Noted {
 }
 
 impl Stall {
-    /// Whether a later stall counts in its place: a longer one, or one so late that every owner has had its time.
+    /// Whether a later stall supersedes this one: it is at least as long, or it ended so much later that this one no
+    /// longer protects anyone.
     fn gives_way_to(self, later: Self) -> bool {
         later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
     }

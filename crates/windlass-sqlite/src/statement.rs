@@ -1,4 +1,4 @@
-//! The statements, each in a file of its own.
+//! The SQL statements, one file each.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::provider::{Statement, Value};
 
 macro_rules! statements {
     ($($name:ident,)*) => {
-        /// The statements with the table prefix filled in, each named after its file in `sql/`.
+        /// All statements with the table prefix filled in, each named after its file in `sql/`.
         #[derive(Clone, Debug)]
         pub(crate) struct Statements { $(pub(crate) $name: Statement,)* }
 
@@ -17,7 +17,7 @@ macro_rules! statements {
                 Self { $($name: Statement::new(fill(include_str!(concat!("../sql/", stringify!($name), ".sql")), prefix)),)* }
             }
 
-            /// All of them with their names.
+            /// Returns all statements with their names.
             #[cfg(test)]
             pub(crate) fn all(&self) -> Vec<(&'static str, Statement)> {
                 vec![$((stringify!($name), self.$name.clone()),)*]
@@ -91,7 +91,7 @@ statements! {
     insert_migration,
 }
 
-/// A statement with its parts and the table prefix filled in. The prefix was checked when the store was opened.
+/// Fills the shared parts and the table prefix into a statement. The prefix was checked when the store was opened.
 pub(crate) fn fill(text: &str, prefix: &str) -> String {
     let with_parts =
         PARTS.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part.trim_end()));
@@ -100,7 +100,7 @@ pub(crate) fn fill(text: &str, prefix: &str) -> String {
 
 macro_rules! parts {
     ($($name:literal,)*) => {
-        /// What several statements have in common, each named after its file in `sql/part/`.
+        /// Fragments shared by several statements, each named after its file in `sql/part/`.
         const PARTS: &[(&str, &str)] =
             &[$((concat!("{", $name, "}"), include_str!(concat!("../sql/part/", $name, ".sql"))),)*];
     };
@@ -119,7 +119,7 @@ parts! {
     "set_chain",
 }
 
-/// A set of things as one parameter, which the statement takes apart with `json_each`.
+/// Encodes a set of items as one JSON parameter, which the statement unpacks with `json_each`.
 pub(crate) fn set(items: &(impl Serialize + ?Sized)) -> Result<Value> {
     serde_json::to_string(items).map(Value::Text).map_err(|error| {
         Error::new(ErrorKind::Invalid, "a parameter cannot be written as JSON").with_source(error)

@@ -1,4 +1,4 @@
-//! The store: the commands handed to the writer, to a connection that looks, or into a transaction.
+//! The store: routes each command to the writer, to a read connection, or into a transaction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,21 +20,28 @@ use crate::stall::Stalls;
 use crate::statement::{Statements, fill};
 use crate::writer::Writer;
 
-/// Job chains in a SQLite file. See the [crate's page](crate).
+/// A store of job chains in a SQLite file. See the [crate docs](crate).
 pub struct SqliteStore<P: Provider = Sqlx> {
     options: Options,
     writer: Arc<Writer<P>>,
-    /// Whether a command in a transaction was dropped half-way. What it wrote is taken back before anything else happens
-    /// in that transaction, which is the only one: it has the write lock.
+    /// Whether a command inside a transaction was dropped before it finished. Its partial writes are rolled back before
+    /// the store runs the next write in that transaction. One flag is enough: a transaction holds the write lock, so
+    /// only one is open at a time.
     cut: AtomicBool,
     closed: AtomicBool,
-    /// SQLite's number for when it waits for the disk.
+    /// The value of `pragma synchronous` on the writing connection.
     synchronous: i64,
 }
 
 impl SqliteStore {
-    /// Opens the store, and makes or migrates its tables. Any number of stores, in any number of processes, may have the
-    /// same file open.
+    /// Opens the store, and creates or migrates its tables. Any number of stores, in any number of processes, may open
+    /// the same file.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the table prefix or the path is invalid. [`ErrorKind::Incompatible`] if the tables
+    /// belong to a newer version, or are missing or old and [`Options::migrate`] is off. Any error that SQLite returns
+    /// for the file.
     pub async fn open(options: Options) -> Result<Self> {
         options.check_prefix()?;
         let provider = Sqlx::open(&options).await?;
@@ -43,8 +50,13 @@ impl SqliteStore {
 }
 
 impl<P: Provider> SqliteStore<P> {
-    /// Opens the store over the application's own driver. Path, synchronous writing and the number of readers are the
-    /// driver's affair then.
+    /// Opens the store on the application's own driver. The driver decides the path, the `synchronous` setting and the
+    /// number of readers; the store ignores these options.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the table prefix is invalid, or if the connections do not enforce foreign keys.
+    /// [`ErrorKind::Incompatible`] as for [`open`](SqliteStore::open).
     pub async fn over(provider: P, options: Options) -> Result<Self> {
         options.check_prefix()?;
         let patience = options.patience();
@@ -52,7 +64,7 @@ impl<P: Provider> SqliteStore<P> {
         migrate(&provider, &options, MIGRATIONS).await?;
         let synchronous = check_settings(&provider, &options).await?;
         let durability = if synchronous >= 2 { Durability::Synced } else { Durability::Buffered };
-        // The first look-up need not wait for a connection, and what keeps one from being made is said here.
+        // Open a read connection now: the first query does not have to wait for it, and connection errors surface here.
         provider.run(&Statement::new("select 1"), Vec::new()).await?;
         #[allow(unused_mut, reason = "the known-bad variants change them")]
         let mut statements = Statements::new(options.table_prefix());
@@ -67,7 +79,7 @@ impl<P: Provider> SqliteStore<P> {
         Ok(Self { options, writer, cut: AtomicBool::new(false), closed: AtomicBool::new(false), synchronous })
     }
 
-    /// The driver.
+    /// Returns the driver.
     #[must_use]
     pub fn provider(&self) -> &P {
         &self.writer.provider
@@ -105,7 +117,8 @@ impl<P: Provider> SqliteStore<P> {
         execute(&mut Session::new(&mut connection, self.base()), query).await
     }
 
-    /// Carries a command out in a transaction: whole, or not at all.
+    /// Executes a command in a transaction, in full or not at all: a savepoint undoes the writes of a command that
+    /// fails.
     async fn write_in(&self, tx: &mut P::Tx, command: &Command) -> Result<Reply> {
         self.mend(tx).await?;
         self.provider().script_in(tx, "savepoint windlass_command").await?;
@@ -119,7 +132,8 @@ impl<P: Provider> SqliteStore<P> {
         std::mem::forget(cut);
         match reply {
             Ok(reply) => ended.map(|()| reply),
-            // The error that counts is this one: SQLite may have rolled back by itself.
+            // Return the command's error rather than that of the rollback, which fails if SQLite has already rolled
+            // back by itself.
             Err(error) => Err(error),
         }
     }
@@ -129,10 +143,11 @@ impl<P: Provider> SqliteStore<P> {
         execute(&mut Session::new(&mut connection, self.base()), command).await
     }
 
-    /// Takes back what a command wrote that was dropped half-way.
+    /// Rolls back the partial writes of a command that was dropped before it finished.
     async fn mend(&self, tx: &mut P::Tx) -> Result<()> {
         if self.cut.swap(false, Ordering::AcqRel) {
-            // If that transaction was rolled back since, there is nothing to return to.
+            // The interrupted transaction may have been rolled back since. Then the savepoint is gone, and there is
+            // nothing to undo.
             let _ = self.provider().script_in(tx, TAKE_BACK).await;
         }
         Ok(())
@@ -141,14 +156,14 @@ impl<P: Provider> SqliteStore<P> {
     async fn erase_all(&self) -> Result<()> {
         self.check_open()?;
         let mut tx = self.writer.begin().await?;
-        // Blockers and attempts go with their jobs.
+        // Foreign keys cascade the delete to blockers and attempts.
         let text = "delete from {prefix}job; delete from {prefix}paused; delete from {prefix}worker; \
                     delete from {prefix}leader";
         self.provider().script_in(&mut tx, &fill(text, self.options.table_prefix())).await?;
         self.end(self.provider().commit(tx).await)
     }
 
-    /// Notes the end of a transaction.
+    /// Records the end of a transaction.
     fn end(&self, ended: Result<()>) -> Result<()> {
         self.base().counted.commit();
         self.base().stalls.ended(self.base().now());
@@ -156,10 +171,11 @@ impl<P: Provider> SqliteStore<P> {
     }
 }
 
-/// Returns to the state before a command.
+/// Rolls back to the state before a command.
 const TAKE_BACK: &str = "rollback to windlass_command; release windlass_command";
 
-/// Notes that a command was dropped half-way.
+/// Sets the flag when dropped. [`write_in`](SqliteStore::write_in) forgets it when the command has ended, so that it is
+/// dropped only together with a cancelled future.
 struct Cut<'a>(&'a AtomicBool);
 
 impl Drop for Cut<'_> {
@@ -292,7 +308,7 @@ impl<P: Provider> Transactional for SqliteStore<P> {
     }
 }
 
-/// The error of a place that is not there.
+/// Turns the error of a missing savepoint into one of kind `Invalid`.
 fn no_savepoint(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable => Error::new(
@@ -304,12 +320,13 @@ fn no_savepoint(error: Error) -> Error {
     }
 }
 
-/// When SQLite waits for the disk, as the driver has set it up. Refuses what the store cannot work with.
+/// Returns the `synchronous` setting of the driver's connections. Fails if they do not enforce foreign keys, or if the
+/// file is not writable.
 async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<i64> {
     let mut tx = provider.begin(options.patience()).await?;
     let text = "select foreign_keys, synchronous from pragma_foreign_keys, pragma_synchronous";
     let rows = provider.run_in(&mut tx, &Statement::new(text), Vec::new()).await;
-    // A file that cannot be written is noticed here and not by the first command.
+    // An update that changes no row: a read-only file fails here, rather than at the first command.
     let nothing = fill("update {prefix}migration set name = name where step = 0", options.table_prefix());
     provider.script_in(&mut tx, &nothing).await?;
     provider.rollback(tx).await?;

@@ -1,9 +1,12 @@
-//! The rows that one write command looks at and changes.
+//! The rows that one write command reads and changes.
 //!
-//! A command runs in three steps inside one `begin immediate` transaction: it loads every row that it may need with a
-//! fixed number of set-based statements, decides item by item in memory, where a later item sees what an earlier
-//! one did, and writes what has changed with a fixed number of set-based statements. The write lock is held all
-//! along, so that nothing can change between the first step and the last.
+//! A command runs in three steps inside one `begin immediate` transaction:
+//!
+//! 1. It loads every row that it may need, with a fixed number of set-based statements.
+//! 2. It decides item by item in memory. A later item sees the changes of an earlier one.
+//! 3. It writes the changes, with a fixed number of set-based statements.
+//!
+//! The transaction holds the write lock throughout, so no row can change between the first step and the last.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -19,28 +22,29 @@ use crate::row::{ChainRow, JobRow, hex};
 use crate::session::Session;
 use crate::statement::set;
 
-/// Places in the order of creation from here on belong to jobs that are not written yet.
+/// The first `seq` of jobs that are not stored yet. The database assigns the final one when it inserts the job.
 const UNWRITTEN: i64 = 1 << 62;
 
-/// The rows of one command, and what became of them.
+/// The unit of work of one command: the rows that it loaded, and its changes to them.
 #[derive(Debug)]
 pub(crate) struct Working {
     pub(crate) now: Timestamp,
     jobs: HashMap<JobId, JobRow>,
     chains: HashMap<ChainId, ChainRow>,
-    /// The chains that keys point at.
+    /// The chain that each key points at.
     keys: HashMap<(TypeName, Key), ChainId>,
-    /// Ids that belong to stored jobs, each with its chain.
+    /// The ids of stored jobs, each with its chain.
     taken: HashMap<JobId, ChainId>,
-    /// What the latest jobs of chains wait for, where a search for a circle may come by.
+    /// The waits of the chains that a search for cycles may visit.
     pub(crate) waits: HashMap<ChainId, Waits>,
-    /// The blocked jobs that wait for a chain, by their order of creation.
+    /// The blocked jobs that wait for each chain, in order of creation.
     pub(crate) waiting: HashMap<ChainId, BTreeMap<i64, JobId>>,
-    /// Closed chains whose dependents are still to be resolved, in the order in which they closed.
+    /// Closed chains with unresolved dependents, in the order in which they closed.
     pub(crate) rippling: BTreeSet<(Timestamp, i64, ChainId)>,
-    /// Whether all chains were loaded at which an earlier command left off.
+    /// Whether all chains that an earlier command left with unresolved dependents are loaded.
     knows_marks: bool,
-    /// The chains of which all dependents were loaded that their end concerns, each with whether it completes.
+    /// Chains whose dependents are loaded. With `true`, all of them; with `false`, only those that a failed or
+    /// cancelled chain affects.
     loaded: HashSet<(ChainId, bool)>,
     /// How many more dependents this command may resolve.
     pub(crate) ripple_left: usize,
@@ -51,11 +55,11 @@ pub(crate) struct Working {
     pub(crate) resolved: Vec<(i64, ChainId)>,
     /// Jobs that closed while they were blocked.
     pub(crate) ended_waits: Vec<i64>,
-    /// Jobs with blockers that no longer need them.
+    /// Jobs that no longer need their blockers.
     pub(crate) released: Vec<i64>,
-    /// Closed jobs with blockers that need them again.
+    /// Cancelled jobs that were reopened, and need their blockers again.
     pub(crate) needing: Vec<i64>,
-    /// Closed jobs that wait again for what is not resolved.
+    /// Reopened jobs that wait for their unresolved blockers again.
     pub(crate) waiting_again: Vec<i64>,
     pub(crate) attempts: Vec<(i64, AttemptRecord)>,
     by_seq: HashMap<i64, JobId>,
@@ -64,7 +68,7 @@ pub(crate) struct Working {
     pub(crate) keeps_refused: bool,
 }
 
-/// What a job that is not written yet has beyond its row.
+/// The parts of a job that is not stored yet which its [`JobRow`] lacks.
 #[derive(Debug)]
 pub(crate) struct CreatedJob {
     pub(crate) id: JobId,
@@ -74,15 +78,15 @@ pub(crate) struct CreatedJob {
     pub(crate) blockers: Vec<Blocker>,
 }
 
-/// What a chain's latest job waits for.
+/// The chains that a chain's latest job waits for.
 #[derive(Debug)]
 pub(crate) struct Waits {
     pub(crate) status: Status,
-    /// The chains, each with whether the job waits for it no longer.
+    /// Each chain, with whether the wait for it is resolved.
     pub(crate) chains: Vec<(ChainId, bool)>,
 }
 
-/// What stood in a place before, so that a refused settlement leaves no trace.
+/// The previous value of an entry, used to undo a refused settlement.
 #[derive(Debug)]
 enum Before {
     Job(JobId, Option<JobRow>),
@@ -91,7 +95,7 @@ enum Before {
     Created { waited_for: Vec<ChainId>, seq: i64 },
 }
 
-/// Which rows a command needs.
+/// The rows that a command has to load.
 #[derive(Debug, Default)]
 pub(crate) struct Needs {
     ids: BTreeSet<String>,
@@ -150,7 +154,8 @@ impl Working {
         }
     }
 
-    /// The same command goes on, at the same time and with what is left of its budget, when all so far is written.
+    /// Starts the next part of the same command, with the same time and the rest of its budget. All changes so far must
+    /// have been written.
     pub(crate) fn next_part(&self) -> Self {
         Self { ripple_left: self.ripple_left, ..Self::new(self.now) }
     }
@@ -169,7 +174,7 @@ impl Working {
             if let Some(asked) = row.maybe_uuid("asked")? {
                 self.taken.insert(JobId::from_uuid(asked), chain.id);
             } else {
-                // Only who asks by key wants the output, which an earlier row of the same job lacks.
+                // Only look-ups by key need the output. If the same job was also loaded by id, its row lacks it.
                 let output = row.maybe_payload("output_codec", "output")?;
                 if let Some(latest) = self.jobs.get_mut(&id) {
                     latest.output = output;
@@ -183,8 +188,8 @@ impl Working {
         Ok(())
     }
 
-    /// Remembers a chain as it is stored. Mostly nobody waits for it, nor for any other that has closed: then there are
-    /// no dependents to be loaded.
+    /// Adds a chain as it is stored. Usually no job waits for it and no closed chain has unresolved dependents; then
+    /// nothing remains to be loaded for its end.
     fn learn_chain(&mut self, chain: ChainRow, row: &Row) -> Result<()> {
         if !row.flag("is_awaited")? {
             self.loaded.insert((chain.id, true));
@@ -194,7 +199,7 @@ impl Working {
         Ok(())
     }
 
-    /// Remembers the job of a row as it is stored; and its chain, if the job is its latest.
+    /// Adds the job of a row as it is stored. Adds its chain too if the job is the chain's latest.
     pub(crate) fn learn(&mut self, row: &Row) -> Result<()> {
         let (job, chain) = (JobRow::read(row)?, ChainRow::read(row)?);
         self.taken.insert(job.id, chain.id);
@@ -205,8 +210,8 @@ impl Working {
         Ok(())
     }
 
-    /// Loads the jobs that the end of these chains concerns (each with whether it completes), and those that an earlier
-    /// command left off at, with what it takes to close their chains.
+    /// Loads the jobs that are affected when these chains close, each given with whether it completes. Also loads the
+    /// dependents that an earlier command left unresolved, and the chains of dependents that fail with their blocker.
     pub(crate) async fn load_dependents(
         &mut self,
         session: &mut Session<'_>,
@@ -215,7 +220,7 @@ impl Working {
         if self.knows_marks && closing.iter().all(|(chain, _)| self.loaded.contains(&(*chain, true))) {
             return Ok(());
         }
-        // A dependent takes a row; and each chain up to two more, also that of a dependent which fails.
+        // One row for each dependent, and up to two more for each chain, including the chains of dependents that fail.
         let limit = 4 * RIPPLE_MAX + 2 * closing.len();
         let asked: Vec<_> = closing.iter().map(|(chain, done)| (hex(chain.as_uuid()), done)).collect();
         let values = vec![set(&asked)?, self.now.as_millis().into(), (2 * RIPPLE_MAX).into(), limit.into()];
@@ -229,7 +234,7 @@ impl Working {
                 needs.chain(chain);
             }
             if row.maybe_integer("seq")?.is_none() {
-                // It ends the dependents of this chain.
+                // A row without a job marks the end of this chain's dependents.
                 self.loaded.insert((chain, row.flag("completed")?));
             } else {
                 let job = JobRow::read(row)?;
@@ -247,26 +252,26 @@ impl Working {
         Ok(())
     }
 
-    /// Whether no chain is left, in this command or before it, whose dependents are still to be resolved.
+    /// Whether no chain has unresolved dependents, neither of this command nor of an earlier one.
     pub(crate) fn has_rippled(&self) -> bool {
         self.knows_marks && self.rippling.is_empty()
     }
 
-    /// Whether all jobs that such an end of the chain concerns were loaded. Who waits for a chain of this command was
-    /// created by it too.
+    /// Whether all jobs that this end of the chain affects are loaded. That is always so for a chain that this command
+    /// creates: only jobs of the same command can wait for it.
     pub(crate) fn has_all_waiting(&self, chain: &ChainRow, closed_as: ClosedAs) -> bool {
         Self::is_unwritten(chain.seq)
             || self.loaded.contains(&(chain.id, true))
             || closed_as != ClosedAs::Completed && self.loaded.contains(&(chain.id, false))
     }
 
-    /// Remembers a job as it is stored.
+    /// Adds a job as it is stored.
     pub(crate) fn learn_job(&mut self, job: JobRow) {
         self.by_seq.insert(job.seq, job.id);
         self.jobs.entry(job.id).or_insert(job);
     }
 
-    /// Whether a chain was loaded.
+    /// Whether the chain of a loaded job is loaded.
     pub(crate) fn has_chain_of(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|row| self.chains.contains_key(&row.chain))
     }
@@ -291,12 +296,12 @@ impl Working {
         self.taken.contains_key(&id) || self.jobs.contains_key(&id)
     }
 
-    /// The chain that a key points at, though its retention may be over.
+    /// Returns the chain that a key points at, even if the chain's retention is over.
     pub(crate) fn pointed_at(&self, chain_type: &TypeName, key: &Key) -> Option<&ChainRow> {
         self.keys.get(&(chain_type.clone(), key.clone())).and_then(|chain| self.chains.get(chain))
     }
 
-    /// The stored chain that a target means.
+    /// Returns the stored chain of a target.
     pub(crate) fn find(&self, target: &Target) -> Option<&ChainRow> {
         match target {
             Target::Chain(id) => self.chain(*id),
@@ -313,27 +318,27 @@ impl Working {
         self.log.push(Before::Key(entry, before));
     }
 
-    /// The place of the next job to be created in the order of creation.
+    /// Returns the provisional `seq` of the next job to be created.
     pub(crate) fn next_seq(&self) -> i64 {
         UNWRITTEN + i64::try_from(self.created.len()).unwrap_or(0)
     }
 
-    /// Whether a place belongs to a job that is not written yet.
+    /// Whether a `seq` is provisional: the job is not stored yet.
     pub(crate) const fn is_unwritten(seq: i64) -> bool {
         seq >= UNWRITTEN
     }
 
-    /// The job that is not written yet and has this place.
+    /// Returns the job that is not stored yet and has this `seq`.
     pub(crate) fn created_at(&self, seq: i64) -> Option<&CreatedJob> {
         self.created.get(usize::try_from(seq.checked_sub(UNWRITTEN)?).ok()?)
     }
 
-    /// The same, to be changed.
+    /// Mutable version of [`created_at`](Self::created_at).
     pub(crate) fn created_at_mut(&mut self, seq: i64) -> Option<&mut CreatedJob> {
         self.created.get_mut(usize::try_from(seq.checked_sub(UNWRITTEN)?).ok()?)
     }
 
-    /// Adds a job that is not written yet. If it is blocked, its blockers know of it.
+    /// Adds a job that is not stored yet. If it is blocked, registers it as a dependent of its unresolved blockers.
     pub(crate) fn create_job(&mut self, row: JobRow, created: CreatedJob) {
         let waited_for: Vec<_> = match row.status {
             Status::Blocked => created
@@ -353,7 +358,7 @@ impl Working {
         self.created.push(created);
     }
 
-    /// Changes a stored job.
+    /// Replaces a job and marks it as changed.
     pub(crate) fn put_job(&mut self, row: JobRow) {
         if !Self::is_unwritten(row.seq) {
             self.changed_jobs.insert(row.seq);
@@ -361,7 +366,7 @@ impl Working {
         self.log.push(Before::Job(row.id, self.jobs.insert(row.id, row)));
     }
 
-    /// Adds or changes a chain.
+    /// Adds or replaces a chain. Marks it as changed if it is stored.
     pub(crate) fn put_chain(&mut self, row: ChainRow) {
         if !Self::is_unwritten(row.seq) {
             self.changed_chains.insert(row.id);
@@ -369,7 +374,7 @@ impl Working {
         self.log.push(Before::Chain(row.id, self.chains.insert(row.id, row)));
     }
 
-    /// How the attempt of this fence ended, if it did so in this command.
+    /// Returns how the attempt with this fence ended, if it ended in this command.
     pub(crate) fn end_of(&self, job: &JobRow, fence: Fence) -> Option<AttemptEnd> {
         let closed = job.ended.filter(|_| job.fence == fence);
         let put_back = || {
@@ -381,12 +386,12 @@ impl Working {
         closed.or_else(put_back)
     }
 
-    /// The present state, to return to.
+    /// Returns a mark for [`undo_to`](Self::undo_to).
     pub(crate) const fn mark(&self) -> usize {
         self.log.len()
     }
 
-    /// Takes back what was created since the mark.
+    /// Undoes all creations since the mark.
     pub(crate) fn undo_to(&mut self, mark: usize) {
         #[cfg(feature = "known-bad")]
         if self.keeps_refused {
@@ -413,7 +418,7 @@ impl Working {
 
 #[cfg(feature = "known-bad")]
 impl Working {
-    /// Takes keys, and whether chains are open, as they were read earlier for the truth.
+    /// Replaces keys, and whether chains are open, with values that were read before the transaction.
     pub(crate) fn believe_chains(&mut self, early: Option<Self>) {
         let Some(early) = early else { return };
         for (id, row) in &mut self.chains {
@@ -422,13 +427,13 @@ impl Working {
         self.keys = early.keys;
     }
 
-    /// Takes jobs and chains as they were read earlier for the truth.
+    /// Replaces jobs and chains with values that were read before the transaction.
     pub(crate) fn believe_rows(&mut self, early: Self) {
         self.jobs = early.jobs;
         self.chains = early.chains;
     }
 
-    /// Takes the waits of jobs as they were read earlier for the truth.
+    /// Replaces the number of waits of each job with the one that was read before the transaction.
     pub(crate) fn believe_waits(&mut self, early: &Self) {
         for (id, row) in &mut self.jobs {
             row.waits = early.jobs.get(id).map_or(row.waits, |early| early.waits);
@@ -436,12 +441,12 @@ impl Working {
     }
 }
 
-/// The place of a chain among those whose dependents are still to be resolved.
+/// Returns the sort key of a closed chain among those with unresolved dependents.
 pub(crate) fn ripple_place(row: &ChainRow) -> Option<(Timestamp, i64, ChainId)> {
     row.closed.map(|closed| (closed.at, row.seq, row.id))
 }
 
-/// Puts back what a place held before.
+/// Restores the previous value of an entry.
 fn restore<K: Eq + std::hash::Hash, V>(places: &mut HashMap<K, V>, key: K, before: Option<V>) {
     match before {
         Some(value) => places.insert(key, value),
@@ -449,7 +454,7 @@ fn restore<K: Eq + std::hash::Hash, V>(places: &mut HashMap<K, V>, key: K, befor
     };
 }
 
-/// Reads what the latest jobs of chains wait for.
+/// Reads which chains the latest jobs of chains wait for.
 pub(crate) fn read_waits(rows: &[Row]) -> Result<HashMap<ChainId, Waits>> {
     let mut waits = HashMap::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! Writes what a command has changed, with one statement for each kind of change.
+//! Writes the changes of a command, with one statement per kind of change.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,10 @@ use crate::statement::set;
 use crate::working::{CreatedJob, Working};
 
 impl Working {
-    /// Writes every change.
+    /// Writes all changes.
+    ///
+    /// The statements run in the transaction that loaded the rows. The write lock has been held since, so they need no
+    /// conditions on the old state.
     pub(crate) async fn write(&self, session: &mut Session<'_>) -> Result<()> {
         self.write_changed(session).await?;
         self.write_created(session).await?;
@@ -21,8 +24,9 @@ impl Working {
         self.write_attempts(session).await
     }
 
-    /// A chain stands in its first job's row: where both have changed, they are written at once. A key is given up before
-    /// another chain takes it.
+    /// Writes changed jobs and chains. A chain is stored in the row of its first job; if both changed, one statement
+    /// writes both. Chains that give up a key are written before any chain that takes one: the unique index on held
+    /// keys would otherwise reject the new holder.
     async fn write_changed(&self, session: &mut Session<'_>) -> Result<()> {
         let mut outputs = Payloads::new();
         let (mut completed, mut both, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
@@ -71,6 +75,7 @@ impl Working {
         session.run(&session.statements.need_chains, vec![set(&needed)?]).await
     }
 
+    /// Writes the changes to waits. `wait_again` comes after `resolve_blockers`: it selects waits that are unresolved.
     async fn write_waits(&self, session: &mut Session<'_>) -> Result<()> {
         let resolved: Vec<_> = self.resolved.iter().map(|(job, chain)| (job, hex(chain.as_uuid()))).collect();
         let statements = session.statements;
@@ -156,7 +161,7 @@ impl Working {
     }
 }
 
-/// Runs a statement for a set of rows, if there are any.
+/// Runs a statement for a set of rows, unless the set is empty.
 async fn write_set(
     session: &mut Session<'_>,
     statement: &Statement,
@@ -171,7 +176,8 @@ async fn write_set(
     session.run(statement, values).await
 }
 
-/// What is to be written of a job that a worker has just completed and that is all of its chain, if it is one.
+/// Returns the row for `update_completed` if a worker has just completed this job and the job is its whole chain. Most
+/// attempts end this way, and that statement touches fewer columns and indexes than the general one.
 fn plain_end<'a>(job: &'a JobRow, chain: &ChainRow, outputs: &mut Payloads) -> Option<PlainEnd<'a>> {
     let plain = job.status == Status::Completed
         && job.ended == Some(AttemptEnd::Completed)
@@ -194,18 +200,19 @@ fn plain_end<'a>(job: &'a JobRow, chain: &ChainRow, outputs: &mut Payloads) -> O
 /// See `sql/update_completed.sql`.
 type PlainEnd<'a> = (i64, i64, i64, &'a str, usize, usize);
 
-/// Payloads of many rows as one parameter; each row has its place in it. This keeps binary payloads out of the JSON.
+/// The payloads of many rows as one blob parameter; each row has its offset and length. This keeps binary data out of
+/// the JSON.
 struct Payloads {
     bytes: Vec<u8>,
 }
 
 impl Payloads {
     fn new() -> Self {
-        // SQLite takes an empty blob for nothing at all: one byte in front makes sure that it is never empty.
+        // In SQLite, `substr` of an empty blob is null. The leading byte keeps the parameter from being empty.
         Self { bytes: vec![0] }
     }
 
-    /// Adds a payload; gives its start, from 1, and its length.
+    /// Adds a payload. Returns its offset, counted from 1, and its length.
     fn push(&mut self, payload: &Payload) -> (usize, usize) {
         let start = self.bytes.len() + 1;
         self.bytes.extend_from_slice(payload.bytes());
@@ -256,7 +263,7 @@ type InsertedChain<'a> = (
     bool,
 );
 
-/// What a chain's first job carries for the chain.
+/// Returns the chain columns of a chain's first job.
 fn inserted_chain(chain: &ChainRow) -> InsertedChain<'_> {
     let (key, written) = (chain.key.as_ref(), WrittenChain::new(chain));
     (
@@ -278,7 +285,7 @@ fn inserted_chain(chain: &ChainRow) -> InsertedChain<'_> {
     )
 }
 
-/// What changes in the life of a chain.
+/// The columns of a chain that change during its life.
 #[derive(Serialize)]
 struct WrittenChain {
     seq: i64,
@@ -368,7 +375,7 @@ struct InsertedBlocker<'a> {
     resolved: bool,
     waiting: bool,
     eager: bool,
-    /// Whether the job needs the chain, or may need it when it is retried.
+    /// Whether the job needs the chain, now or when it is retried.
     #[serde(skip)]
     needed: bool,
     trace: Option<&'a str>,

@@ -1,9 +1,16 @@
-//! The one writer: commands that wait for it are carried out together, in one transaction and with one commit.
+//! The single writer of a store, with group commit.
 //!
-//! While one group is under way the next collects, so that load buys throughput and idleness latency. A group runs
-//! without savepoints: where a command meets an error of the database, the group is rolled back and each of its commands
-//! is carried out alone, so that nobody suffers for another. That is right because every command is safe to repeat, and
-//! cheap because it is rare.
+//! SQLite allows one writer at a time, and the sync at commit costs more than most commands. So commands do not write
+//! on their own: they queue, and one task executes all that wait in one transaction with one commit. While one group
+//! runs, the next one collects. Under load, groups grow and throughput rises; when idle, a command runs alone and at
+//! once.
+//!
+//! The commands of a group run one after the other, each in full. Between two groups the write lock is free, and a
+//! transaction of the application or another process may get it.
+//!
+//! A group has no savepoints between its commands. If the database fails one command, the whole group is rolled back
+//! and each command runs again in a transaction of its own, so that no command fails because of another. Running them
+//! again is correct because every command is safe to repeat, and cheap because such errors are rare.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +23,10 @@ use windlass_core::{Error, ErrorKind, Result, Timestamp};
 use crate::provider::Provider;
 use crate::session::{Base, Session, Writing, execute};
 
-/// The most commands of one group: others on the file get their turn in between.
+/// Maximum number of commands in a group, so that other writers of the file get a turn in between.
 const GROUP_MAX: usize = 128;
 
-/// The writer of a store.
+/// Queues the commands of a store and writes them in groups.
 #[derive(Debug)]
 pub(crate) struct Writer<P> {
     pub(crate) provider: P,
@@ -31,16 +38,18 @@ pub(crate) struct Writer<P> {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
-    /// Whether a task carries out what waits.
+    /// Whether a task is draining the queue.
     running: bool,
 }
 
-/// A command that waits for its turn.
+/// A command in the queue.
 #[derive(Debug)]
 struct Waiting {
     command: Command,
     reply: oneshot::Sender<Result<Reply>>,
+    /// When the command was queued, on the store's clock. For stalls.
     asked_at: Timestamp,
+    /// When the command was queued, on the monotonic clock. For the timeout.
     queued_at: Instant,
 }
 
@@ -49,7 +58,8 @@ impl<P: Provider> Writer<P> {
         Arc::new(Self { provider, base, patience, queue: Mutex::default() })
     }
 
-    /// Carries a command out with the next group. Dropped, it is not carried out, unless its group has begun.
+    /// Executes a command with the next group. If the future is dropped before that group is taken from the queue, the
+    /// command is not executed; after that, it is.
     pub(crate) async fn carry_out(self: &Arc<Self>, command: Command) -> Result<Reply> {
         let (reply, answer) = oneshot::channel();
         let (asked_at, queued_at) = (self.base.now(), Instant::now());
@@ -62,7 +72,7 @@ impl<P: Provider> Writer<P> {
         })
     }
 
-    /// Begins a transaction of the application.
+    /// Begins a transaction of the application. It competes with the groups for the write lock.
     pub(crate) async fn begin(&self) -> Result<P::Tx> {
         let asked_at = self.base.now();
         let begun = self.provider.begin(self.patience).await;
@@ -76,19 +86,24 @@ impl<P: Provider> Writer<P> {
         begun
     }
 
-    /// Carries out what waits for it now, or fails those that have waited for too long.
+    /// Executes the next group. If the write lock cannot be acquired, fails the commands that have waited too long.
     async fn next_group(&self) {
         let waited = self.queue().longest_wait();
         let begun = self.provider.begin(self.patience.saturating_sub(waited)).await;
         self.base.counted.round_trip();
         match begun {
             Ok(tx) => {
+                // Take the group only now: commands that arrived while `begin` waited share this commit.
                 let group = self.queue().take(GROUP_MAX);
+                // This task holds the write lock, so no transaction of the application is open any more. One that was
+                // dropped without a commit or rollback is recorded as ended here.
                 self.base.stalls.ended(self.base.now());
                 self.note_stall(&group);
                 self.carry_out_group(tx, group).await;
             }
             Err(error) => {
+                // If the lock is busy, only commands whose own time is up fail. The others stay in the queue. Any other
+                // error fails them all.
                 let patience = (error.kind() == ErrorKind::Busy).then_some(self.patience);
                 let failed = self.queue().take_failed(patience);
                 self.note_stall(&failed);
@@ -99,7 +114,7 @@ impl<P: Provider> Writer<P> {
         }
     }
 
-    /// Notes for how long this group, and with it everybody, could not write.
+    /// Records the longest wait of these commands as a stall: a renewal may have had to wait as long.
     fn note_stall(&self, group: &[Waiting]) {
         if let Some(asked_at) = group.iter().map(|waiting| waiting.asked_at).min() {
             self.base.stalls.note(asked_at, self.base.now());
@@ -119,6 +134,7 @@ impl<P: Provider> Writer<P> {
                     let _ = waiting.reply.send(Err(error.clone()));
                 }
             }
+            // One command failed and the group was rolled back. Run each by itself, so that the others succeed.
             Err(_) => {
                 for waiting in group {
                     let reply = self.carry_out_alone(&waiting).await;
@@ -134,7 +150,14 @@ impl<P: Provider> Writer<P> {
         replies.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Corrupt, "a command without a reply")))
     }
 
-    /// Carries commands out in one transaction. An error means that none of them was.
+    /// Executes commands in one transaction.
+    ///
+    /// A command that is `Invalid` wrote nothing, so it gets its error as a reply and the group continues.
+    ///
+    /// # Errors
+    ///
+    /// Any other error of a command, or of the commit. The transaction did not commit, and none of the commands took
+    /// effect.
     async fn try_group(&self, mut tx: P::Tx, group: &[Waiting]) -> Result<Vec<Result<Reply>>> {
         let mut replies = Vec::with_capacity(group.len());
         for waiting in group {
@@ -142,7 +165,8 @@ impl<P: Provider> Writer<P> {
             let reply = execute(&mut Session::new(&mut connection, &self.base), &waiting.command).await;
             match reply {
                 Err(error) if error.kind() != ErrorKind::Invalid => {
-                    // The error that counts is this one: SQLite may have rolled back by itself.
+                    // Return the command's error rather than that of the rollback, which fails if SQLite has already
+                    // rolled back by itself.
                     let _ = self.provider.rollback(tx).await;
                     return Err(error);
                 }
@@ -160,13 +184,14 @@ impl<P: Provider> Writer<P> {
 }
 
 impl Queue {
-    /// Adds a command. Says whether somebody must begin to carry out what waits.
+    /// Adds a command. Returns whether the caller must start the task that drains the queue.
     fn push(&mut self, waiting: Waiting) -> bool {
         self.waiting.push_back(waiting);
         !std::mem::replace(&mut self.running, true)
     }
 
-    /// Whether there is still something to do. If not, the next command needs somebody to begin.
+    /// Drops commands whose caller is gone. Returns whether any are left; if not, the next `push` starts a new task.
+    /// Both happen under the queue's lock, so a command cannot be pushed between the check and the end of the task.
     fn goes_on(&mut self) -> bool {
         self.waiting.retain(|waiting| !waiting.reply.is_closed());
         self.running = !self.waiting.is_empty();
@@ -177,7 +202,7 @@ impl Queue {
         self.waiting.iter().map(|waiting| waiting.queued_at.elapsed()).max().unwrap_or_default()
     }
 
-    /// Takes the first commands, renewals before the others: a lease that expires is worse than a start that waits.
+    /// Takes up to `max` commands, renewals first: an expired lease is worse than a delayed start.
     fn take(&mut self, max: usize) -> Vec<Waiting> {
         let (renewals, others): (Vec<_>, Vec<_>) =
             self.waiting.drain(..).partition(|waiting| matches!(waiting.command, Command::Renew(_)));
@@ -187,7 +212,7 @@ impl Queue {
         group
     }
 
-    /// Takes those that have waited for so long, or all.
+    /// Takes the commands that have waited for at least `patience`, or all of them if it is `None`.
     fn take_failed(&mut self, patience: Option<Duration>) -> Vec<Waiting> {
         let fails =
             |waiting: &Waiting| patience.is_none_or(|patience| waiting.queued_at.elapsed() >= patience);
@@ -197,7 +222,7 @@ impl Queue {
     }
 }
 
-/// The task that carries out what waits.
+/// The task that drains the queue. At most one per store does so at a time.
 struct Turn<P: Provider> {
     writer: Arc<Writer<P>>,
     done: bool,
@@ -215,7 +240,8 @@ impl<P: Provider> Turn<P> {
 impl<P: Provider> Drop for Turn<P> {
     fn drop(&mut self) {
         if !self.done {
-            // Its runtime was shut down, or a command panicked: who waits is told, and the next command begins anew.
+            // The runtime was shut down, or a command panicked. Dropping the queue fails the waiting commands with
+            // `Unavailable`, and clearing `running` lets the next command start a new task.
             *self.writer.queue() = Queue::default();
         }
     }

@@ -1,4 +1,4 @@
-//! What clients and workers do, on SQLite with hints inside the process, and with the file watched.
+//! Runs the client and worker suite on SQLite, once with in-process notifications and once with the file notifier.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -23,7 +23,8 @@ impl BehaviourFixture for Sqlite {
         Capabilities::all()
     }
 
-    /// Who watches the file learns that something was written, not what: the cases about single hints are not for it.
+    /// The file notifier learns that the file changed, not what was written, so the cases about single hints do not
+    /// apply.
     fn has_hints(&self) -> bool {
         !self.watches_the_file
     }

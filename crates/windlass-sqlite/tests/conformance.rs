@@ -1,4 +1,4 @@
-//! The contract of stores, case by case, on SQLite.
+//! Runs the store conformance suite on SQLite.
 
 #[path = "it/fixture.rs"]
 mod fixture;

@@ -1,4 +1,4 @@
-//! The notifier of SQLite, against its contract.
+//! Runs the notifier conformance suite on the SQLite notifier.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;

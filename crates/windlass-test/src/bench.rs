@@ -17,19 +17,20 @@ use drained::{Counting, Tally};
 
 use crate::look::{describe, jobs};
 
-/// How many attempts one drain makes at most, unless said otherwise.
+/// Default limit of attempts per drain.
 const ATTEMPTS_MAX: u32 = 1_000;
-/// How long a drain waits for an attempt to end, unless said otherwise.
+/// Default time that a drain waits for the next event.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the worker looks by itself. It is told of all jobs; this is for those that start them behind the
-/// client's back.
+/// Poll interval of the worker. The client notifies the worker of the jobs it starts; polling covers jobs that are
+/// written to the store directly.
 const POLL: Duration = Duration::from_millis(50);
-/// How long a worker may take to appear in the store's registry, and how often to look for it there.
+/// Time limit for a worker to appear in the store's registry.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(30);
+/// Interval at which the registry is polled.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A place to test job types together: a memory store, its client, a clock to turn, and your worker, which
-/// runs only when it is told to.
+/// A test bench for job types that work together: a memory store, its client, a manual clock, and your worker. The
+/// worker runs only during a drain.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -68,8 +69,8 @@ pub struct TestBench {
 type StartWorker = Box<dyn Fn(&TestBench) -> BoxFuture<'static, Result<Running<MemoryStore>>> + Send + Sync>;
 
 impl TestBench {
-    /// A bench for this worker. It is built anew for each drain, from the bench's client: give the function
-    /// that builds your application's.
+    /// Creates a bench. `worker` builds your application's worker from the bench's client; it is called once for each
+    /// drain.
     #[must_use]
     pub fn new<A, F>(worker: F) -> Self
     where
@@ -85,52 +86,53 @@ impl TestBench {
         Self { client, clock, tally, worker, concurrency: 1, attempts_max: ATTEMPTS_MAX, timeout: TIMEOUT }
     }
 
-    /// How many attempts run at once, whatever the worker says; 1 unless said otherwise, so that the order is
-    /// the same each time.
+    /// Sets how many attempts run concurrently (default: 1). Overrides the worker's own setting.
+    ///
+    /// With the default, attempts run in the same order each time.
     #[must_use]
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.concurrency = slots;
         self
     }
 
-    /// How many attempts one drain makes before it gives up; 1,000 unless said otherwise.
+    /// Sets how many attempts one drain may make before it returns an error (default: 1,000).
     #[must_use]
     pub fn attempts_max(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts;
         self
     }
 
-    /// How long a drain waits for something to happen before it gives up; 10 s unless said otherwise.
+    /// Sets how long a drain waits for the next event before it returns an error (default: 10 s).
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The client, for what is to be tested.
+    /// Returns the client, for use by the code under test.
     #[must_use]
     pub const fn client(&self) -> &Client<MemoryStore> {
         &self.client
     }
 
-    /// The time on the bench's clock. It stands still until it is turned.
+    /// Returns the time on the bench's clock, which changes only when the test advances it.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Turns the clock forward: delayed jobs and retries become due. They run with the next drain.
+    /// Advances the clock: delayed jobs and retries become due. They run in the next drain.
     ///
     /// # Panics
     ///
-    /// If that is more than a hundred years.
+    /// If `by` is more than a hundred years.
     #[track_caller]
     pub fn advance(&self, by: Duration) {
         self.clock.advance(Millis::try_from(by).expect("a clock is turned by a hundred years at most"));
     }
 
-    /// Turns the clock to the time at which the next job will be due, and gives how far that was; none if no
-    /// job waits for its time.
+    /// Advances the clock to the time at which the next job is due, and returns by how much. Returns `None` if no job
+    /// is delayed.
     #[expect(clippy::must_use_candidate, reason = "that the clock was turned is what counts")]
     pub fn advance_to_next_due(&self) -> Option<Duration> {
         let pending = JobFilter { statuses: vec![Status::Pending], ..JobFilter::default() };
@@ -141,10 +143,13 @@ impl TestBench {
         Some(by)
     }
 
-    /// Runs everything that is due and has a handler, with what follows from it, until nothing is left to do
-    /// at this time.
+    /// Runs all due jobs that have a handler, and the jobs that follow from them, until none is left at the current
+    /// time of the bench.
     ///
-    /// It is an error if that has no end: after too many attempts, or if a handler hangs.
+    /// # Errors
+    ///
+    /// If the worker cannot start, if the drain makes more than [`attempts_max`](Self::attempts_max()) attempts, or if
+    /// nothing happens for [`timeout`](Self::timeout()), for example because a handler hangs.
     pub async fn drain_until_idle(&self) -> Result<Drained> {
         self.tally.clear();
         let worker = (self.worker)(self).await?;
@@ -164,7 +169,7 @@ impl TestBench {
             if self.tally.attempts() > self.attempts_max {
                 return Err(self.tally.endless(self.attempts_max));
             }
-            // On paused time this timeout comes at once; what counts for giving up is the time that people wait.
+            // With tokio's paused time this timeout fires at once, so measure real time before giving up.
             if timeout(self.timeout, happened).await.is_ok() {
                 waited_since = Instant::now();
             } else if waited_since.elapsed() >= self.timeout {
@@ -173,7 +178,7 @@ impl TestBench {
         }
     }
 
-    /// The types that the worker has handlers for, as it says itself.
+    /// Returns the types that the worker handles, as registered in the store.
     async fn types(&self, worker: &Running<MemoryStore>) -> Result<Types> {
         let begun = Instant::now();
         while begun.elapsed() < REGISTERED_WITHIN {
@@ -186,7 +191,7 @@ impl TestBench {
         Err(Error::new(ErrorKind::TimedOut, "the worker did not announce itself in the store"))
     }
 
-    /// Whether nothing runs and nothing is due.
+    /// Whether no job of these types is running or due.
     async fn is_idle(&self, types: &Types) -> Result<bool> {
         let next = self.client.store().next_due(NextDue { types: types.clone() }).await?;
         Ok(next.lease_until.is_none() && next.due_at.is_none_or(|due_at| due_at > next.now))

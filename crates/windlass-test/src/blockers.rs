@@ -1,4 +1,4 @@
-//! Blocker chains that have completed with given outputs.
+//! Blocker chains that have completed with outputs chosen by the test.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use windlass_core::{
     Blockers, ChainId, Error, ErrorKind, MemoryStore, Payload, RequestId, Result, Store, TypeName, Version,
 };
 
-/// What each blocker chain gives, with its type, in order.
+/// Returns the type and the encoded output of each blocker chain, in order.
 pub(crate) fn payloads<B: Blockers>(outputs: &B::Outputs) -> Result<Vec<(TypeName, Payload)>>
 where
     B::Outputs: Serialize,
@@ -16,7 +16,7 @@ where
     let outputs = serde_json::to_value(outputs).map_err(unwritable)?;
     let names = B::names();
     let slots = match names.as_slice() {
-        // A list stands for itself; everything else is a tuple with a place for each name.
+        // A list is a slot by itself; everything else is a tuple with one slot per name.
         [only] if is_many(only) => vec![outputs],
         _ => elements(outputs),
     };
@@ -30,7 +30,7 @@ where
     Ok(given)
 }
 
-/// Whether a name stands for any number of chains.
+/// Whether a name stands for any number of chains (`Vec` or `Rest`).
 fn is_many(name: &str) -> bool {
     name.ends_with('…')
 }
@@ -42,7 +42,7 @@ fn elements(value: Value) -> Vec<Value> {
     }
 }
 
-/// Stores completed chains with these outputs.
+/// Stores one completed chain for each output.
 pub(crate) async fn completed_chains(
     store: &MemoryStore,
     outputs: Vec<(TypeName, Payload)>,

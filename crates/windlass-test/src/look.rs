@@ -5,8 +5,9 @@ use windlass_core::command::{JobFilter, ListJobs, Order, Page};
 use windlass_core::limit::PAGE_MAX;
 use windlass_core::{JobRecord, MemoryStore, Payload, Store};
 
-/// The output of a future that never waits, as the memory store's queries do not. So assertions need no
-/// `.await`, and a failed one points at the line of the test.
+/// Returns the output of a future that is ready on its first poll, as queries of the memory store are.
+///
+/// Assertions therefore need no `.await`, and a failed assertion points at the line in the test.
 pub(crate) fn immediately<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -14,7 +15,7 @@ pub(crate) fn immediately<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// All jobs of the store that pass the filter, oldest first.
+/// Returns all stored jobs that match the filter, oldest first.
 pub(crate) fn jobs(store: &MemoryStore, filter: &JobFilter) -> Vec<JobRecord> {
     let max = u32::try_from(PAGE_MAX).unwrap_or(u32::MAX);
     let mut page = Page { order: Order::Oldest, after: None, max };
@@ -30,12 +31,12 @@ pub(crate) fn jobs(store: &MemoryStore, filter: &JobFilter) -> Vec<JobRecord> {
     }
 }
 
-/// A job for a message: its type and its input.
+/// Formats a job's type and input for a message.
 pub(crate) fn describe(job: &JobRecord) -> String {
     format!("`{}` {}", job.job_type, text(&job.input))
 }
 
-/// A payload for a message.
+/// Formats a payload for a message.
 pub(crate) fn text(payload: &Payload) -> String {
     String::from_utf8_lossy(payload.bytes()).into_owned()
 }

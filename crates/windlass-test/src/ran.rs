@@ -9,9 +9,10 @@ use windlass_core::{
 
 use crate::look::{describe, immediately, jobs, text};
 
-/// What became of an attempt that [`run`](crate::run()) made.
+/// Result of an attempt made by [`run`](crate::run()).
 ///
-/// Its methods say what a test expects; where something else happened they panic and say what.
+/// The accessors of a single outcome, such as [`output`](Self::output), panic if the attempt ended otherwise. The
+/// message names the actual outcome.
 pub struct Ran<J: Job> {
     client: Client<MemoryStore>,
     job: JobRecord,
@@ -21,18 +22,17 @@ pub struct Ran<J: Job> {
 /// How an attempt ended.
 #[non_exhaustive]
 pub enum Outcome<J: Job> {
-    /// The chain is done, and this is what it gives.
+    /// The chain completed with this output.
     Completed(J::Output),
-    /// The chain goes on with this job.
+    /// The chain continues with this job.
     Continued(Box<JobRecord>),
-    /// The job failed for good: the handler said so, or it was the last attempt.
+    /// The job failed permanently: the handler returned a permanent failure, or this was the last attempt.
     Failed(String),
-    /// The attempt failed with this error; the job is tried again after this long.
+    /// The attempt failed with this error. The job is retried after this delay.
     Retried(String, Duration),
-    /// The handler asked to be run again after this long, and said why.
+    /// The handler asked to run again after this delay, optionally with a reason.
     Rescheduled(Duration, Option<String>),
-    /// The job was taken from the attempt in one of the other ways: cancelled or completed from outside, for
-    /// example.
+    /// The attempt lost its job in another way: for example, the job was cancelled or completed from outside.
     Taken(AttemptEnd),
 }
 
@@ -56,25 +56,25 @@ impl<J: Job> Ran<J> {
         Ok(Self { client, job, outcome })
     }
 
-    /// How the attempt ended.
+    /// Returns how the attempt ended.
     #[must_use]
     pub const fn outcome(&self) -> &Outcome<J> {
         &self.outcome
     }
 
-    /// The job as it stands now.
+    /// Returns the job as stored after the attempt.
     #[must_use]
     pub const fn job(&self) -> &JobRecord {
         &self.job
     }
 
-    /// The client of the store in which it ran, to look further.
+    /// Returns the client of the store that the job ran in, for further queries.
     #[must_use]
     pub const fn client(&self) -> &Client<MemoryStore> {
         &self.client
     }
 
-    /// What the chain gives.
+    /// Returns the chain's output.
     ///
     /// # Panics
     ///
@@ -88,11 +88,11 @@ impl<J: Job> Ran<J> {
         }
     }
 
-    /// The job that the chain goes on with.
+    /// Returns the input of the job that the chain continues with.
     ///
     /// # Panics
     ///
-    /// If the chain does not go on, or does so with another job type.
+    /// If the chain does not continue, or continues with another job type.
     #[track_caller]
     #[must_use]
     pub fn continued_with<N: Job>(&self) -> N
@@ -107,11 +107,11 @@ impl<J: Job> Ran<J> {
         }
     }
 
-    /// Why the job failed for good.
+    /// Returns the error of a job that failed permanently.
     ///
     /// # Panics
     ///
-    /// If it did not.
+    /// If the job did not fail permanently.
     #[track_caller]
     #[must_use]
     pub fn failed_with(&self) -> &str {
@@ -121,11 +121,11 @@ impl<J: Job> Ran<J> {
         }
     }
 
-    /// The error after which the job is tried again.
+    /// Returns the error of an attempt that will be retried.
     ///
     /// # Panics
     ///
-    /// If it is not.
+    /// If the job will not be retried.
     #[track_caller]
     #[must_use]
     pub fn retried_with(&self) -> &str {
@@ -135,11 +135,11 @@ impl<J: Job> Ran<J> {
         }
     }
 
-    /// How long after the attempt the handler wants to be run again.
+    /// Returns the delay after which the handler asked to run again.
     ///
     /// # Panics
     ///
-    /// If it did not ask for that.
+    /// If the handler did not reschedule the job.
     #[track_caller]
     #[must_use]
     pub fn rescheduled_after(&self) -> Duration {
@@ -149,11 +149,11 @@ impl<J: Job> Ran<J> {
         }
     }
 
-    /// The jobs of this type that the handler started as chains of their own, oldest first.
+    /// Returns the jobs of this type that the handler started as separate chains, oldest first.
     ///
     /// # Panics
     ///
-    /// If the name of the type is not one.
+    /// If `E::NAME` is not a valid type name, or a stored input cannot be decoded as `E`.
     #[track_caller]
     #[must_use]
     pub fn started<E: Job>(&self) -> Vec<E> {
@@ -170,7 +170,7 @@ impl<J: Job> Ran<J> {
     }
 }
 
-/// Completes the sentence "expected this, but …".
+/// Formats the outcome as the second half of the sentence "expected this, but …".
 impl<J: Job> fmt::Debug for Outcome<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

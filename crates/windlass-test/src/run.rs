@@ -17,14 +17,14 @@ use windlass_core::{
 use crate::blockers::{completed_chains, payloads};
 use crate::ran::Ran;
 
-/// How long a handler may take unless said otherwise.
+/// Default time limit of a handler.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs one attempt of a job with this handler. Await it; see [`Run`] for what can be set before.
+/// Runs one attempt of a job with this handler. Await the returned [`Run`]; its methods set options first.
 ///
-/// The job is stored in a memory store of its own and taken by a real worker, so that input and output are
-/// written and read as they will be, and the attempt ends by the same rules. Any job type will do, one that
-/// may not start a chain too.
+/// The job is stored in its own memory store and run by a real worker. Input and output are encoded and decoded as in
+/// production, and the attempt ends by the same rules. Any job type is accepted, including one that may not start a
+/// chain.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, (), M, <J::Blockers 
     }
 }
 
-/// One attempt to be run; await it. See [`run`].
+/// Builder for one attempt; await it to run the attempt. See [`run`].
 #[must_use = "nothing runs until it is awaited"]
 pub struct Run<H, J, A, M, State> {
     client: Client<MemoryStore>,
@@ -80,7 +80,7 @@ pub struct Run<H, J, A, M, State> {
 }
 
 impl<H, J: Job, A, M> Run<H, J, A, M, NeedsBlockedBy> {
-    /// What the chains gave that the job waits for, as its handler will see it in `blockers()`.
+    /// Sets the outputs of the blocker chains, as the handler receives them from `blockers()`.
     pub fn blockers(self, outputs: <J::Blockers as Blockers>::Outputs) -> Run<H, J, A, M, Ready>
     where
         <J::Blockers as Blockers>::Outputs: Serialize,
@@ -92,12 +92,13 @@ impl<H, J: Job, A, M> Run<H, J, A, M, NeedsBlockedBy> {
 }
 
 impl<H, J: Job, M, State> Run<H, J, (), M, State> {
-    /// The state that the handler takes.
+    /// Sets the state that the handler takes.
     pub fn state<A>(self, app: A) -> Run<H, J, A, M, State> {
         self.state_with(|_| app)
     }
 
-    /// The same, for a state that holds the client: this one's store has what the handler starts.
+    /// Sets a state that is built from the client. [`Ran::started`] sees the chains that the handler starts with this
+    /// client.
     pub fn state_with<A>(self, app: impl FnOnce(&Client<MemoryStore>) -> A) -> Run<H, J, A, M, State> {
         let app = app(&self.client);
         let Self { client, now, ended, handler, input, blockers, attempt, key, timeout, .. } = self;
@@ -106,19 +107,19 @@ impl<H, J: Job, M, State> Run<H, J, (), M, State> {
 }
 
 impl<H, J: Job, A, M, State> Run<H, J, A, M, State> {
-    /// The number of the attempt, from 1. Those before it failed.
+    /// Sets the attempt number (default: 1). The earlier attempts are recorded as failed.
     pub fn attempt(mut self, number: u32) -> Self {
         self.attempt = number;
         self
     }
 
-    /// The key of the job's chain.
+    /// Sets the key of the job's chain.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// How long the handler may take; 10 s unless said otherwise. Longer is an error.
+    /// Sets the time limit of the handler (default: 10 s). The run returns an error if the handler takes longer.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -171,7 +172,7 @@ where
     }
 }
 
-/// Stores the job as the first of a chain. An entry type is not asked for: that is a rule for applications.
+/// Stores the job as the first job of a chain. The type need not be an entry: that rule applies to applications only.
 async fn create<J: Job>(
     store: &MemoryStore,
     id: ChainId,
@@ -195,7 +196,7 @@ async fn create<J: Job>(
     }
 }
 
-/// An earlier attempt, which failed.
+/// Acquires the job and fails the attempt, to simulate an earlier attempt.
 async fn fail_one_attempt(store: &MemoryStore, job_type: &str) -> Result<()> {
     let quota = Quota { job_type: TypeName::new(job_type)?, max: 1, lease: Millis::from_secs(60) };
     let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
@@ -210,8 +211,8 @@ async fn fail_one_attempt(store: &MemoryStore, job_type: &str) -> Result<()> {
     Ok(())
 }
 
-/// Pauses the type once its attempt has begun: neither a retry without delay nor a continuation of the same
-/// type is taken after it.
+/// Pauses the job type once its attempt has begun. Without this, the worker could acquire an immediate retry, or a
+/// continuation of the same type, before it is stopped.
 #[derive(Debug)]
 struct OnlyOnce(Client<MemoryStore>);
 
@@ -225,13 +226,13 @@ impl Middleware for OnlyOnce {
     }
 }
 
-/// The end of the attempt.
+/// Signals the end of the attempt at the chain's first job.
 struct End {
     chain: ChainId,
     told: Notify,
 }
 
-/// Notices it.
+/// Observer that triggers [`End`].
 struct Watch(Arc<End>);
 
 impl Observer for Watch {

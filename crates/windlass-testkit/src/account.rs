@@ -1,4 +1,4 @@
-//! Whose rights a server has.
+//! The user account that a server runs as.
 
 use std::{
     fs, io,
@@ -8,18 +8,19 @@ use std::{
     sync::OnceLock,
 };
 
-/// Whom a server runs as when the tests run as root, which PostgreSQL and PgBouncer refuse to.
+/// Accounts to run servers as if the tests run as root, because PostgreSQL and PgBouncer refuse to run as root.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
 
-/// An account for a server: that of the tests, or an unprivileged one where the tests run as root.
+/// The account of a server: that of the tests, or an unprivileged one if the tests run as root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
-    /// The ids of user and group to change to.
+    /// The user id and group id to change to.
     change: Option<(u32, u32)>,
 }
 
 impl Account {
-    /// The account for servers in `folder`, which becomes its owner. The folder was made by this process.
+    /// Returns the account for servers in `folder`, and makes it the owner of that folder. This process must have
+    /// created the folder.
     pub(crate) fn owning(folder: &Path) -> Self {
         static UNPRIVILEGED_IDS: OnceLock<(u32, u32)> = OnceLock::new();
 
@@ -30,12 +31,12 @@ impl Account {
         account
     }
 
-    /// The ids of its user and group, if they are others than those of the tests.
+    /// Returns the user id and group id, if they differ from those of the tests.
     pub(crate) const fn ids(self) -> Option<(u32, u32)> {
         self.change
     }
 
-    /// A program and its arguments, as this account runs them. The process keeps its id.
+    /// Returns the command line that runs a program under this account. The process keeps its id.
     pub(crate) fn command_line(self, words: impl IntoIterator<Item = String>) -> Vec<String> {
         let change = self.change.map(|(user, group)| {
             let ids = [format!("--reuid={user}"), format!("--regid={group}")];
@@ -44,7 +45,7 @@ impl Account {
         change.into_iter().flatten().chain(words).collect()
     }
 
-    /// Makes it the owner of what is at a path, and of all below.
+    /// Makes the account the owner of a path and everything below it.
     pub(crate) fn give(self, path: &Path) -> io::Result<()> {
         let Some((user, group)) = self.change else { return Ok(()) };
         chown(path, Some(user), Some(group))?;

@@ -1,14 +1,14 @@
-//! Workers in processes of their own, to be killed and paused, and what must hold afterwards.
+//! A harness that kills and pauses worker processes, and checks the result.
 //!
-//! The harness does not know what the processes do. A test gives it a command, usually [`this_test`]: the test's own
-//! program again, running one test function that is the worker's main. That function returns at once unless it
-//! [is in such a process](is_worker_process). There it starts a worker, with [`reporting`] as its middleware, and hands it
-//! to [`serve`]. Handlers say by [`applied`] what they have done.
+//! The harness does not know what the processes do. A test passes it a command, usually [`this_test`]: the test's own
+//! program again, running one test function that acts as the worker's main. That function returns at once unless it
+//! [runs in such a process](is_worker_process). There it starts a worker, with [`reporting`] as its middleware, and
+//! passes it to [`serve`]. Handlers report their effects with [`applied`].
 //!
-//! A [`Crew`] keeps a number of such processes, kills them while they work, puts others in their place, and lets paused
-//! ones be overtaken. In the end [`audit`] looks at what is stored: nothing lost, nothing stuck, no lease held, and no
-//! effect missing or applied twice. On a store with transactions a [`Voyage`] has jobs for all that: they write their
-//! effects to a [`Ledger`], in the transactions that end them.
+//! A [`Crew`] runs a number of such processes. It kills them while they work, starts replacements, and pauses some
+//! until others have taken over their jobs. At the end, [`audit`] checks the stored chains: none is lost or stuck, no
+//! lease is held, and no effect is missing or applied twice. For stores with transactions, a [`Voyage`] provides the
+//! jobs: they write their effects to a [`Ledger`], in the transactions that complete them.
 //!
 //! ```no_run
 //! # async fn test(store: &dyn windlass_core::Store, chains: &[windlass_core::ChainId]) {

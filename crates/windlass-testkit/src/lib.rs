@@ -1,20 +1,18 @@
-//! Real servers, and waiting without guessing, for the tests of Windlass.
+//! Real servers, and waiting for conditions, for the tests of Windlass.
 //!
-//! - [`RedisServer`] is a private Redis or Valkey server on a free port, which can be stopped, killed
-//!   and restarted.
-//! - [`PostgresServer`] is the same with PostgreSQL, and [`PgBouncer`] a pooler in front of it.
+//! - [`RedisServer`] is a private Redis or Valkey server on a free port, which can be stopped, killed and restarted.
+//! - [`PostgresServer`] is the same for PostgreSQL, and [`PgBouncer`] is a pooler in front of it.
 //! - [`NatsServer`] is a private NATS server with JetStream.
-//! - [`shared_redis`] and [`shared_postgres`] hand out namespaces on one such server per test process.
-//! - [`Proxy`] stands between a client and a server, and cuts, stalls or refuses connections.
-//! - [`crash`] runs workers in processes of their own, and kills them.
-//! - [`wait_until`] polls a condition with a limit. It is the one place that pauses; tests do not.
+//! - [`shared_redis`] and [`shared_postgres`] return namespaces on one such server per test process.
+//! - [`Proxy`] sits between a client and a server, and cuts, stalls or refuses connections.
+//! - [`crash`] runs workers in their own processes, and kills them.
+//! - [`wait_until`] polls a condition with a timeout. Tests use it instead of sleeping.
 //!
-//! Nothing outlives the test process, however that ends: a server runs under a watchdog that notices
-//! when the process is gone, ends the server and removes its folder.
+//! No server outlives the test process, however that ends: each runs under a watchdog that notices when the process is
+//! gone, stops the server and removes its folder.
 //!
-//! The kit needs a Unix system, `sh`, and real time: a server does not start any faster on tokio's
-//! paused clock. What goes wrong is a panic that says what the server said, because a test can do
-//! nothing else about it.
+//! The kit needs a Unix system, `sh`, and real time: a server does not start any faster on tokio's paused clock.
+//! Failures are panics with the server's own message, because a test cannot handle them in any other way.
 
 pub mod crash;
 

@@ -16,23 +16,23 @@ use tokio::{
 use crate::certificate;
 use crate::server::{Program, Server, free_ports, is_installed, located};
 
-/// Names the server program; without it `PATH` is looked at, then [`DEBIAN`].
+/// Environment variable with the server program. If it is not set, the kit searches `PATH`, then [`DEBIAN`].
 const PROGRAM_VARIABLE: &str = "WINDLASS_NATS_SERVER";
-/// Debian has it in a folder that is not on everybody's `PATH`.
+/// Where Debian installs the server. This folder is not on every user's `PATH`.
 const DEBIAN: &str = "/usr/sbin/nats-server";
 
-/// For one question to a server. Whoever else has the port may accept connections and stay silent.
+/// Timeout of one check. Another process on the port may accept connections and stay silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A NATS server of one's own, with JetStream: on a free port of the loopback interface, with a temporary folder.
+/// A private NATS server with JetStream, on a free port of the loopback interface, with a temporary folder.
 ///
-/// Dropping it kills the server and removes the folder; so does the end of the process, whatever ends it.
+/// Dropping it kills the server and removes the folder. So does the end of the process, for whatever reason.
 #[derive(Debug)]
 pub struct NatsServer {
     server: Server<Nats>,
 }
 
-/// Options of a [`NatsServer`].
+/// Builder for a [`NatsServer`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is started before `start`"]
 pub struct NatsServerBuilder {
@@ -47,18 +47,18 @@ impl NatsServerBuilder {
         self
     }
 
-    /// Has clients speak TLS, with a certificate that is its own [authority](NatsServer::certificate).
+    /// Requires TLS, with a self-signed certificate that is its own [authority](NatsServer::certificate).
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Starts the server, and returns when it answers.
+    /// Starts the server. Returns when it answers.
     ///
     /// # Panics
     ///
-    /// Panics when no server is installed, or when it does not answer within two minutes. The message contains the
-    /// server's log.
+    /// Panics if no server is installed, or if it does not answer within two minutes. The message contains the server's
+    /// log.
     pub async fn start(self) -> NatsServer {
         let folder = TempDir::with_prefix("windlass-nats-").expect("a temporary folder can be made");
         if self.tls {
@@ -70,7 +70,7 @@ impl NatsServerBuilder {
 }
 
 impl NatsServer {
-    /// Starts a server with the defaults, and returns when it answers.
+    /// Starts a server with the default settings. Returns when it answers.
     ///
     /// # Panics
     ///
@@ -79,45 +79,45 @@ impl NatsServer {
         Self::builder().start().await
     }
 
-    /// Begins a server with settings of its own.
+    /// Returns a builder for a server with other settings.
     pub fn builder() -> NatsServerBuilder {
         NatsServerBuilder::default()
     }
 
-    /// Where clients connect: `nats://127.0.0.1:<port>`, or `tls://` for TLS. It stays the same over restarts.
+    /// Returns the URL for clients: `nats://127.0.0.1:<port>`, or `tls://` with TLS. A restart keeps it.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.server.program().tls { "tls" } else { "nats" };
         format!("{scheme}://{}:{}", Ipv4Addr::LOCALHOST, self.port())
     }
 
-    /// The file with the certificate to trust, of a server that speaks [TLS](NatsServerBuilder::tls).
+    /// Returns the path of the certificate to trust, for a server with [TLS](NatsServerBuilder::tls).
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.server.folder().join(certificate::CERTIFICATE)
     }
 
-    /// The port on 127.0.0.1. It stays the same over restarts.
+    /// Returns the port on 127.0.0.1. A restart keeps it.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// Kills the server (SIGKILL). Returns when its process has ended; a stopped server stays stopped.
+    /// Kills the server (SIGKILL). Returns when its process has ended. Does nothing if it is already stopped.
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within two minutes.
+    /// Panics if the server does not end within two minutes.
     pub async fn kill(&mut self) {
         self.server.end("KILL").await;
     }
 
-    /// Starts the server again with its port and folder, and returns when it answers. One that still runs is
-    /// [killed](Self::kill) first.
+    /// Starts the server again with the same port and folder. Returns when it answers. [Kills](Self::kill) a running
+    /// server first.
     ///
     /// # Panics
     ///
-    /// Panics as [`NatsServerBuilder::start`] does, and when somebody else took the port meanwhile.
+    /// Panics as [`NatsServerBuilder::start`] does, and if another process has taken the port in the meantime.
     pub async fn restart(&mut self) {
         self.kill().await;
         self.server.start_again().await;
@@ -142,7 +142,7 @@ impl Program for Nats {
         let path = |name| folder.join(name).to_string_lossy().into_owned();
         let (certificate, key) = (path(certificate::CERTIFICATE), path(certificate::KEY));
         let (port, folder) = (port.to_string(), folder.to_string_lossy());
-        // Its name lets it be told from another server on the port.
+        // The name distinguishes this server from another one on the same port.
         let name = format!("windlass-{folder}");
         let words = ["-a", "127.0.0.1", "-p", &port, "-js", "-sd", &folder, "-n", &name];
         let tls = ["--tls", "--tlscert", &certificate, "--tlskey", &key];

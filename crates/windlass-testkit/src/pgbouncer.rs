@@ -10,30 +10,29 @@ use crate::{
     server::{LOG, Program, Server, free_ports, is_installed, located},
 };
 
-/// Names the program; without it `PATH` is looked at, then [`DEBIAN`].
+/// Environment variable with the program. If it is not set, the kit searches `PATH`, then [`DEBIAN`].
 const PROGRAM_VARIABLE: &str = "WINDLASS_PGBOUNCER";
-/// Debian has it in a folder that is not on everybody's `PATH`.
+/// Where Debian installs the program. This folder is not on every user's `PATH`.
 const DEBIAN: &str = "/usr/sbin/pgbouncer";
 
 const USERS: &str = "users.txt";
 const CONFIGURATION: &str = "pgbouncer.ini";
 
-/// A PgBouncer in front of a [`PostgresServer`], in transaction mode: a session of a client has a connection to the
-/// server for as long as a transaction, so that what belongs to a session (`LISTEN`, prepared statements, `SET`) is lost
-/// or somebody else's.
+/// A PgBouncer in front of a [`PostgresServer`], in transaction mode. A client session holds a server connection only
+/// during a transaction, so session state (`LISTEN`, prepared statements, `SET`) is lost or belongs to another client.
 ///
-/// Dropping it ends it; so does the end of the process, whatever ends it.
+/// Dropping it ends the process. So does the end of the test process, for whatever reason.
 #[derive(Debug)]
 pub struct PgBouncer {
     server: Server<Bouncer>,
 }
 
 impl PgBouncer {
-    /// Starts a pooler in front of a server, and returns when it takes connections.
+    /// Starts a pooler in front of a server. Returns when it accepts connections.
     ///
     /// # Panics
     ///
-    /// Panics when PgBouncer is not installed, or when it does not start within two minutes. The message contains its log.
+    /// Panics if PgBouncer is not installed, or if it does not start within two minutes. The message contains its log.
     pub async fn start(server: &PostgresServer) -> Self {
         let folder = TempDir::with_prefix("windlass-pgbouncer-").expect("a temporary folder can be made");
         let users = format!("\"{}\" \"\"\n", postgres::USER);
@@ -43,46 +42,46 @@ impl PgBouncer {
         Self { server: Server::start(bouncer, folder, free_ports()).await }
     }
 
-    /// Where clients connect, in place of the server's own address.
+    /// Returns the URL for clients, to use instead of the server's own.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of(postgres::DATABASE)
     }
 
-    /// The same for another database.
+    /// Returns the URL of another database.
     #[must_use]
     pub fn url_of(&self, database: &str) -> String {
         postgres::url(self.server.port(), database)
     }
 
-    /// The port on 127.0.0.1. It stays the same over restarts.
+    /// Returns the port on 127.0.0.1. A restart keeps it.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// What it has logged since its latest start.
+    /// Returns the log since the latest start.
     #[must_use]
     pub fn log(&self) -> String {
         self.server.log()
     }
 
-    /// Kills it, and with it all connections through it. Returns when its process has ended; what is stopped stays
-    /// stopped.
+    /// Kills the pooler, and all connections through it. Returns when its process has ended. Does nothing if it is
+    /// already stopped.
     ///
     /// # Panics
     ///
-    /// Panics when it does not end within two minutes.
+    /// Panics if it does not end within two minutes.
     pub async fn kill(&mut self) {
         self.server.end("KILL").await;
     }
 
-    /// Starts it again on its port, and returns when it takes connections. One that still runs is [killed](Self::kill)
+    /// Starts the pooler again on the same port. Returns when it accepts connections. [Kills](Self::kill) a running one
     /// first.
     ///
     /// # Panics
     ///
-    /// Panics as [`start`](Self::start) does, and when somebody else took the port meanwhile.
+    /// Panics as [`start`](Self::start) does, and if another process has taken the port in the meantime.
     pub async fn restart(&mut self) {
         self.kill().await;
         self.server.start_again().await;
@@ -93,7 +92,7 @@ impl PgBouncer {
 struct Bouncer {
     program: String,
     account: Account,
-    /// The port of the server.
+    /// The port of the PostgreSQL server.
     behind: u16,
 }
 
@@ -104,13 +103,13 @@ impl Program for Bouncer {
         &self.program
     }
 
-    /// The port is in a file, which has to be written first.
+    /// Writes the configuration file first, because it contains the port.
     fn command_line(&self, folder: &Path, port: u16) -> Vec<String> {
         let path = folder.join(CONFIGURATION);
         let (address, behind, user) = (Ipv4Addr::LOCALHOST, self.behind, postgres::USER);
         let users = folder.join(USERS);
         let users = users.display();
-        // Most drivers send `extra_float_digits` as they connect; without the last line they are turned away.
+        // Most drivers send `extra_float_digits` when they connect. Without the last line PgBouncer rejects them.
         let text = format!(
             "[databases]\n\
              * = host={address} port={behind}\n\
@@ -131,7 +130,7 @@ impl Program for Bouncer {
         self.account.command_line([self.program.clone(), path])
     }
 
-    /// It says so in its log, which is its own.
+    /// PgBouncer reports this in its log, which no other process writes to.
     async fn answers(&self, folder: &Path, _port: u16, _pid: u32) -> bool {
         fs::read_to_string(folder.join(LOG)).is_ok_and(|log| log.contains("process up"))
     }

@@ -17,28 +17,29 @@ use crate::{
 
 mod template;
 
-/// Names the folder with `initdb`, `postgres` and `psql`; without it `PATH` is looked at, then [`DEBIAN`].
+/// Environment variable with the folder of `initdb`, `postgres` and `psql`. If it is not set, the kit searches `PATH`,
+/// then [`DEBIAN`].
 const PROGRAMS_VARIABLE: &str = "WINDLASS_POSTGRES_PROGRAMS";
-/// Where Debian has the programs, below a folder for each version.
+/// Where Debian installs the programs, in one folder per version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 pub(crate) const USER: &str = "windlass";
 pub(crate) const DATABASE: &str = "postgres";
-/// Below the server's folder.
+/// The data folder, below the server's folder.
 const DATA: &str = "data";
-/// A folder below the server's, and the tablespace in it.
+/// The mount point below the server's folder, and the name of the tablespace on it.
 const SMALL_DISK: &str = "small_disk";
 
-/// Mounts a file system for the server alone: it is gone when the server is, whatever ends it.
+/// Mounts a file system in the mount namespace of the server, so that it goes away with the server, however that ends.
 const MOUNT: &str = r#"mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@""#;
 
-/// A PostgreSQL server of one's own: on a free port of the loopback interface, with a temporary folder, and as durable
-/// as PostgreSQL is by default (`fsync` and `synchronous_commit` are on).
+/// A private PostgreSQL server on a free port of the loopback interface, with a temporary folder. It is as durable as
+/// PostgreSQL is by default (`fsync` and `synchronous_commit` are on).
 ///
-/// Where the tests run as root, which PostgreSQL does not like, the server runs as `postgres` or `nobody`. Whoever may
-/// connect on this machine may do anything with the server.
+/// If the tests run as root, the server runs as `postgres` or `nobody`, because PostgreSQL refuses to run as root.
+/// Every user of this machine can connect as superuser.
 ///
-/// Dropping it ends the server and removes the folder; so does the end of the process, whatever ends it.
+/// Dropping it ends the server and removes the folder. So does the end of the process, for whatever reason.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -56,7 +57,7 @@ pub struct PostgresServer {
     server: Server<Postgres>,
 }
 
-/// Options of a [`PostgresServer`].
+/// Builder for a [`PostgresServer`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is started before `start`"]
 pub struct PostgresServerBuilder {
@@ -66,35 +67,34 @@ pub struct PostgresServerBuilder {
 }
 
 impl PostgresServerBuilder {
-    /// Adds a setting, as in `postgresql.conf`: `.setting("synchronous_commit", "off")`. It wins over the defaults of
-    /// the kit.
+    /// Adds a setting, as in `postgresql.conf`: `.setting("synchronous_commit", "off")`. Overrides the kit's defaults.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Lets clients speak TLS, with a certificate that is its own [authority](PostgresServer::certificate).
+    /// Enables TLS, with a self-signed certificate that is its own [authority](PostgresServer::certificate).
     pub fn tls(mut self) -> Self {
         self.tls = true;
-        // Relative to the data folder.
+        // Paths are relative to the data folder.
         self.setting("ssl", "on")
             .setting("ssl_cert_file", format!("../{}", certificate::CERTIFICATE))
             .setting("ssl_key_file", format!("../{}", certificate::KEY))
     }
 
-    /// Puts all tables that are made onto a file system of this size, so that it can be filled. It does not last over a
-    /// restart. Only who [may mount](PostgresServer::may_mount) can have it.
+    /// Puts all new tables on a file system of this size, so that tests can fill it. Its contents do not survive a
+    /// restart. Requires permission to [mount](PostgresServer::may_mount).
     pub fn small_disk(mut self, mebibytes: u32) -> Self {
         self.small_disk_mebibytes = Some(mebibytes);
         self.setting("default_tablespace", SMALL_DISK)
     }
 
-    /// Starts the server, and returns when it takes connections. The first call in a process takes longer: it
-    /// initialises the data folder that the others copy.
+    /// Starts the server. Returns when it accepts connections. The first call in a process takes longer, because it
+    /// initializes the data folder that the others copy.
     ///
     /// # Panics
     ///
-    /// Panics when PostgreSQL is not installed, or when it does not answer within two minutes. The message contains the
+    /// Panics if PostgreSQL is not installed, or if it does not answer within two minutes. The message contains the
     /// server's log.
     pub async fn start(self) -> PostgresServer {
         let folder = TempDir::with_prefix("windlass-postgres-").expect("a temporary folder can be made");
@@ -120,7 +120,7 @@ impl PostgresServerBuilder {
 }
 
 impl PostgresServer {
-    /// Starts a server with the defaults, and returns when it takes connections.
+    /// Starts a server with the default settings. Returns when it accepts connections.
     ///
     /// # Panics
     ///
@@ -129,88 +129,88 @@ impl PostgresServer {
         Self::builder().start().await
     }
 
-    /// Begins a server with settings of its own.
+    /// Returns a builder for a server with other settings.
     pub fn builder() -> PostgresServerBuilder {
         PostgresServerBuilder::default()
     }
 
-    /// Whether the tests may mount file systems: root may, unless its container forbids it.
+    /// Whether the tests may mount file systems. Root may, unless its container forbids it.
     #[must_use]
     pub fn may_mount() -> bool {
         let tried = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
         tried.is_ok_and(|status| status.success())
     }
 
-    /// Where clients connect, as the superuser: `postgres://windlass@127.0.0.1:<port>/postgres`. It stays the same over
-    /// restarts.
+    /// Returns the URL for clients, as the superuser: `postgres://windlass@127.0.0.1:<port>/postgres`. A restart keeps
+    /// it.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of(DATABASE)
     }
 
-    /// The same for another database.
+    /// Returns the URL of another database.
     #[must_use]
     pub fn url_of(&self, database: &str) -> String {
         url(self.port(), database)
     }
 
-    /// The port on 127.0.0.1. It stays the same over restarts.
+    /// Returns the port on 127.0.0.1. A restart keeps it.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// The id of the server's first process; `None` while it is stopped.
+    /// Returns the id of the server's main process, or `None` while it is stopped.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.server.pid()
     }
 
-    /// The folder with the server's data. It stays the same over restarts.
+    /// Returns the folder with the server's data. A restart keeps it.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.server.folder()
     }
 
-    /// The file with the certificate to trust, of a server that speaks [TLS](PostgresServerBuilder::tls).
+    /// Returns the path of the certificate to trust, for a server with [TLS](PostgresServerBuilder::tls).
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.folder().join(certificate::CERTIFICATE)
     }
 
-    /// What the server has logged since its latest start.
+    /// Returns the log since the latest start.
     #[must_use]
     pub fn log(&self) -> String {
         self.server.log()
     }
 
-    /// Runs SQL in the first database, and returns what it gives: a line for a row, with `|` between the columns. It
-    /// blocks, which a test can afford.
+    /// Runs SQL in the default database. Returns its rows, one per line, with `|` between columns. Blocks the thread,
+    /// which is fine in a test.
     ///
     /// # Panics
     ///
-    /// Panics with the server's message when the SQL fails.
+    /// Panics with the server's message if the SQL fails.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does, too")]
     pub fn query(&self, sql: &str) -> String {
         self.query_in(DATABASE, sql)
     }
 
-    /// The same in another database.
+    /// Runs SQL in another database. See [`query`](Self::query).
     ///
     /// # Panics
     ///
-    /// Panics with the server's message when the SQL fails.
+    /// Panics with the server's message if the SQL fails.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does, too")]
     pub fn query_in(&self, database: &str, sql: &str) -> String {
         query(&url(self.port(), database), sql)
     }
 
-    /// Ends the connections of all clients (`pg_terminate_backend`), and returns how many. Clients may connect again at
-    /// once.
+    /// Ends the connections of all clients (`pg_terminate_backend`). Returns how many it ended. Clients may reconnect
+    /// at once.
     ///
     /// # Panics
     ///
-    /// Panics when the server is stopped.
+    /// Panics if the server is stopped.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does, too")]
     pub fn kill_backends(&self) -> usize {
         let count = self.query(
@@ -220,38 +220,38 @@ impl PostgresServer {
         count.parse().expect("a count is a number")
     }
 
-    /// Stops the server as an operator would (`fast`, SIGINT): connections end, transactions roll back, and all is
-    /// written. Returns when its processes have ended; a stopped server stays stopped.
+    /// Stops the server as an operator would (`fast`, SIGINT): it closes connections, rolls back transactions, and
+    /// writes everything to disk. Returns when its processes have ended. Does nothing if it is already stopped.
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within two minutes.
+    /// Panics if the server does not end within two minutes.
     pub async fn stop(&mut self) {
         self.server.end("INT").await;
     }
 
-    /// Ends the server at once (`immediate`, SIGQUIT), as a crash does: what is committed is in the write-ahead log
-    /// only, from which the next start recovers. Returns when its processes have ended; a stopped server stays stopped.
+    /// Ends the server at once (`immediate`, SIGQUIT), like a crash: the next start recovers committed data from the
+    /// write-ahead log. Returns when its processes have ended. Does nothing if it is already stopped.
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within two minutes.
+    /// Panics if the server does not end within two minutes.
     pub async fn crash(&mut self) {
         self.server.end("QUIT").await;
     }
 
-    /// Starts the server again with its port, folder and settings, and returns when it takes connections. A server that
-    /// still runs is [stopped](Self::stop) first.
+    /// Starts the server again with the same port, folder and settings. Returns when it accepts connections.
+    /// [Stops](Self::stop) a running server first.
     ///
     /// # Panics
     ///
-    /// Panics as [`PostgresServerBuilder::start`] does, and when somebody else took the port meanwhile.
+    /// Panics as [`PostgresServerBuilder::start`] does, and if another process has taken the port in the meantime.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.server.start_again().await;
     }
 
-    /// Stops the server and starts it again as a hot standby: it takes queries and no writes. It follows no primary.
+    /// Restarts the server as a hot standby, which accepts queries but no writes. It has no primary.
     ///
     /// # Panics
     ///
@@ -262,17 +262,17 @@ impl PostgresServer {
         self.server.start_again().await;
     }
 
-    /// Pauses all processes of the server (SIGSTOP): connections stay, and nothing is answered. Returns when they do
-    /// nothing any more. It needs Linux.
+    /// Pauses all processes of the server (SIGSTOP): connections stay open but get no answers. Returns when the
+    /// processes have stopped running. Requires Linux.
     ///
     /// # Panics
     ///
-    /// Panics when the server is stopped.
+    /// Panics if the server is stopped.
     pub async fn pause(&mut self) {
         self.server.pause().await;
     }
 
-    /// Lets a paused server go on.
+    /// Resumes a paused server.
     pub fn resume(&mut self) {
         self.server.resume();
     }
@@ -287,7 +287,7 @@ struct Postgres {
 }
 
 impl Postgres {
-    /// What mounts the small disk before it becomes the server.
+    /// Returns the command that mounts the small disk and then executes the server.
     fn mounting(&self, folder: &Path) -> Vec<String> {
         let Some(mebibytes) = self.small_disk_mebibytes else { return Vec::new() };
         let (user, group) = self.account.ids().expect("only root may mount");
@@ -299,7 +299,8 @@ impl Postgres {
 }
 
 impl Program for Postgres {
-    /// Ends its children too; killed, it would leave them to notice by themselves, in a folder that is gone.
+    /// On SIGQUIT the server ends its children too. If it were killed, they would notice only later, in a folder that
+    /// is gone.
     const LAST_SIGNAL: &str = "QUIT";
 
     fn name(&self) -> &str {
@@ -323,7 +324,7 @@ impl Program for Postgres {
         command_line
     }
 
-    /// The server says so in the file that locks its folder: in the first line its process, in the eighth how it is.
+    /// The server's lock file has its process id in line 1 and its state in line 8.
     async fn answers(&self, folder: &Path, _port: u16, pid: u32) -> bool {
         let Ok(text) = fs::read_to_string(folder.join(DATA).join("postmaster.pid")) else { return false };
         let mut lines = text.lines().map(str::trim);
@@ -332,7 +333,7 @@ impl Program for Postgres {
     }
 }
 
-/// The folder of PostgreSQL's programs.
+/// The folder of the PostgreSQL programs.
 #[derive(Clone, Debug)]
 struct Programs {
     folder: PathBuf,
@@ -357,7 +358,7 @@ impl Programs {
         Self { folder }
     }
 
-    /// A program; with an empty folder it is left to `PATH`.
+    /// Returns the path of a program. If the folder is empty, that is the plain name, which is found through `PATH`.
     fn path(&self, program: &str) -> String {
         self.folder.join(program).to_string_lossy().into_owned()
     }

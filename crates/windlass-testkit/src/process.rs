@@ -1,4 +1,4 @@
-//! Other processes: who they are, how they are, and signals to them.
+//! Signals to other processes, their children and their state.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -6,12 +6,12 @@ use crate::wait::poll;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends a signal, by its name without `SIG`. Processes that have ended are fine.
+/// Sends a signal, named without `SIG`. Ignores processes that have ended.
 pub(crate) fn signal(name: &str, pids: &[u32]) {
     if pids.is_empty() {
         return;
     }
-    // The shell's own `kill`: not every system has it as a program.
+    // Use the shell's built-in `kill`: not every system has it as a program.
     let mut command = Command::new("sh");
     command.args(["-c", r#"kill -s "$@" 2>/dev/null; exit 0"#, "sh", name]);
     command.args(pids.iter().map(u32::to_string));
@@ -19,7 +19,7 @@ pub(crate) fn signal(name: &str, pids: &[u32]) {
     assert!(status.success(), "the shell could not send SIG{name}: {status}");
 }
 
-/// The children of a process.
+/// Returns the children of a process.
 pub(crate) fn children(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("the test kit finds processes in /proc, as Linux has it");
     processes
@@ -28,17 +28,17 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Returns when the processes are stopped, or gone. A signal is sent in no time, and takes some to arrive.
+/// Waits until the processes are stopped or gone. Sending a signal returns before it takes effect.
 pub(crate) async fn wait_until_stopped(pids: &[u32]) {
     let still = |pid: &u32| stat(*pid).is_some_and(|(state, _)| !"TtZX".contains(state));
     let stopped = poll(STOP_TIMEOUT, || std::future::ready((!pids.iter().any(still)).then_some(()))).await;
     assert!(stopped.is_some(), "of the processes {pids:?} some run {STOP_TIMEOUT:?} after they were stopped");
 }
 
-/// State and parent of a process, while it is there.
+/// Returns the state and the parent of a process, or `None` if it is gone.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in brackets, and may contain anything.
+    // The name is in parentheses and may contain any character.
     let (_, facts) = text.rsplit_once(") ")?;
     let mut facts = facts.split(' ');
     Some((facts.next()?.chars().next()?, facts.next()?.parse().ok()?))

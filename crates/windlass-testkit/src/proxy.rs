@@ -1,4 +1,4 @@
-//! Something between a client and its server that can be cut.
+//! A TCP proxy that can cut, stall and refuse connections.
 
 use std::{
     io,
@@ -18,12 +18,12 @@ use tokio::{
 
 use crate::server::free_ports;
 
-/// The most bytes that are on their way in one direction of a connection.
+/// Maximum number of bytes in flight in one direction of a connection.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Passes connections on to a server, until it is told to cut, stall or refuse them.
+/// Forwards connections to a server, until it is asked to cut, stall or refuse them.
 ///
-/// It works in the runtime in which it was made, and ends with it or with its owner.
+/// It runs in the runtime in which it was created, and ends with it or when it is dropped.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -44,50 +44,51 @@ pub struct Proxy {
     port: u16,
     target: SocketAddr,
     shared: Arc<Shared>,
-    /// None while it refuses.
+    /// `None` while the proxy refuses connections.
     acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     flow: watch::Sender<Flow>,
-    /// Each connection has one receiver.
+    /// Each connection holds one receiver, which counts it.
     connections: watch::Sender<()>,
     trap: Mutex<Option<Trap>>,
 }
 
-/// Cuts the connection over which a client says something.
+/// Cuts the connection on which a client sends a given text.
 #[derive(Debug)]
 struct Trap {
     text: Vec<u8>,
-    /// Whether the server hears it, and only its answer is lost.
+    /// Whether the server receives the text, so that only its answer is lost.
     is_heard: bool,
     sprung: oneshot::Sender<()>,
 }
 
-/// What happens to the bytes of all connections.
+/// How the bytes of all connections are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     Passes,
-    /// What the server says is kept.
+    /// Bytes from the server are held back.
     RepliesStall,
-    /// What either says is kept.
+    /// Bytes in both directions are held back.
     Stalls,
-    /// There are no connections.
+    /// All connections are closed.
     Cut,
 }
 
 impl Proxy {
-    /// A proxy to this port of 127.0.0.1, on a free port there.
+    /// Creates a proxy to this port of 127.0.0.1, on a free port there.
     ///
     /// # Panics
     ///
-    /// Panics when no port can be listened on.
+    /// Panics if it cannot listen on any port.
     pub async fn to(port: u16) -> Self {
         let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (flow, connections) = (watch::Sender::new(Flow::Passes), watch::Sender::new(()));
         let shared = Arc::new(Shared { flow, connections, trap: Mutex::default() });
-        // Not one that the system chooses: it could give that to somebody else while this proxy refuses.
+        // Do not let the system choose the port: it could assign it to another process while this proxy refuses
+        // connections.
         for port in free_ports() {
             if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
                 let acceptor = Some(tokio::spawn(accept(listener, target, Arc::clone(&shared))));
@@ -97,61 +98,63 @@ impl Proxy {
         unreachable!("free ports are looked for without end")
     }
 
-    /// The port on 127.0.0.1 where clients connect. It stays the same.
+    /// Returns the port on 127.0.0.1 for clients. It never changes.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// How many connections there are.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections.receiver_count()
     }
 
-    /// Ends all connections, and returns when there are none. What was on its way is lost. Clients may connect again at
-    /// once, unless they are [refused](Self::refuse); a stall goes on.
+    /// Closes all connections, and returns when none is left. Bytes in flight are lost. Clients may reconnect at once
+    /// unless they are [refused](Self::refuse). A stall stays in effect.
     pub async fn cut(&mut self) {
         let flow = self.shared.flow.send_replace(Flow::Cut);
         self.shared.connections.closed().await;
         self.shared.flow.send_replace(flow);
     }
 
-    /// Cuts the connection over which a client says this next, so that the server does not hear it; others stay. The text
-    /// is short, so that it comes in one piece. Gives something to wait for until it has happened.
+    /// Cuts the connection on which a client next sends this text, before the server receives it. Other connections
+    /// stay open. The text must be short enough to arrive in one read. The returned receiver resolves when the
+    /// connection is cut.
     pub fn cut_before(&mut self, text: &str) -> oneshot::Receiver<()> {
         self.shared.set_trap(text, false)
     }
 
-    /// The same, but the server hears it, and the connection is cut when it has answered: the answer is lost.
+    /// Like [`cut_before`](Self::cut_before), but the server receives the text, and the connection is cut when it
+    /// answers: the answer is lost.
     pub fn cut_after(&mut self, text: &str) -> oneshot::Receiver<()> {
         self.shared.set_trap(text, true)
     }
 
-    /// Refuses new connections. Those that there are go on.
+    /// Refuses new connections. Existing ones stay open.
     pub async fn refuse(&mut self) {
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.abort();
-            // Its listener is closed when it has ended. That it was aborted is no news.
+            // The listener is closed once the task has ended. The error only says that it was aborted.
             let _ = acceptor.await;
         }
     }
 
-    /// Passes nothing on, in either direction, and closes nothing: new connections are accepted, and hear nothing.
+    /// Forwards nothing in either direction, and closes nothing. New connections are accepted but get no answer.
     pub fn stall(&mut self) {
         self.shared.flow.send_replace(Flow::Stalls);
     }
 
-    /// Passes on what clients say, and not what the server says.
+    /// Forwards the bytes of clients, and holds back those of the server.
     pub fn stall_replies(&mut self) {
         self.shared.flow.send_replace(Flow::RepliesStall);
     }
 
-    /// Takes connections and passes everything on, beginning with what was kept.
+    /// Accepts connections and forwards everything, starting with the bytes that were held back.
     ///
     /// # Panics
     ///
-    /// Panics when somebody else took the port while it refused.
+    /// Panics if another process took the port while the proxy refused connections.
     pub async fn resume(&mut self) {
         self.shared.flow.send_replace(Flow::Passes);
         if self.acceptor.is_none() {
@@ -163,7 +166,7 @@ impl Proxy {
 }
 
 impl Trap {
-    /// Tells that the connection is cut; perhaps nobody waits for that.
+    /// Signals that the connection is cut. The caller may have dropped the receiver.
     fn cut(self) {
         let _ = self.sprung.send(());
     }
@@ -177,7 +180,7 @@ impl Shared {
         springs
     }
 
-    /// The trap, if these bytes are what it waits for.
+    /// Takes the trap if these bytes contain its text.
     fn spring(&self, bytes: &[u8]) -> Option<Trap> {
         let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
         trap.take_if(|trap| bytes.windows(trap.text.len()).any(|part| part == trap.text))
@@ -194,7 +197,7 @@ impl Drop for Proxy {
 }
 
 async fn accept(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>) {
-    // An error concerns the connection that was to be accepted; its client sees it, too.
+    // An error only concerns the connection to be accepted, and its client sees it too.
     loop {
         if let Ok((client, _)) = listener.accept().await {
             let (shared, counted) = (Arc::clone(&shared), shared.connections.subscribe());
@@ -206,11 +209,11 @@ async fn accept(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>) 
     }
 }
 
-/// One connection, until one side has failed, both have said all, or it is cut.
+/// Runs one connection until one side fails, both have finished, or it is cut.
 async fn connection(client: TcpStream, target: SocketAddr, shared: &Shared) {
     let mut flow = shared.flow.subscribe();
     let (said, heard) = (flow.clone(), flow.clone());
-    // The trap that this connection is in: it is cut at the next answer.
+    // The trap that this connection has sprung. The connection is cut at the next answer.
     let caught: Mutex<Option<Trap>> = Mutex::default();
     let says = |bytes: &[u8]| match shared.spring(bytes) {
         Some(trap) if trap.is_heard => {
@@ -233,13 +236,13 @@ async fn connection(client: TcpStream, target: SocketAddr, shared: &Shared) {
         )
     };
     tokio::select! {
-        // To the client an error looks the same as an end.
+        // To the client, an error looks like the end of the connection.
         _ = passing => {}
         _ = flow.wait_for(|flow| *flow == Flow::Cut) => {}
     }
 }
 
-/// Passes bytes on, and at last their end, whenever `may` says so, and as long as `goes_on` does.
+/// Forwards bytes, and finally the end of the stream, while `may` allows it and `goes_on` accepts them.
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -251,7 +254,7 @@ async fn pass(
     loop {
         bytes.clear();
         let count = from.read_buf(&mut bytes).await?;
-        // The sender goes with the acceptor at the latest, and then the connection is cut.
+        // This connection keeps the sender alive, so the wait does not fail.
         flow.wait_for(|flow| may(*flow)).await.map_err(io::Error::other)?;
         if count == 0 {
             return to.shutdown().await;

@@ -16,21 +16,21 @@ use tokio::{
 use crate::certificate;
 use crate::server::{Program, Server, free_ports, is_installed, located};
 
-/// Names the server program; without it the first of [`PROGRAMS`] is taken that is installed.
+/// Environment variable with the server program. If it is not set, the kit uses the first of [`PROGRAMS`] that is
+/// installed.
 const PROGRAM_VARIABLE: &str = "WINDLASS_REDIS_SERVER";
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// Where the kit asks a server whose port speaks TLS, in its folder.
+/// The Unix socket in the server's folder, through which the kit checks a server whose port requires TLS.
 const SOCKET: &str = "socket";
 
-/// For one question to a server. Whoever else has the port may accept connections and stay silent.
+/// Timeout of one check. Another process on the port may accept connections and stay silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A Redis or Valkey server of one's own: on a free port of the loopback interface, with a temporary
-/// folder, and without persistence unless [asked for](RedisServerBuilder::arg).
+/// A private Redis or Valkey server on a free port of the loopback interface, with a temporary folder. Persistence is
+/// off unless [enabled](RedisServerBuilder::arg).
 ///
-/// Dropping it kills the server and removes the folder; so does the end of the process, whatever
-/// ends it.
+/// Dropping it kills the server and removes the folder. So does the end of the process, for whatever reason.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -48,7 +48,7 @@ pub struct RedisServer {
     server: Server<Redis>,
 }
 
-/// Options of a [`RedisServer`].
+/// Builder for a [`RedisServer`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is started before `start`"]
 pub struct RedisServerBuilder {
@@ -57,25 +57,24 @@ pub struct RedisServerBuilder {
 }
 
 impl RedisServerBuilder {
-    /// Adds a setting, as on the server's command line: `.arg("--appendonly", "yes")`. It wins over
-    /// the defaults of the kit.
+    /// Adds a setting, as on the server's command line: `.arg("--appendonly", "yes")`. Overrides the kit's defaults.
     pub fn arg(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.arguments.extend([name.into(), value.into()]);
         self
     }
 
-    /// Has its port speak TLS, with a certificate that is its own [authority](RedisServer::certificate).
+    /// Requires TLS on the port, with a self-signed certificate that is its own [authority](RedisServer::certificate).
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Starts the server, and returns when it answers.
+    /// Starts the server. Returns when it answers.
     ///
     /// # Panics
     ///
-    /// Panics when no server is installed, or when it does not answer within two minutes. The message
-    /// contains the server's log.
+    /// Panics if no server is installed, or if it does not answer within two minutes. The message contains the server's
+    /// log.
     pub async fn start(self) -> RedisServer {
         self.start_on(free_ports()).await
     }
@@ -91,7 +90,7 @@ impl RedisServerBuilder {
 }
 
 impl RedisServer {
-    /// Starts a server with the defaults, and returns when it answers.
+    /// Starts a server with the default settings. Returns when it answers.
     ///
     /// # Panics
     ///
@@ -100,90 +99,90 @@ impl RedisServer {
         Self::builder().start().await
     }
 
-    /// Begins a server with settings of its own.
+    /// Returns a builder for a server with other settings.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
 
-    /// Where clients connect: `redis://127.0.0.1:<port>/`, or `rediss://` for TLS. It stays the same over restarts.
+    /// Returns the URL for clients: `redis://127.0.0.1:<port>/`, or `rediss://` with TLS. A restart keeps it.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.server.program().tls { "rediss" } else { "redis" };
         format!("{scheme}://{}:{}/", Ipv4Addr::LOCALHOST, self.port())
     }
 
-    /// The file with the certificate to trust, of a server that speaks [TLS](RedisServerBuilder::tls).
+    /// Returns the path of the certificate to trust, for a server with [TLS](RedisServerBuilder::tls).
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.folder().join(certificate::CERTIFICATE)
     }
 
-    /// The port on 127.0.0.1. It stays the same over restarts.
+    /// Returns the port on 127.0.0.1. A restart keeps it.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.server.port()
     }
 
-    /// The id of the server's process; `None` while it is stopped.
+    /// Returns the id of the server's process, or `None` while it is stopped.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.server.pid()
     }
 
-    /// The folder with the server's data. It stays the same over restarts.
+    /// Returns the folder with the server's data. A restart keeps it.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.server.folder()
     }
 
-    /// What the server has logged since its latest start.
+    /// Returns the log since the latest start.
     #[must_use]
     pub fn log(&self) -> String {
         self.server.log()
     }
 
-    /// Stops the server as an operator would (SIGTERM): it saves what it is configured to save. Returns
-    /// when its process has ended; a stopped server stays stopped.
+    /// Stops the server as an operator would (SIGTERM): it saves its data if configured to. Returns when its process
+    /// has ended. Does nothing if it is already stopped.
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within two minutes.
+    /// Panics if the server does not end within two minutes.
     pub async fn stop(&mut self) {
         self.server.end("TERM").await;
     }
 
-    /// Kills the server (SIGKILL): it can save nothing. Returns when its process has ended; a stopped
-    /// server stays stopped.
+    /// Kills the server (SIGKILL), so that it cannot save its data. Returns when its process has ended. Does nothing if
+    /// it is already stopped.
     ///
     /// # Panics
     ///
-    /// Panics when the server does not end within two minutes.
+    /// Panics if the server does not end within two minutes.
     pub async fn kill(&mut self) {
         self.server.end("KILL").await;
     }
 
-    /// Starts the server again with its port, folder and settings, and returns when it answers. A
-    /// server that still runs is [stopped](Self::stop) first.
+    /// Starts the server again with the same port, folder and settings. Returns when it answers. [Stops](Self::stop) a
+    /// running server first.
     ///
     /// # Panics
     ///
-    /// Panics as [`RedisServerBuilder::start`] does, and when somebody else took the port meanwhile.
+    /// Panics as [`RedisServerBuilder::start`] does, and if another process has taken the port in the meantime.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.server.start_again().await;
     }
 
-    /// Pauses the server (SIGSTOP): connections stay, and nothing is answered. Returns when it does nothing any
-    /// more; a second pause changes nothing.
+    /// Pauses the server (SIGSTOP): connections stay open but get no answers. Returns when the process has stopped
+    /// running. Pausing a paused server has no effect.
     ///
     /// # Panics
     ///
-    /// Panics when the server is stopped.
+    /// Panics if the server is stopped.
     pub async fn pause(&mut self) {
         self.server.pause().await;
     }
 
-    /// Lets a paused server go on.
+    /// Resumes a paused server.
     pub fn resume(&mut self) {
         self.server.resume();
     }
@@ -197,7 +196,7 @@ struct Redis {
 }
 
 impl Redis {
-    /// What has the port speak TLS.
+    /// Returns the settings for TLS on the port.
     fn tls_settings(&self, folder: &Path, port: u16) -> Vec<String> {
         let path = |name| folder.join(name).to_string_lossy().into_owned();
         let settings = [
@@ -252,8 +251,8 @@ fn program() -> String {
     program.expect("redis-server or valkey-server is installed; `cargo xtask test` does that").to_owned()
 }
 
-/// Whether the server with this process id serves commands on a connection. An answer alone is not
-/// enough: it may be another server's, started by another test on the same port.
+/// Whether the server with this process id serves commands on a connection. An answer alone is not enough: it may come
+/// from another server that another test started on the same port.
 async fn answers<S: AsyncRead + AsyncWrite + Unpin>(
     connect: impl Future<Output = io::Result<S>>,
     pid: u32,
@@ -266,7 +265,7 @@ async fn answers<S: AsyncRead + AsyncWrite + Unpin>(
         io::Result::Ok(answer)
     };
     let Ok(Ok(answer)) = tokio::time::timeout(ANSWER_TIMEOUT, ask).await else { return false };
-    // While it loads its data, a server answers INFO but refuses PING.
+    // A server that is still loading its data answers INFO but rejects PING.
     let own = format!("process_id:{pid}");
     answer.starts_with("+PONG") && answer.lines().any(|line| line == own)
 }

@@ -1,4 +1,4 @@
-//! What all private servers have in common: a port, a folder, a log, a start that is waited for, and an end.
+//! The common part of all private servers: port, folder, log, start and stop.
 
 use std::{
     env, fs,
@@ -17,28 +17,28 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 const PORT_ATTEMPTS: usize = 20;
 
-/// What a server writes goes to this file in its folder, which each start empties.
+/// The log file in a server's folder. Each start truncates it.
 pub(crate) const LOG: &str = "server.log";
 
 /// A kind of server.
 pub(crate) trait Program: Send + Sync {
-    /// What the watchdog sends to end it with its owner.
+    /// The signal that the watchdog sends to end the server when its owner is gone.
     const LAST_SIGNAL: &str;
 
-    /// The program, for messages.
+    /// The name of the program, for messages.
     fn name(&self) -> &str;
 
-    /// The program and its arguments.
+    /// Returns the program and its arguments.
     fn command_line(&self, folder: &Path, port: u16) -> Vec<String>;
 
-    /// Whether the process with this id, and no other that took the port, serves its clients.
+    /// Whether this very process accepts clients, and not another one that has taken the port.
     fn answers(&self, folder: &Path, port: u16, pid: u32) -> impl Future<Output = bool> + Send;
 }
 
-/// A server on a port of the loopback interface. Its address, folder and settings stay the same over restarts.
+/// A server on a port of the loopback interface. A restart keeps its address, folder and settings.
 #[derive(Debug)]
 pub(crate) struct Server<P> {
-    // Before the folder: a server ends before its folder goes.
+    // Declared before the folder, so that the server ends before its folder is removed.
     process: Option<Supervised>,
     folder: TempDir,
     program: P,
@@ -55,8 +55,7 @@ enum StartFailure {
 }
 
 impl<P: Program> Server<P> {
-    /// Starts the server on the first of `ports` that is free, and returns when it answers. Panics with the
-    /// server's log when it does not.
+    /// Starts the server on the first free port of `ports`. Returns when it answers, or panics with the server's log.
     pub(crate) async fn start(program: P, folder: TempDir, ports: impl Iterator<Item = u16>) -> Self {
         let mut server = Self { process: None, folder, program, port: 0, paused: false };
         let mut failure = StartFailure::AddressInUse;
@@ -64,7 +63,7 @@ impl<P: Program> Server<P> {
             server.port = port;
             match server.launch().await {
                 Ok(()) => return server,
-                // Someone else was faster between our look at the port and the server's use of it.
+                // Another process took the port after we had found it free.
                 Err(StartFailure::AddressInUse) => {}
                 Err(other) => {
                     failure = other;
@@ -91,16 +90,16 @@ impl<P: Program> Server<P> {
         self.folder.path()
     }
 
-    /// What the server has logged since its latest start.
+    /// Returns the log since the latest start.
     pub(crate) fn log(&self) -> String {
         fs::read(self.log_path()).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
 
-    /// Ends the process by a signal, and leaves the folder.
+    /// Ends the process with a signal, and keeps the folder.
     pub(crate) async fn end(&mut self, signal: &str) {
         let Some(process) = &mut self.process else { return };
         process.signal(signal).expect("the watchdog listens");
-        // Who is paused takes a signal when it goes on.
+        // A stopped process handles the signal only after it is resumed.
         self.resume();
         let Some(mut process) = self.process.take() else { return };
         let ended =
@@ -113,18 +112,18 @@ impl<P: Program> Server<P> {
         );
     }
 
-    /// Starts the process on the port that it had, and waits for its answer.
+    /// Starts the process on its previous port, and waits until it answers.
     pub(crate) async fn start_again(&mut self) {
         if let Err(failure) = self.launch().await {
             panic!("{}", self.explain(&failure));
         }
     }
 
-    /// Stops the process and its children where they are, and returns when none of them runs any more.
+    /// Stops the process and its children (SIGSTOP). Returns when none of them runs any more.
     pub(crate) async fn pause(&mut self) {
         let process = self.process.as_mut().expect("only a server that runs can be paused");
         self.paused = true;
-        // The parent first: it forks no more children then.
+        // Stop the parent first, so that it cannot fork more children.
         process.signal("STOP").expect("the watchdog listens");
         process::wait_until_stopped(&[process.pid()]).await;
         let children = process::children(process.pid());
@@ -161,7 +160,7 @@ impl<P: Program> Server<P> {
             }
             Some(Err(failure)) => Err(failure),
             None => {
-                // Kept, so that its folder, and with it the log, is there for the explanation.
+                // Keep the process, so that its folder and log still exist for the error message.
                 self.process = Some(process);
                 Err(StartFailure::Silent)
             }
@@ -185,7 +184,7 @@ impl<P: Program> Server<P> {
 }
 
 impl<P> Server<P> {
-    /// Lets a paused server run again.
+    /// Resumes a paused server.
     pub(crate) fn resume(&mut self) {
         let Some(process) = &mut self.process else { return };
         if std::mem::take(&mut self.paused) {
@@ -196,7 +195,7 @@ impl<P> Server<P> {
 }
 
 impl<P> Drop for Server<P> {
-    /// Its children end at once when they run.
+    /// Resumes the children of a paused server, so that they can end.
     fn drop(&mut self) {
         self.resume();
     }
@@ -204,23 +203,23 @@ impl<P> Drop for Server<P> {
 
 /// Random ports that nobody listens on at the moment.
 ///
-/// They lie below the range from which the common systems give ports to outgoing connections. A port
-/// of that range could be gone at a restart; and a client that tries to reconnect to it while the
-/// server is down may be given that same port, and then it is connected to itself.
+/// They are below the range that common systems use for outgoing connections. A port in that range could be taken by
+/// the time of a restart. Also, a client that reconnects while the server is down could get that same port as its
+/// source port, and would then be connected to itself.
 pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
     std::iter::repeat_with(|| fastrand::u16(20_000..32_000))
         .filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
 }
 
-/// Whether `PATH` has a program.
+/// Whether `PATH` contains a program.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The program or folder that a variable names, made absolute: servers start in a folder of their own. A relative
-/// path is meant from the working folder or, since cargo runs tests in their package's folder, from the workspace's. A
-/// plain name is left to `PATH`.
+/// Returns the absolute path of the program or folder that a variable names, because servers start in their own folder.
+/// A relative path is resolved from the working folder or from the workspace, because cargo runs tests in the folder of
+/// their package. A plain name is left to `PATH`.
 pub(crate) fn located(variable: &str, given: String) -> String {
     if !given.contains('/') {
         return given;

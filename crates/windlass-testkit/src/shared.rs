@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 use crate::{PostgresServer, RedisServer};
 
-/// A place of one's own on the Redis server that the tests of this process share.
+/// A private namespace on the Redis server that the tests of this process share.
 #[derive(Debug)]
 pub struct SharedRedis {
     server: &'static RedisServer,
@@ -14,31 +14,31 @@ pub struct SharedRedis {
 }
 
 impl SharedRedis {
-    /// Where clients connect.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
     }
 
-    /// A name that no other caller in this process got.
+    /// Returns a name that is unique in this process.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The server itself. It cannot be stopped, because others use it.
+    /// Returns the server. It cannot be stopped, because other tests use it.
     #[must_use]
     pub fn server(&self) -> &'static RedisServer {
         self.server
     }
 }
 
-/// Gives the caller a namespace of its own on the one server of this process, which the first call
-/// starts. The server ends with the process.
+/// Returns a new namespace on the Redis server of this process. The first call starts the server, which ends with the
+/// process.
 ///
 /// # Panics
 ///
-/// Panics when the server cannot be started, as [`RedisServer::start`] does.
+/// Panics if the server cannot be started, as [`RedisServer::start`] does.
 pub async fn shared_redis() -> SharedRedis {
     static SERVER: OnceCell<RedisServer> = OnceCell::const_new();
     static NAMESPACES: AtomicU64 = AtomicU64::new(1);
@@ -48,7 +48,7 @@ pub async fn shared_redis() -> SharedRedis {
     SharedRedis { server, namespace }
 }
 
-/// A place of one's own on the PostgreSQL server that the tests of this process share.
+/// A private namespace on the PostgreSQL server that the tests of this process share.
 #[derive(Debug)]
 pub struct SharedPostgres {
     server: &'static PostgresServer,
@@ -56,29 +56,29 @@ pub struct SharedPostgres {
 }
 
 impl SharedPostgres {
-    /// Where clients connect: one database for all.
+    /// Returns the URL for clients. All namespaces share one database.
     #[must_use]
     pub fn url(&self) -> String {
         self.server.url()
     }
 
-    /// A name that no other caller in this process got, fit for a schema or database.
+    /// Returns a name that is unique in this process, valid for a schema or database.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The server itself. It cannot be stopped, because others use it.
+    /// Returns the server. It cannot be stopped, because other tests use it.
     #[must_use]
     pub fn server(&self) -> &'static PostgresServer {
         self.server
     }
 
-    /// Makes an empty database that is the caller's alone, and returns where clients connect to it.
+    /// Creates an empty private database. Returns the URL for clients.
     ///
     /// # Panics
     ///
-    /// Panics when it was made before.
+    /// Panics if it was created before.
     #[must_use]
     pub fn fresh_database(&self) -> String {
         let Self { server, namespace } = self;
@@ -87,12 +87,12 @@ impl SharedPostgres {
     }
 }
 
-/// Gives the caller a name of its own on the one PostgreSQL server of this process, which the first call starts. The
-/// server ends with the process.
+/// Returns a new name on the PostgreSQL server of this process. The first call starts the server, which ends with the
+/// process.
 ///
 /// # Panics
 ///
-/// Panics when the server cannot be started, as [`PostgresServer::start`] does.
+/// Panics if the server cannot be started, as [`PostgresServer::start`] does.
 pub async fn shared_postgres() -> SharedPostgres {
     static SERVER: OnceCell<PostgresServer> = OnceCell::const_new();
     static NAMESPACES: AtomicU64 = AtomicU64::new(1);

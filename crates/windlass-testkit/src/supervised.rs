@@ -10,16 +10,15 @@ use std::{
 
 /// A server process under a watchdog.
 ///
-/// `Drop` does not run when a test process is killed or exits with statics alive, and asking the
-/// kernel for a signal at the parent's death takes unsafe code. So a small shell script starts the
-/// server, and the owner holds the writing end of the script's standard input. The script reads
-/// names of signals from it and passes them on. The input ends when the owner closes it, and also,
-/// by the kernel's doing, when the owner ends in any way: then the script kills the server and
-/// removes its folder.
+/// `Drop` does not run when a test process is killed or exits with live statics, and asking the kernel for a signal at
+/// the parent's death takes unsafe code. So a small shell script starts the server, and the owner holds the write end
+/// of the script's standard input. The script reads signal names from it and forwards them to the server. The input
+/// ends when the owner closes it, and also when the owner ends in any way, because the kernel then closes it. The
+/// script then kills the server and removes its folder.
 ///
-/// The script ends when the server does, with its status, so that waiting for the script is waiting
-/// for the server. It is in a process group of its own, so that a signal to the group of the tests,
-/// such as Ctrl-C, does not end it before its work is done.
+/// The script ends when the server does, with the same status, so waiting for the script means waiting for the server.
+/// It runs in its own process group, so that a signal to the group of the tests, such as Ctrl-C, does not end it before
+/// it has cleaned up.
 #[derive(Debug)]
 pub(crate) struct Supervised {
     watchdog: Child,
@@ -27,9 +26,9 @@ pub(crate) struct Supervised {
     pid: u32,
 }
 
-/// Two processes: the reader in the background knows of the owner's end, the main one of the
-/// server's. The reader's status tells the main one whether the owner is gone (0) or the reader was
-/// ended because the server ended first.
+/// Two processes: the reader in the background notices the end of the owner, and the main one the end of the server.
+/// The main one removes the folder only if the reader exits with 0, which means that the owner is gone. If the server
+/// ended first, the main one kills the reader.
 const WATCHDOG: &str = r#"
 folder=$1
 last=$2
@@ -54,8 +53,8 @@ exit "$status"
 "#;
 
 impl Supervised {
-    /// Starts a program, with its arguments, that works in `folder`. What it writes goes to the file `log`. `last` is
-    /// the signal that ends it with its owner, also when it is paused.
+    /// Starts a program with its arguments in `folder`. Its output goes to the file `log`. `last` is the signal that
+    /// ends it when its owner is gone, even if it is paused.
     pub(crate) fn start(command_line: &[String], folder: &Path, log: &Path, last: &str) -> io::Result<Self> {
         let mut watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "watchdog"])
@@ -80,7 +79,7 @@ impl Supervised {
         self.pid
     }
 
-    /// Sends a signal by its name without `SIG`. A server that has ended already is fine.
+    /// Sends a signal, named without `SIG`. Does nothing if the server has ended already.
     pub(crate) fn signal(&mut self, name: &str) -> io::Result<()> {
         let signals = self.signals.as_mut().expect("only drop closes the pipe");
         match writeln!(signals, "{name}") {
@@ -89,18 +88,18 @@ impl Supervised {
         }
     }
 
-    /// The server's status, once it has ended.
+    /// Returns the server's status if it has ended.
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.watchdog.try_wait()
     }
 }
 
 impl Drop for Supervised {
-    /// Ends the server and removes its folder, unless the server has ended before: then whoever
-    /// ended it may want the folder. Blocks for the milliseconds that takes.
+    /// Ends the server and removes its folder. If the server had already ended, keeps the folder, which the caller may
+    /// still need. Blocks for a few milliseconds.
     fn drop(&mut self) {
         drop(self.signals.take());
-        // An error means that there is nothing to wait for.
+        // An error means that there is no process to wait for.
         let _ = self.watchdog.wait();
     }
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// How long to pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until `predicate` says `true`, looking every few milliseconds, and at least once.
+/// Waits until `predicate` returns `true`. Checks every few milliseconds, and at least once.
 ///
-/// `what` completes the sentence "waited until …". The time is tokio's, so it also runs on a paused
-/// clock. A predicate that hangs is given up at the timeout, too.
+/// `what` completes the sentence "waited until …". The timeout uses tokio's clock, so this works on a paused clock too.
+/// The timeout also ends a predicate that hangs.
 ///
 /// # Panics
 ///
-/// Panics with `what` when `timeout` is over.
+/// Panics with `what` if `timeout` expires.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,9 +38,9 @@ pub async fn wait_until(what: &str, timeout: Duration, mut predicate: impl Async
     assert!(seen.is_ok(), "waited for {timeout:?} in vain until {what}");
 }
 
-/// Repeats `attempt` until it has a result; `None` when `timeout` is over.
+/// Repeats `attempt` until it returns a result. Returns `None` if `timeout` expires.
 ///
-/// It takes no async closure: the future of one is not known to be `Send`, and servers are started in tasks.
+/// Does not take an async closure: its future is not known to be `Send`, and servers are started in tasks.
 pub(crate) async fn poll<T, F>(timeout: Duration, mut attempt: impl FnMut() -> F) -> Option<T>
 where
     F: Future<Output = Option<T>>,

@@ -1,7 +1,7 @@
-//! An approval that may take a week: a job that no worker runs, completed from outside when a person has decided.
+//! An approval that may take a week: a job that no worker runs. It is completed from outside when a person has decided.
 //!
-//! The decision comes by a webhook, here a function. It commits with the row that keeps who decided, and it may come
-//! twice: the second finds the order decided, and changes nothing.
+//! A webhook, here a function, delivers the decision. The decision commits together with the row that records who made
+//! it. The webhook may be delivered twice: the second delivery finds the order decided and changes nothing.
 //!
 //! Run with `cargo run --release -p windlass --example approval`.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass::{BoxError, Chain, ChainId, Client, Ctx, ErrorKind, Job, MemoryStore, Worker};
 
-/// Waits for a person. Nobody has a handler for it.
+/// Waits for a person. No worker has a handler for it.
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, then(Ship, Refuse), output = String)]
 struct Approve {
@@ -39,7 +39,7 @@ async fn refuse(job: Ctx<Refuse>) -> Result<String, BoxError> {
     Ok(format!("order {} refused", job.input().order))
 }
 
-/// What the approval page calls. The chain's id was in its link.
+/// Records a decision. The approval page calls it with the chain's id from the link.
 async fn decide(
     client: &Client<MemoryStore>,
     id: ChainId,
@@ -48,7 +48,8 @@ async fn decide(
 ) -> Result<(), windlass::Error> {
     let chain = Chain::<Approve>::from_id(id);
     let mut tx = client.begin().await?;
-    // Here the application writes who decided, with `tx.as_mut()`: both are kept, or neither.
+    // A real application would insert a row with the decision here, through `tx.as_mut()`. The row and the completion
+    // commit together.
     let approval = tx.step(chain).await?.of::<Approve>()?;
     let order = approval.input().order;
     if approves {
@@ -73,7 +74,7 @@ async fn main() -> Result<(), BoxError> {
     assert_eq!(client.wait(first).timeout(wait).await?, "order 7 shipped, approved by Ada");
     assert_eq!(client.wait(second).timeout(wait).await?, "order 8 refused");
 
-    // The webhook comes again: the chain is no longer at its approval.
+    // The webhook is delivered again: the chain's latest job is no longer the approval.
     let again = decide(&client, first.id(), "Bob", false).await;
     let error = again.expect_err("the order is decided");
     assert_eq!(error.kind(), ErrorKind::Invalid);

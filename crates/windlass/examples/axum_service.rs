@@ -1,4 +1,4 @@
-//! An HTTP service whose requests write a row and start a chain in one transaction: both are there, or neither.
+//! An HTTP service that inserts a row and starts a chain in one transaction: either both are committed, or neither.
 //!
 //! Run with `cargo run --release -p windlass --example axum_service`.
 
@@ -39,7 +39,7 @@ struct App {
     client: Client<SqliteStore>,
 }
 
-/// Takes an order: its row and the chain that ships it commit together.
+/// Accepts an order. Its row and the chain that ships it commit together.
 async fn take_order(
     State(app): State<App>,
     Json(order): Json<Order>,
@@ -49,14 +49,14 @@ async fn take_order(
     let id = insert.fetch_one(&mut **tx.as_mut()).await?;
     let chain = tx.start(Ship { order: id, item: order.item.clone() }).await?;
     if order.item.is_empty() {
-        // Whatever returns early drops the transaction, and with it everything above.
+        // An early return drops the transaction, which rolls back everything above.
         return Err(Refused(StatusCode::UNPROCESSABLE_ENTITY));
     }
     tx.commit().await?;
     Ok((StatusCode::ACCEPTED, chain.id().to_string()))
 }
 
-/// An order that was not taken.
+/// Status code for an order that was not accepted.
 struct Refused(StatusCode);
 
 impl<E: std::error::Error> From<E> for Refused {
@@ -105,14 +105,14 @@ async fn main() -> Result<(), BoxError> {
     tx.rollback().await?;
     assert_eq!((orders, chains.len()), (1, 1), "of a refused order nothing is left");
 
-    // First the door, then the worker: nobody starts what nobody will run.
+    // Stop the server before the worker, so that no request starts a job that this worker can no longer run.
     stop.send(()).map_err(|()| "the server has ended")?;
     server.await??;
     worker.stop(Duration::from_secs(10)).await;
     Ok(())
 }
 
-/// Posts an order, and gives the status and the body of the reply.
+/// Posts an order and returns the status and the body of the response.
 async fn request(address: SocketAddr, body: &str) -> Result<(String, String), BoxError> {
     let mut stream = TcpStream::connect(address).await?;
     let head =

@@ -1,5 +1,5 @@
-//! Fan-in: jobs that wait for other chains and receive what they gave: two of them (a tuple), any number (a list), or
-//! both (a tuple and the rest).
+//! Fan-in: jobs that wait for other chains and receive their outputs. A job can wait for a fixed set (a tuple), for any
+//! number (a list), or for both (a tuple that ends in `Rest`).
 //!
 //! Run with `cargo run --release -p windlass --example blockers`.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass::{BoxError, Client, Ctx, Job, MemoryStore, Rest, Status, Worker};
 
-/// One station's temperature, in tenths of a degree.
+/// Measures one station's temperature, in tenths of a degree.
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, output = i32)]
 struct Measure {
@@ -24,12 +24,12 @@ struct Forecast;
 #[job(entry, blocked_by(Vec<Measure>), output = i32)]
 struct Average;
 
-/// Waits for exactly these two.
+/// Waits for exactly these two chains.
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, blocked_by(Forecast, Average), output = String)]
 struct Compare;
 
-/// Waits for one of these, and any number of those.
+/// Waits for one comparison and any number of measurements.
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, blocked_by(Compare, Rest<Measure>), output = String)]
 struct Bulletin;
@@ -62,8 +62,8 @@ async fn bulletin(job: Ctx<Bulletin>) -> Result<String, BoxError> {
 async fn main() -> Result<(), BoxError> {
     let client = Client::new(MemoryStore::new());
 
-    // All of it is started in one transaction. Blockers are given at the start; a type that has some cannot be
-    // started without them, or with others: that does not compile.
+    // Start everything in one transaction. A job type with blockers must be started with them: a start without
+    // blockers, or with chains of the wrong type, does not compile.
     let mut tx = client.begin().await?;
     let stations = ["Bergen", "Tromsø", "Oslo"].map(|station| Measure { station: station.to_owned() });
     let measured = tx.start_many(stations).await?;

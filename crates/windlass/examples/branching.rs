@@ -1,7 +1,7 @@
-//! A saga: a chain that branches, and takes back what it did when a later step cannot be done.
+//! A saga: a chain that branches, and undoes its earlier steps if a later step is impossible.
 //!
-//! A flight is reserved, then a hotel. Without a room the chain goes on with the compensation, which gives the flight
-//! back. Whoever waits for the chain gets one type, whichever way it went.
+//! The chain reserves a flight, then a hotel. If there is no room, it continues with the compensation, which cancels
+//! the flight. The caller that waits for the chain receives the same output type on both branches.
 //!
 //! Run with `cargo run --release -p windlass --example branching`.
 
@@ -18,7 +18,7 @@ struct ReserveFlight {
     city: String,
 }
 
-/// The branch: it ends the chain, or goes on with the compensation.
+/// The branch: completes the chain, or continues with the compensation.
 #[derive(Serialize, Deserialize, Job)]
 #[job(then(CancelFlight), output = Trip)]
 struct ReserveHotel {
@@ -44,14 +44,14 @@ struct Refund {
     reason: String,
 }
 
-/// A chain that ended with the compensation gives its starter a trip all the same.
+/// Converts the output of the compensation to the output type that the chain was started with.
 impl From<Refund> for Trip {
     fn from(refund: Refund) -> Self {
         Self::Refunded(refund)
     }
 }
 
-/// The airline: the flights that are reserved with it.
+/// The airline, with the flights reserved there.
 #[derive(Clone, Default)]
 struct Airline {
     reserved: Arc<Mutex<BTreeSet<String>>>,
@@ -63,8 +63,8 @@ impl Airline {
     }
 }
 
-// An attempt may be repeated after a crash, so what these do outside can be done twice without harm: to reserve a flight
-// that is reserved, and to cancel one that is cancelled.
+// A job may run again after a crash, so the side effects of these handlers are idempotent: reserving a reserved flight
+// and cancelling a cancelled one change nothing.
 
 async fn reserve_flight(
     job: Ctx<ReserveFlight>,
@@ -80,7 +80,7 @@ async fn reserve_flight(
 async fn reserve_hotel(job: Ctx<ReserveHotel>) -> Result<Next<ReserveHotel>, BoxError> {
     let ReserveHotel { city, flight } = job.input();
     if city == "Atlantis" {
-        // Not an error, which would be tried again: this is decided, so the chain takes the other branch.
+        // An error would be retried. This is a final decision, so the chain takes the other branch.
         let reason = format!("no hotel in {city}");
         return Ok(Next::then(CancelFlight { flight: flight.clone(), reason }));
     }

@@ -1,6 +1,6 @@
-//! A chain that commits with the application's own rows; a worker runs its steps; the starter waits for the answer.
+//! A chain that commits with the application's own rows. A worker runs its jobs, and the caller waits for the output.
 //!
-//! Run with `cargo run --release -p windlass --example first_chain`. It keeps `jobs.db` in the current folder.
+//! Run with `cargo run --release -p windlass --example first_chain`. It creates `jobs.db` in the current folder.
 
 use std::time::Duration;
 

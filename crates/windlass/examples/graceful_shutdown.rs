@@ -1,4 +1,5 @@
-//! Stopping with a deadline: handlers are told, what is not done by then goes back uncounted, and nothing is lost.
+//! Graceful shutdown with a deadline. The worker signals its handlers to stop. Jobs that do not finish in time
+//! are released without counting the attempt, so no job is lost.
 //!
 //! Run with `cargo run --release -p windlass --example graceful_shutdown`.
 
@@ -17,7 +18,7 @@ struct Listens;
 #[job(entry, output = u32)]
 struct DoesNotListen;
 
-/// The work that both wait for. It has no permits before the first worker has stopped.
+/// The work that both handlers wait for. It has no permits until the first worker has stopped.
 #[derive(Clone)]
 struct App {
     work: Arc<Semaphore>,
@@ -32,19 +33,20 @@ impl App {
     }
 }
 
-/// Looks at the signal, and ends at once.
+/// Watches the abort signal and returns as soon as it fires.
 async fn listens(job: Ctx<Listens>, State(app): State<App>) -> Result<u32, BoxError> {
     tokio::select! {
         done = app.work() => done.map(|()| job.attempt()),
         reason = job.aborted().wait() => {
             println!("told to stop: {reason:?}");
-            // Here it would save how far it came. An error now is no failure: the job is given back.
+            // A real handler would save its progress here. An error after the signal is not a failed attempt: the
+            // worker releases the job.
             Err("stopped half-way".into())
         }
     }
 }
 
-/// Knows nothing of signals. At the deadline it is cut off.
+/// Ignores the abort signal, so the worker aborts the handler at the deadline.
 async fn does_not_listen(job: Ctx<DoesNotListen>, State(app): State<App>) -> Result<u32, BoxError> {
     app.work().await?;
     Ok(job.attempt())
@@ -62,13 +64,13 @@ async fn main() -> Result<(), BoxError> {
     let stubborn = client.start(DoesNotListen).await?;
     app.running.acquire_many(2).await?.forget();
 
-    // In a service this follows `tokio::signal::ctrl_c()`.
+    // A service does this after `tokio::signal::ctrl_c()`.
     let begun = Instant::now();
     first_worker.stop(Duration::from_millis(200)).await;
     println!("stopped after {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(60), "a stop keeps its deadline");
 
-    // Both jobs are there, and free for another worker at once: nobody waits for a lease to expire.
+    // Another worker can acquire both jobs immediately, without waiting for a lease to expire.
     for chain in [polite.id(), stubborn.id()] {
         let stored = client.chain(chain).await?.ok_or("nothing is lost")?;
         assert_eq!((stored.status(), stored.latest.attempt), (Status::Pending, 0));

@@ -1,4 +1,4 @@
-//! A queue: callers name jobs by their own ids, wait for the answer, and find results cached.
+//! A queue: callers use their own ids for jobs, wait for the result, and find earlier results cached.
 //!
 //! Run with `cargo run --release -p windlass --example queue`.
 
@@ -46,22 +46,22 @@ async fn main() -> Result<(), BoxError> {
     let mut events = thumbnails.events().await?;
     let consumer = thumbnails.consume(shrink).concurrency(4).await?;
 
-    // Ask and wait. The first attempt fails, and the caller never knows.
+    // Enqueue and wait. The first attempt fails and is retried; the caller does not notice.
     let cat = Photo { name: "cat.jpg".into(), width: 4_000 };
     let small = thumbnails.enqueue_and_wait("cat", &cat).await?;
     assert_eq!(small, Thumbnail { url: "/small/cat.jpg".into() });
 
-    // The same id again costs a look, not a run.
+    // Enqueueing the same id again returns the cached result and runs nothing.
     assert_eq!(thumbnails.enqueue("cat", &cat).await?, Enqueued::Completed(small));
 
-    // An id that follows from the content, at a time to come.
+    // Derive the id from the content, and delay the job by an hour.
     let dog = Photo { name: "dog.jpg".into(), width: 3_000 };
     let id = content_id(&dog)?;
     assert_eq!(thumbnails.enqueue(&id, &dog).after(Duration::from_secs(3_600)).await?, Enqueued::Queued);
     assert_eq!(thumbnails.enqueue(&id, &dog).await?, Enqueued::Duplicate(ItemState::Queued));
     thumbnails.cancel(&id).await?;
 
-    // A failure is an error with its kind, and the handler's own words.
+    // A failure is returned as an error, with its kind and the handler's own message.
     let error = thumbnails.enqueue_and_wait("void", Photo { name: "void.jpg".into(), width: 0 }).await;
     let error = error.expect_err("it has no width");
     assert_eq!(error.kind(), ErrorKind::ChainFailed);

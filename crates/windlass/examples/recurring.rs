@@ -1,5 +1,6 @@
-//! A job that recurs: each run starts its successor, under the same key, in the transaction that ends it. So there is
-//! always exactly one, whatever crashes, and however many processes try to start it.
+//! A recurring job: each run starts its successor under the same key, in the transaction that completes the run.
+//!
+//! There is always exactly one open chain, even after a crash, and however many processes try to start it.
 //!
 //! Run with `cargo run --release -p windlass --example recurring`.
 
@@ -12,7 +13,7 @@ use windlass::{
     Worker,
 };
 
-/// In earnest this would be a day.
+/// Delay between two runs. A real service might use a day.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 const KEY: &str = "the only one";
@@ -23,7 +24,7 @@ struct CleanUp {
     run: u32,
 }
 
-/// Told of each run.
+/// Reports the number of each run to `main`.
 type Cleaned = mpsc::UnboundedSender<u32>;
 
 async fn clean_up(
@@ -33,7 +34,7 @@ async fn clean_up(
     let run = a.input().run;
     println!("cleaning up, run {run}");
 
-    // This chain holds the key until it ends; its successor takes the key over, and commits with this job's end.
+    // This chain holds the key until it closes. Its successor takes the key over in the commit that completes this job.
     let mut step = a.finish().await?;
     let successor = CleanUp { run: run + 1 };
     let this = a.chain::<CleanUp>();
@@ -48,7 +49,7 @@ async fn main() -> Result<(), BoxError> {
     let (cleaned, mut runs) = mpsc::unbounded_channel();
     let worker = Worker::new(&client).state(cleaned).handle(clean_up).start().await?;
 
-    // Every process does this when it starts. The key makes sure that only the first creates anything.
+    // Every process does this when it starts. Because of the key, only the first start creates a chain.
     let first = client.start(CleanUp { run: 1 }).key(KEY).await?;
     let second = client.start(CleanUp { run: 1 }).key(KEY).await?;
     assert!(first.is_new() && !second.is_new());
@@ -57,7 +58,8 @@ async fn main() -> Result<(), BoxError> {
         assert_eq!(runs.recv().await, Some(expected));
     }
 
-    // The key leads to the run to come. Cancelled, it has no successor. The worker stops first, so that none runs.
+    // The key points at the next run. Cancelling that run ends the recurrence: a cancelled job starts no successor.
+    // Stop the worker first, so that the run cannot start before it is cancelled.
     worker.stop(Duration::from_secs(10)).await;
     let key = Target::Key(TypeName::new(CleanUp::NAME)?, Key::new(KEY)?);
     let cancelled = client.cancel(key, CancelMode::UnlessRunning).await?;

@@ -1,6 +1,6 @@
 //! Testing your handlers with `windlass-test`: one handler alone, then the whole chain through time.
 //!
-//! In your crate the functions below `main` would carry `#[tokio::test]`; here `main` calls them.
+//! In your crate the functions below `main` would be `#[tokio::test]` functions; here `main` calls them.
 //!
 //! Run with `cargo run --release -p windlass --example testing`.
 
@@ -42,7 +42,7 @@ async fn subscribe(job: Ctx<Subscribe>) -> Result<Next<Subscribe>, BoxError> {
     Ok(Next::then(windlass::next(charge).after(TRIAL)))
 }
 
-/// Handlers that start other chains take the client as state, for any store.
+/// A handler that starts other chains takes the client as state, and is generic over the store.
 async fn charge<S: Store>(job: Ctx<Charge>, State(client): State<Client<S>>) -> Result<u64, BoxError> {
     if job.attempt() == 1 {
         return Err("the bank does not answer".into());
@@ -51,7 +51,7 @@ async fn charge<S: Store>(job: Ctx<Charge>, State(client): State<Client<S>>) -> 
     Ok(job.input().cents)
 }
 
-/// The application's worker, for any store: production gives it another client than the tests.
+/// Builds the application's worker for any store: production and the tests pass different clients.
 fn worker<S: Store>(client: &Client<S>) -> Worker<S, Client<S>> {
     Worker::new(client).state(client.clone()).handle(subscribe).handle(charge::<S>)
 }
@@ -70,7 +70,7 @@ async fn one_handler_alone() -> Result<(), BoxError> {
     let ran = run(subscribe, Subscribe { user_id: 7, plan: "iron".into() }).await?;
     assert_eq!(ran.failed_with(), "there is no plan `iron`");
 
-    // Any job type, at any attempt, with any state.
+    // `run` accepts any job type, any attempt number and any state.
     let ran = run(charge, Charge { user_id: 7, cents: 500 }).state_with(Client::clone).await?;
     assert_eq!(ran.retried_with(), "the bank does not answer");
     let ran = run(charge, Charge { user_id: 7, cents: 500 }).state_with(Client::clone).attempt(2).await?;

@@ -9,35 +9,35 @@ pub use windlass_core::*;
 #[doc(inline)]
 pub use windlass_macros::Job;
 
-/// Hints over NATS.
+/// Notifier over NATS.
 #[cfg(feature = "nats")]
 pub mod nats {
     #[doc(inline)]
     pub use windlass_nats::*;
 }
 
-/// PostgreSQL as the store, with the transactions of your own driver.
+/// PostgreSQL store, with the transactions of your own driver.
 #[cfg(feature = "postgres")]
 pub mod postgres {
     #[doc(inline)]
     pub use windlass_postgres::*;
 }
 
-/// Redis or Valkey as the store, and hints over it.
+/// Store and notifier for Redis or Valkey.
 #[cfg(feature = "redis")]
 pub mod redis {
     #[doc(inline)]
     pub use windlass_redis::*;
 }
 
-/// SQLite as the store: the embedded default.
+/// SQLite store: the embedded default.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
     #[doc(inline)]
     pub use windlass_sqlite::*;
 }
 
-/// The pages that have code, which the tests compile and run.
+/// Documentation pages with code, which the doctests compile and run.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/guide.md")]

@@ -1,9 +1,9 @@
-//! Rules for Markdown: one title a page, and relative links that lead somewhere.
+//! Rules for Markdown: one title per page, and no broken relative links.
 //!
-//! This reads the plain Markdown of this repository, line by line, not all that CommonMark allows:
-//! a link that is broken over two lines is not seen.
+//! The parser reads line by line and supports only the Markdown that this repository uses. It does not find links that
+//! span two lines.
 
-/// All that is wrong with a page, by line.
+/// Returns all violations on a page, by line.
 pub(super) fn check(text: &str, resolves: impl Fn(&str) -> bool) -> Vec<(usize, String)> {
     let prose = prose(text);
     let mut complaints = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn check(text: &str, resolves: impl Fn(&str) -> bool) -> Vec<(usize, 
     complaints
 }
 
-/// The numbered lines outside fenced code.
+/// Returns the numbered lines outside fenced code blocks.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut fence = None;
     let mut prose = Vec::new();
@@ -39,7 +39,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
                 None => prose.push((number, line)),
             },
             Some(opening) => {
-                // A fence is closed by at least as many of its marks, and nothing else.
+                // A closing fence has at least as many marks as the opening one, and nothing else.
                 if start.starts_with(opening) && start.trim_end().trim_start_matches(mark(opening)).is_empty()
                 {
                     fence = None;
@@ -59,7 +59,7 @@ fn mark(fence: &str) -> char {
     fence.chars().next().unwrap_or('`')
 }
 
-/// The lines of level-1 titles: `# Title`, or a line that is underlined with `===`.
+/// Returns the line numbers of level-1 titles: `# Title`, or a line underlined with `===`.
 fn titles(prose: &[(usize, &str)]) -> Vec<usize> {
     let mut titles = Vec::new();
     let mut above = "";
@@ -73,7 +73,7 @@ fn titles(prose: &[(usize, &str)]) -> Vec<usize> {
     titles
 }
 
-/// The targets of inline links and images, and of a link's definition.
+/// Returns the targets of inline links and images, or of a link definition.
 fn links(line: &str) -> Vec<&str> {
     if let Some(definition) = line.trim_start().strip_prefix('[')
         && !definition.starts_with('^')
@@ -81,7 +81,7 @@ fn links(line: &str) -> Vec<&str> {
     {
         return target.split_whitespace().take(1).collect();
     }
-    // Between backticks is code: every second piece.
+    // Text between backticks is code: skip every second piece.
     line.split('`').step_by(2).flat_map(inline_links).collect::<Vec<_>>()
 }
 
@@ -102,7 +102,7 @@ fn inline_links(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The path of a link to a file. Addresses, places in the same page and Rust items have none.
+/// Returns the path of a link to a file, or `None` for URLs, anchors on the same page and Rust items.
 fn relative(link: &str) -> Option<&str> {
     let link = link.trim_start_matches('<').trim_end_matches('>');
     let path = link.split(['#', '?']).next()?;

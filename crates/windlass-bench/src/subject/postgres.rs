@@ -10,15 +10,15 @@ use windlass_testkit::PostgresServer;
 use super::{Bare, Goal, Subject, Taken};
 use crate::{meter, workload};
 
-/// How many connections the application's pool has.
+/// Size of the application's connection pool.
 const CONNECTIONS: u32 = 50;
 
-/// A PostgreSQL server of its own, as durable as it is by default; with room for what is measured, so that neither
-/// checkpoints nor a small cache are.
+/// A PostgreSQL server with the default durability. Its buffers and WAL limit are large, so that the results do not
+/// depend on checkpoints or on a small cache.
 #[derive(Debug)]
 pub struct Postgres {
     server: PostgresServer,
-    /// The application's connections, new ones for each store: none knows a statement of the one before.
+    /// The application's connections. Each store gets new ones, without prepared statements of the previous store.
     pool: PgPool,
     schemas: u32,
 }
@@ -107,7 +107,8 @@ async fn connect(server: &PostgresServer) -> Result<PgPool, BoxError> {
     Ok(Sqlx::pool_options().max_connections(CONNECTIONS).connect(&server.url()).await?)
 }
 
-/// The buffers that one acquire touches when its connection has planned already; then it is rolled back.
+/// Returns the number of buffers that one acquire touches, once its statements are planned on the connection. Rolls the
+/// acquire back.
 async fn explained_buffers(pool: &PgPool, schema: &str, jobs: u32) -> Result<f64, BoxError> {
     let acquire = format!(
         "explain (analyze, buffers, format json) select * from {schema}.acquire_v1(null, gen_random_uuid(), \

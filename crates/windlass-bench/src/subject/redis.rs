@@ -5,7 +5,7 @@ use windlass_testkit::RedisServer;
 use super::{Subject, Taken};
 use crate::meter;
 
-/// A Redis server of its own that syncs each write to the disk before it answers.
+/// A Redis server that syncs each write to disk before it answers.
 #[derive(Debug)]
 pub struct Redis {
     server: RedisServer,

@@ -9,7 +9,7 @@ use windlass::{BoxError, Client};
 use super::{Bare, Goal, Subject, Taken};
 use crate::{meter, workload};
 
-/// SQLite, in a temporary folder.
+/// SQLite files in a temporary directory.
 #[derive(Debug)]
 pub struct Sqlite {
     synchronous: Synchronous,
@@ -18,7 +18,7 @@ pub struct Sqlite {
 }
 
 impl Sqlite {
-    /// SQLite that waits for the disk at these times.
+    /// Creates the directory. `synchronous` decides when SQLite waits for the disk.
     pub fn new(synchronous: Synchronous) -> Result<Self, BoxError> {
         Ok(Self { synchronous, folder: TempDir::with_prefix("windlass-bench-")?, files: 0 })
     }
@@ -68,7 +68,7 @@ impl Subject for Sqlite {
     }
 
     async fn taken(&self) -> Result<Taken, BoxError> {
-        // All that is written here is the log, and what checkpoints bring over from it.
+        // This process writes hardly anything but the WAL and what checkpoints copy from it.
         Ok(Taken { log_bytes: meter::written_bytes(), server_cpu: None })
     }
 }

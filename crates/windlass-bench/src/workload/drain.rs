@@ -10,14 +10,14 @@ use windlass::{
 
 use super::{BATCH, Gather, NoOp, STOP, Step};
 
-/// Runs a worker until it has completed so many jobs that do nothing.
+/// Runs a worker until it has completed `jobs` no-op jobs.
 pub async fn work_off<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
     let left = Left::new(jobs);
     let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(count_down);
     left.wait(worker.start().await?).await
 }
 
-/// The same, where each job is completed in a transaction that its handler could write in.
+/// Like [`work_off`], but completes each job in a transaction that its handler could use for its own writes.
 pub async fn work_off_in_transactions<S: Transactional>(
     client: &Client<S>,
     jobs: u64,
@@ -28,14 +28,14 @@ pub async fn work_off_in_transactions<S: Transactional>(
     left.wait(worker.start().await?).await
 }
 
-/// Runs a worker until it has completed so many steps of chains.
+/// Runs a worker until it has completed `steps` steps of chains.
 pub async fn work_off_steps<S: Store>(client: &Client<S>, steps: u64, slots: u32) -> Result<(), BoxError> {
     let left = Left::new(steps);
     let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(step);
     left.wait(worker.start().await?).await
 }
 
-/// Runs a worker until it has completed so many jobs, those that wait for others among them.
+/// Runs a worker until it has completed `jobs` jobs, including those that are blocked by others.
 pub async fn work_off_fan_in<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
     let left = Left::new(jobs);
     let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left));
@@ -43,6 +43,9 @@ pub async fn work_off_fan_in<S: Store>(client: &Client<S>, jobs: u64, slots: u32
 }
 
 /// Checks that these chains are completed.
+///
+/// # Errors
+/// If one of them is not.
 pub async fn check_completed<S: Store>(client: &Client<S>, chains: &[Target]) -> Result<(), BoxError> {
     for chains in chains.chunks(usize::try_from(BATCH)?) {
         let reply = client.store().get_chains(GetChains { chains: chains.to_vec() }).await?;
@@ -54,7 +57,7 @@ pub async fn check_completed<S: Store>(client: &Client<S>, chains: &[Target]) ->
     Ok(())
 }
 
-/// The jobs whose handlers have not run yet.
+/// Counts the jobs whose handlers have not run yet.
 struct Left {
     jobs: AtomicU64,
     none: Notify,
@@ -71,7 +74,7 @@ impl Left {
         }
     }
 
-    /// Waits for the last handler. When the worker has stopped after it, all that they gave is stored.
+    /// Waits for the last handler, then stops the worker. Stopping waits until all completions are stored.
     async fn wait<S: Store>(&self, worker: Running<S>) -> Result<(), BoxError> {
         self.none.notified().await;
         worker.stop(STOP).await;

@@ -5,10 +5,10 @@ use windlass::{BoxError, Client, Ctx, State, Store, Worker};
 
 use super::{NoOp, STOP};
 
-/// How long a worker is left alone before it counts as idle.
+/// How long to wait before each start, so that the worker is idle.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// The times from the start of a job on an idle worker to its handler, one job after another.
+/// Measures the time from starting a job to its handler being called, one job at a time on an idle worker.
 pub async fn latency<S: Store>(client: &Client<S>, jobs: u64) -> Result<Vec<Duration>, BoxError> {
     let (reached, mut reports) = mpsc::unbounded_channel();
     let report = |_: Ctx<NoOp>, State(reached): State<mpsc::UnboundedSender<Instant>>| async move {
@@ -29,7 +29,7 @@ pub async fn latency<S: Store>(client: &Client<S>, jobs: u64) -> Result<Vec<Dura
     Ok(times)
 }
 
-/// The times from the start of a job on an idle worker to its output, one job after another.
+/// Measures the time from starting a job to receiving its output, one job at a time on an idle worker.
 pub async fn round_trip<S: Store>(client: &Client<S>, jobs: u64) -> Result<Vec<Duration>, BoxError> {
     let worker = Worker::new(client).handle(echo).start().await?;
     let mut times = Vec::new();

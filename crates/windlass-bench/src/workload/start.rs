@@ -5,10 +5,10 @@ use windlass::{BoxError, Chain, Client, Entry, IntoPlan, Store, Target, plan};
 
 use super::{BATCH, Gather, NoOp, Other, Step};
 
-/// A time to come, for jobs that are not due while anything is measured.
+/// A delay that does not pass during a measurement.
 const LATER: Duration = Duration::from_secs(100_000);
 
-/// Starts jobs, one call each, from concurrent producers.
+/// Starts jobs with one call each, from concurrent producers.
 pub async fn start<S: Store>(client: &Client<S>, jobs: u64, producers: u64) -> Result<(), BoxError> {
     let mut tasks = JoinSet::new();
     for producer in 0..producers {
@@ -26,13 +26,13 @@ pub async fn start<S: Store>(client: &Client<S>, jobs: u64, producers: u64) -> R
     Ok(())
 }
 
-/// Starts jobs that do nothing, so many by one call.
+/// Starts no-op jobs, `batch` per call.
 pub async fn start_all<S: Store>(client: &Client<S>, jobs: u64, batch: u64) -> Result<Vec<Target>, BoxError> {
     let chains = in_batches(client, jobs, batch, |number| NoOp { number }).await?;
     Ok(targets(&chains))
 }
 
-/// Starts chains of so many steps.
+/// Starts chains with `steps` steps each.
 pub async fn start_chains<S: Store>(
     client: &Client<S>,
     chains: u64,
@@ -42,7 +42,7 @@ pub async fn start_chains<S: Store>(
     Ok(targets(&chains))
 }
 
-/// Starts jobs that wait for so many chains each, and those chains. Gives those that wait.
+/// Starts jobs that are blocked by `blockers` chains each, and those chains. Returns the blocked jobs' chains.
 pub async fn start_fan_in<S: Store>(
     client: &Client<S>,
     jobs: u64,
@@ -54,12 +54,12 @@ pub async fn start_fan_in<S: Store>(
     Ok(targets(&client.start_many(waiting).await?))
 }
 
-/// Stores jobs that nobody will take.
+/// Stores jobs that no worker takes.
 pub async fn start_others<S: Store>(client: &Client<S>, jobs: u64) -> Result<(), BoxError> {
     in_batches(client, jobs, BATCH, |number| Other { number }).await.map(drop)
 }
 
-/// Stores jobs that are due long after all is measured.
+/// Stores jobs that are due long after the measurement.
 pub async fn start_for_later<S: Store>(client: &Client<S>, jobs: u64) -> Result<(), BoxError> {
     in_batches(client, jobs, BATCH, |number| plan(NoOp { number }).after(LATER)).await.map(drop)
 }

@@ -7,20 +7,20 @@ use windlass::{BoxError, Client, Ctx, State, Store, Worker};
 
 use super::{NoOp, STOP};
 
-/// What starting and draining together came to.
+/// The result of starting and draining jobs at the same time.
 #[derive(Clone, Debug)]
 pub struct Sustained {
     /// How many jobs were started and completed.
     pub jobs: u64,
-    /// How long that took, to the last completion.
+    /// Time until the last completion.
     pub took: Duration,
-    /// The times from the start of each job to its handler.
+    /// The time from the start of each job to its handler.
     pub delays: Vec<Duration>,
-    /// How many jobs waited when the last one was started.
+    /// How many jobs were waiting when the last one was started.
     pub backlog: u64,
 }
 
-/// Producers start jobs one by one for so long while a worker completes them.
+/// Starts jobs one by one from concurrent producers for the given time, while a worker completes them.
 pub async fn sustained<S: Store>(
     client: &Client<S>,
     producers: u64,
@@ -35,7 +35,7 @@ pub async fn sustained<S: Store>(
         let (client, seen) = (client.clone(), Arc::clone(&seen));
         tasks.spawn(async move {
             let mut started = 0;
-            // One at least: without any there is nothing to measure.
+            // Start at least one job, so that there is something to measure.
             loop {
                 client.start(NoOp { number: seen.now()? }).await?;
                 started += 1;
@@ -66,7 +66,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The microseconds since the beginning.
+    /// Returns the microseconds since the beginning.
     fn now(&self) -> Result<u64, BoxError> {
         Ok(u64::try_from(self.began.elapsed().as_micros())?)
     }

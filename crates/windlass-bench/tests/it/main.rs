@@ -1,4 +1,4 @@
-//! The workloads end, and say what they should; a job costs no more instructions than it may.
+//! The workloads complete and report their figures, and a job stays within its instruction budget.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use windlass_bench::subject::{Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
 use windlass_bench::{Report, Unit, channel};
 
-/// What a job may cost in these tests, which are built with fewer optimizations than `cargo xtask bench`: that
-/// holds the promise, this notices what creeps in.
+/// The instruction ratio that this test allows. It is built with fewer optimizations than `cargo xtask bench`, which
+/// checks the actual budget. This test catches gradual increases.
 const CEILING: f64 = 11.0;
 
-/// Two rounds of very little.
+/// A minimal plan with two rounds.
 fn tiny() -> Plan {
     Plan {
         rounds: 2,
@@ -32,7 +32,7 @@ fn tiny() -> Plan {
     }
 }
 
-/// What each workload of [`tiny`] is called.
+/// Names of the workloads in [`tiny`].
 const WORKLOADS: [&str; 15] = [
     "start, 16 producers",
     "start, batches of 1000",

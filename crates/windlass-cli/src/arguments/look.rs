@@ -3,7 +3,7 @@ use windlass::{ChainId, JobRecord, Status, Timestamp, TypeName};
 
 use super::value::{chain_id, job_id, time, type_name};
 
-/// List jobs, or show one with its attempts and neighbours
+/// List jobs, or show one with its attempts, blockers and chain
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -11,23 +11,23 @@ Examples:
   windlass jobs --type resize --since 2026-11-15 --limit 200 --json | jq .error
   windlass jobs 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11")]
 pub(crate) struct Jobs {
-    /// Show this job
+    /// Show the job with this id
     #[arg(value_name = "ID", value_parser = job_id, conflicts_with_all = ["types", "statuses", "chain_types", "chain"])]
     pub(crate) id: Option<windlass::JobId>,
 
-    /// Of this type; may be given more than once
+    /// List only jobs of this type; can be repeated
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = type_name)]
     pub(crate) types: Vec<TypeName>,
 
-    /// With this status; may be given more than once
+    /// List only jobs with this status; can be repeated
     #[arg(long = "status", short = 's', value_name = "STATUS", value_enum)]
     pub(crate) statuses: Vec<Standing>,
 
-    /// Of chains of this type
+    /// List only jobs in chains of this type; can be repeated
     #[arg(long = "chain-type", value_name = "TYPE", value_parser = type_name)]
     pub(crate) chain_types: Vec<TypeName>,
 
-    /// Of this chain
+    /// List only jobs of this chain
     #[arg(long, value_name = "ID", value_parser = chain_id)]
     pub(crate) chain: Option<ChainId>,
 
@@ -35,26 +35,26 @@ pub(crate) struct Jobs {
     pub(crate) when: When,
 }
 
-/// List chains, or show one with its jobs
+/// List chains, or show one with its jobs, blockers and dependents
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass chains --status running --status pending
   windlass chains --type order order-7")]
 pub(crate) struct Chains {
-    /// Show this chain: its id or that of one of its jobs; with --type, its key
+    /// Show one chain, by its id or the id of one of its jobs; with --type, by its key
     #[arg(value_name = "ID", conflicts_with_all = ["statuses", "top_level"])]
     pub(crate) name: Option<String>,
 
-    /// Of this type; may be given more than once
+    /// List only chains of this type; can be repeated
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = type_name)]
     pub(crate) types: Vec<TypeName>,
 
-    /// With this status; may be given more than once
+    /// List only chains with this status; can be repeated
     #[arg(long = "status", short = 's', value_name = "STATUS", value_enum)]
     pub(crate) statuses: Vec<Standing>,
 
-    /// Only chains that no job waits for
+    /// List only chains that no job waits or waited for
     #[arg(long)]
     pub(crate) top_level: bool,
 
@@ -62,36 +62,36 @@ pub(crate) struct Chains {
     pub(crate) when: When,
 }
 
-/// Which part of a list.
+/// Time range, order and limit of a list.
 #[derive(Args, Debug)]
 pub(crate) struct When {
-    /// Created at this time or later (RFC 3339, UTC)
+    /// List only entries created at or after this time (RFC 3339, UTC)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) since: Option<Timestamp>,
 
-    /// Created at this time or earlier
+    /// List only entries created at or before this time
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) until: Option<Timestamp>,
 
-    /// The oldest first
+    /// List the oldest first
     #[arg(long)]
     pub(crate) oldest: bool,
 
-    /// At most this many; 0 for all
+    /// List at most this many; 0 for no limit
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     pub(crate) limit: usize,
 }
 
-/// Count the jobs of queues and of other job types
+/// Count the jobs of each queue and job type
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass queues thumbnails")]
 pub(crate) struct Queues {
-    /// Only these
+    /// Count only these queues or job types
     #[arg(value_name = "TYPE", value_parser = type_name)]
     pub(crate) types: Vec<TypeName>,
 }
 
-/// List the workers that were heard of lately
+/// List live workers
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -100,25 +100,25 @@ Example:
 How many slots are busy is as each worker told when it was seen last: it tells every ten seconds.")]
 pub(crate) struct Workers {}
 
-/// Count everything that is stored
+/// Print totals for the whole store
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass stats --json | jq .pending")]
 pub(crate) struct Stats {}
 
-/// Where a job stands: its status, or more precisely what it is at.
+/// The state of a job as users see it: its status, or a more specific state of a pending or running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Standing {
-    /// Waits for other chains
+    /// Waits for other chains to complete
     Blocked,
-    /// Waits for its time and a worker: also those that are scheduled or failing
+    /// Waits for its due time and a worker; includes scheduled and failing jobs
     Pending,
-    /// Pending, and due later
+    /// Pending and due later
     Scheduled,
-    /// Pending, after an attempt that failed
+    /// Pending after a failed attempt
     Failing,
-    /// A worker has it: also those that are stopping
+    /// Held by a worker; includes stopping jobs
     Running,
-    /// Running, and asked to stop
+    /// Running and asked to stop
     Stopping,
     Completed,
     Failed,
@@ -126,7 +126,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// What people are told of a job.
+    /// Returns the most specific standing of a job.
     pub(crate) fn of(job: &JobRecord) -> Self {
         match job.status {
             Status::Blocked => Self::Blocked,
@@ -141,17 +141,17 @@ impl Standing {
         }
     }
 
-    /// Whether a job stands so.
+    /// Whether the job matches this standing. `Pending` and `Running` also match their more specific standings.
     pub(crate) fn is_of(self, job: &JobRecord) -> bool {
         self == Self::of(job) || (self.is_status() && self.status() == job.status)
     }
 
-    /// Whether it is a status of its own, which stores know.
+    /// Whether this is a stored status, by which a store can filter.
     pub(crate) const fn is_status(self) -> bool {
         !matches!(self, Self::Scheduled | Self::Failing | Self::Stopping)
     }
 
-    /// The status of those who stand so.
+    /// Returns the stored status of jobs with this standing.
     pub(crate) const fn status(self) -> Status {
         match self {
             Self::Blocked => Status::Blocked,
@@ -163,7 +163,7 @@ impl Standing {
         }
     }
 
-    /// The word for it.
+    /// Returns the name that is shown to users and accepted by `--status`.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",

@@ -3,19 +3,19 @@ use windlass::TypeName;
 
 use super::value::type_name;
 
-/// Which chains.
+/// The chains that a command applies to.
 #[derive(Args, Debug)]
 pub(crate) struct Chosen {
     /// Ids of chains or of their jobs; with --type, keys
     #[arg(value_name = "ID", required = true)]
     pub(crate) names: Vec<String>,
 
-    /// Take the names as keys of chains of this type, or as ids of this queue's jobs
+    /// Treat each ID as a key of a chain of this type, or as the id of a job in this queue
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = type_name)]
     pub(crate) key_type: Option<TypeName>,
 }
 
-/// Open chains again that failed or were cancelled
+/// Reopen chains that failed or were cancelled
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ pub(crate) struct Retry {
     pub(crate) chosen: Chosen,
 }
 
-/// Make pending jobs due at once, all or none
+/// Make pending jobs due now, all or none
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass trigger --type thumbnails a.jpg")]
 pub(crate) struct Trigger {
@@ -34,7 +34,7 @@ pub(crate) struct Trigger {
     pub(crate) chosen: Chosen,
 }
 
-/// Call chains off
+/// Cancel chains
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,12 +47,12 @@ pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) chosen: Chosen,
 
-    /// Ask running jobs to stop too; without it they are left alone
+    /// Also ask running jobs to stop; by default they are left alone
     #[arg(long)]
     pub(crate) running: bool,
 }
 
-/// End a chain's current job without a worker: an approval, a webhook
+/// Complete, continue or fail a chain's current job without a worker, e.g. on an approval or a webhook
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -60,28 +60,28 @@ Examples:
   windlass complete --type approval order-7 --then ship '{\"order\": 7}'
   windlass complete --type approval order-8 --fail 'refused by Ada'")]
 pub(crate) struct Complete {
-    /// The chain's id or that of one of its jobs; with --type, its key
+    /// Id of the chain or of one of its jobs; with --type, its key
     #[arg(value_name = "ID")]
     pub(crate) name: String,
 
-    /// What the chain gives, as JSON; `-` reads it from standard input [default: null]
+    /// Output of the chain as JSON, or `-` to read it from standard input [default: null]
     #[arg(value_name = "OUTPUT|-", allow_hyphen_values = true, conflicts_with = "fail")]
     pub(crate) value: Option<String>,
 
-    /// Take the name as a key of a chain of this type
+    /// Treat ID as a key of a chain of this type
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = type_name)]
     pub(crate) key_type: Option<TypeName>,
 
-    /// Go on with a job of this type, which takes the value
+    /// Continue with a job of this type, with OUTPUT as its input
     #[arg(long, value_name = "TYPE", value_parser = type_name, conflicts_with = "fail")]
     pub(crate) then: Option<TypeName>,
 
-    /// The job failed for good, with this error
+    /// Fail the job permanently with this error
     #[arg(long, value_name = "ERROR")]
     pub(crate) fail: Option<String>,
 }
 
-/// Remove chains with all their jobs, all or none
+/// Delete chains with all their jobs, all or none
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -93,20 +93,20 @@ pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) chosen: Chosen,
 
-    /// Also chains that run: their attempts are told to stop, and what they give is lost
+    /// Also delete running chains: abort their attempts and discard their results
     #[arg(long)]
     pub(crate) running: bool,
 
-    /// Also the chains that they wait or waited for
+    /// Also delete the chains that they wait or waited for
     #[arg(long)]
     pub(crate) cascade: bool,
 }
 
-/// Let no worker take jobs of these types; jobs that run go on
+/// Stop workers from taking jobs of these types; running jobs continue
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass pause thumbnails resize")]
 pub(crate) struct Pause {
-    /// Job types or queues
+    /// Job types or queues to pause
     #[arg(value_name = "TYPE", value_parser = type_name, required = true)]
     pub(crate) types: Vec<TypeName>,
 }
@@ -115,12 +115,12 @@ pub(crate) struct Pause {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass resume thumbnails")]
 pub(crate) struct Resume {
-    /// Job types or queues
+    /// Job types or queues to resume
     #[arg(value_name = "TYPE", value_parser = type_name, required = true)]
     pub(crate) types: Vec<TypeName>,
 }
 
-/// Make the store's tables, or bring older ones up to date
+/// Create the store's tables, or migrate them to the current version
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -128,16 +128,16 @@ Examples:
   windlass migrate --status
   windlass migrate --sql > windlass.sql")]
 pub(crate) struct Migrate {
-    /// Only look: exit code 1 if there is something to do
+    /// Only check; exit with code 1 if a migration is needed
     #[arg(long, conflicts_with = "sql")]
     pub(crate) status: bool,
 
-    /// Only print the statements, for those who run migrations by other means
+    /// Only print the SQL statements, to run with another migration tool
     #[arg(long)]
     pub(crate) sql: bool,
 }
 
-/// Look for what is wrong with the store, the notifier and the work
+/// Check the store, the clock, the notifier and the workers for problems
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

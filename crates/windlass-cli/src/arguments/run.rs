@@ -7,7 +7,7 @@ use windlass::TypeName;
 
 use super::value::{duration, shell_command, type_name};
 
-/// Show everything at work: a small shop that takes orders for about ten seconds
+/// Run a demo: a small shop that processes orders for about ten seconds
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,12 +18,12 @@ Where there are transactions, some orders are rolled back on purpose: they leave
 Without --store it runs on SQLite in a folder that it removes. On another store it uses a namespace of its own, and \
 removes that. What it tells at the end was looked up in the store; the exit code is 1 if something was amiss.")]
 pub(crate) struct Demo {
-    /// How many orders
+    /// Place this many orders
     #[arg(long, value_name = "NUMBER", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) orders: u32,
 }
 
-/// Run a command for each job of these types
+/// Run a shell command for each job of the given types
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The command gets the job's input on standard input, and what it writes to standard output is what the job gives: JSON, \
@@ -46,56 +46,56 @@ Examples:
 SIGTERM or Ctrl-C stops gracefully: nothing new is taken, commands may end, and what is left after --stop-timeout goes \
 back uncounted. A second one ends the commands at once.")]
 pub(crate) struct Work {
-    /// Job types or queues
+    /// Job types or queues to work on
     #[arg(value_name = "TYPE", value_parser = type_name, required = true)]
     pub(crate) types: Vec<TypeName>,
 
-    /// The command, for the shell
+    /// Shell command to run for each job
     #[arg(long, value_name = "COMMAND", value_parser = shell_command)]
     pub(crate) exec: String,
 
-    /// How many run at once
+    /// Run up to this many commands at once
     #[arg(long, short, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) concurrency: u32,
 
-    /// After this long a command is asked to stop
+    /// Terminate a command that runs longer than this [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// The delay after the first failure; it doubles with each further one
+    /// Wait this long after the first failure; the delay doubles with each further failure
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     pub(crate) backoff: Duration,
 
-    /// The longest delay after a failure
+    /// Limit the delay between retries
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
     pub(crate) max_backoff: Duration,
 
-    /// How long a job is held without a sign of life; renewed each half of it
+    /// Lease a job for this long; the lease is renewed after half of it
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub(crate) lease: Duration,
 
-    /// How long a command has between SIGTERM and SIGKILL
+    /// Wait this long between SIGTERM and SIGKILL
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) grace: Duration,
 
-    /// How long commands may go on when the worker stops
+    /// Let commands continue for this long when the worker stops
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub(crate) stop_timeout: Duration,
 
-    /// How often to look for jobs without being told of any
+    /// Poll for jobs at this interval in case no notification arrives
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub(crate) poll: Duration,
 
-    /// A name for people
+    /// Name this worker; `windlass workers` shows the name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// End when no job is due or running
+    /// Exit when no job is due or running
     #[arg(long)]
     pub(crate) drain: bool,
 }
 
-/// Measure the store: starts, drains, latencies
+/// Benchmark the store: start and drain rates, latencies
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -105,43 +105,43 @@ Examples:
 It uses a namespace of its own, and removes it; without --store, SQLite in a folder that it makes in the current one and \
 removes.")]
 pub(crate) struct Bench {
-    /// How many jobs each workload has
+    /// Run this many jobs in each workload
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) jobs: u64,
 
-    /// How many jobs run at once
+    /// Run up to this many jobs at once
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) concurrency: u32,
 
-    /// How many start jobs at once, one by one
+    /// Start single jobs from this many concurrent producers
     #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) producers: u64,
 
-    /// How many jobs are started by one command
+    /// Start this many jobs per batch
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) batch: u64,
 
-    /// How large an input is
+    /// Pad each job's input by this many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) payload: u32,
 }
 
-/// Print what a shell needs to complete the commands
+/// Print a shell completion script
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example:\n  windlass completions bash > ~/.local/share/bash-completion/completions/windlass"
 )]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell to generate the script for
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
 
-/// Write man pages into a folder
+/// Write man pages to a directory
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// The folder, which is made if it is missing
+    /// Directory to write to; created if missing
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }

@@ -5,7 +5,7 @@ use windlass::{ChainId, Key, KeyHold, Timestamp, TypeName};
 
 use super::value::{chain_id, duration, key, time, type_name};
 
-/// Start a chain with a job of any type, and print the chain's id
+/// Start a chain with a job of the given type and print the chain's id
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,69 +18,72 @@ A line of a batch is an object with `input` and, where they differ from the opti
 `delay`, `at`, `blocked_by`, `priority`, `max_attempts`. A thousand lines are started at once; a wrong line stops the \
 batch before its thousand, and how far it came is said.")]
 pub(crate) struct Start {
-    /// The type of its first job
+    /// Type of the chain's first job
     #[arg(value_name = "TYPE", value_parser = type_name, required_unless_present = "batch")]
     pub(crate) job_type: Option<TypeName>,
 
-    /// What the job takes, as JSON; `-` reads it from standard input [default: null]
+    /// Job input as JSON, or `-` to read it from standard input [default: null]
     #[arg(value_name = "INPUT|-", conflicts_with = "batch", allow_hyphen_values = true)]
     pub(crate) input: Option<String>,
 
-    /// Start many: read an object from each line of standard input
+    /// Start many chains: read one JSON object per line from standard input
     #[arg(long)]
     pub(crate) batch: bool,
 
     #[command(flatten)]
     pub(crate) options: Options,
 
-    /// Wait for the chain's end, and print what it gave instead of its id
+    /// Wait for the chain to end and print its output instead of its id
     #[arg(long, conflicts_with = "batch")]
     pub(crate) wait: bool,
 
-    /// How long to wait
+    /// Stop waiting after this time
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s", requires = "wait")]
     pub(crate) timeout: Duration,
 }
 
-/// What a start may say beside type and input.
+/// Options of a start besides type and input.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Not before this long from now
+    /// Delay the job by this duration
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
     pub(crate) delay: Option<Duration>,
 
-    /// Not before this time (RFC 3339, UTC)
+    /// Run the job no earlier than this time (RFC 3339, UTC)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) at: Option<Timestamp>,
 
-    /// A deduplication key: while a chain of this type holds it, that one is given instead
+    /// Deduplicate by this key: if a chain of this type holds it, use that chain instead of starting a new one
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub(crate) key: Option<Key>,
 
-    /// Which ends of the chain go on holding the key
+    /// Keep holding the key after the chain ends with one of these outcomes [default: open]
     #[arg(long, value_name = "ENDS", value_enum, requires = "key")]
     pub(crate) hold: Option<Hold>,
 
-    /// A chain that must complete first; may be given more than once
+    /// Wait for this chain to complete first; can be repeated
     #[arg(long, value_name = "CHAIN", value_parser = chain_id)]
     pub(crate) blocked_by: Vec<ChainId>,
 
-    /// From -128 to 127; higher runs first
+    /// Set the priority, from -128 to 127; higher runs first
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) priority: Option<i8>,
 
-    /// After this many attempts a failure is final [default: no limit]
+    /// Fail permanently after this many attempts [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_attempts: Option<u32>,
 }
 
-/// Which ends of a chain hold its key.
+/// The outcomes after which an ended chain still holds its key.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Hold {
-    /// None: the key is free when the chain has ended
+    /// None: the key is free once the chain has ended
     Open,
+    /// The chain completed
     Completed,
+    /// The chain completed or failed
     CompletedOrFailed,
+    /// Any outcome, cancellation included
     Any,
 }
 
@@ -95,7 +98,7 @@ impl From<Hold> for KeyHold {
     }
 }
 
-/// Give a queue a job under an id of your own, once; or a batch of them
+/// Enqueue a job once under your own id, or a batch of jobs from standard input
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -107,36 +110,36 @@ It prints `queued`; or `duplicate` and where the job stands, if the id is queued
 the result, if that is kept. Once it failed or its result is gone, the id can be queued again. Without an id, each line of standard input is an object with `id` and \
 `payload`; a thousand are queued at once.")]
 pub(crate) struct Enqueue {
-    /// The queue's name
+    /// Name of the queue
     #[arg(value_name = "QUEUE", value_parser = type_name)]
     pub(crate) queue: TypeName,
 
-    /// The job's id: any text
+    /// Your id for the job, any text; omit it to read a batch from standard input
     #[arg(value_name = "ID", value_parser = key)]
     pub(crate) id: Option<Key>,
 
-    /// What the job takes, as JSON; `-` reads it from standard input [default: null]
+    /// Job payload as JSON, or `-` to read it from standard input [default: null]
     #[arg(value_name = "PAYLOAD|-", allow_hyphen_values = true)]
     pub(crate) payload: Option<String>,
 
-    /// After this many attempts a failure is final
+    /// Fail permanently after this many attempts
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), default_value = "3")]
     pub(crate) max_attempts: u32,
 
-    /// How long the result is kept
+    /// Keep the result for this long
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub(crate) keep: Duration,
 
-    /// Wait for the result, and print it
+    /// Wait for the result and print it
     #[arg(long, requires = "id")]
     pub(crate) wait: bool,
 
-    /// How long to wait
+    /// Stop waiting after this time
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s", requires = "wait")]
     pub(crate) timeout: Duration,
 }
 
-/// Print what a job of a queue gave
+/// Print the result of a job in a queue
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Example:
@@ -145,16 +148,16 @@ Example:
 A job that is not done yet is an error with exit code 5, one that failed or was cancelled with 1, and one that is not \
 stored with 3. `windlass wait --type QUEUE ID` waits instead.")]
 pub(crate) struct ResultOf {
-    /// The queue's name
+    /// Name of the queue
     #[arg(value_name = "QUEUE", value_parser = type_name)]
     pub(crate) queue: TypeName,
 
-    /// The job's id
+    /// Id of the job
     #[arg(value_name = "ID", value_parser = key)]
     pub(crate) id: Key,
 }
 
-/// Wait for chains to end, and print what each gave
+/// Wait for chains to end and print their outputs
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -164,7 +167,7 @@ pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) chosen: super::Chosen,
 
-    /// How long to wait for all of them; they go on afterwards
+    /// Stop waiting after this time; the chains continue
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub(crate) timeout: Duration,
 }

@@ -1,28 +1,28 @@
-//! Texts that are read as values.
+//! Parsers for argument values.
 
 use std::time::Duration;
 
 use windlass::{ChainId, JobId, Key, Timestamp, TypeName};
 
-/// A duration: `90s`, `5m`, `1h 30m`.
+/// Parses a duration like `90s`, `5m` or `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| format!("`{text}` is no duration: write it like `90s`, `5m` or `1h 30m`"))
 }
 
-/// A point in time as RFC 3339 has it, in UTC; the time of day may be left out.
+/// Parses a UTC time in RFC 3339 format. The time of day is optional and defaults to midnight.
 pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     let full = if text.contains(['T', 't', ' ']) { text.to_owned() } else { format!("{text}T00:00:00Z") };
     let parsed = humantime::parse_rfc3339_weak(&full).map(Timestamp::from);
     parsed.map_err(|_| format!("`{text}` is no time: write it in UTC like `2026-11-15T06:00:00Z`"))
 }
 
-/// The id of a chain.
+/// Parses the id of a chain.
 pub(crate) fn chain_id(text: &str) -> Result<ChainId, String> {
     text.parse().map_err(|_| no_id(text))
 }
 
-/// The id of a job.
+/// Parses the id of a job.
 pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
     text.parse().map_err(|_| no_id(text))
 }
@@ -31,7 +31,7 @@ fn no_id(text: &str) -> String {
     format!("`{text}` is not an id: one looks like `019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11`")
 }
 
-/// A command for the shell.
+/// Accepts any shell command that is not blank.
 pub(crate) fn shell_command(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("it is empty: give what the shell is to run for each job".to_owned());
@@ -39,12 +39,12 @@ pub(crate) fn shell_command(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The name of a job type or queue.
+/// Parses the name of a job type or queue.
 pub(crate) fn type_name(text: &str) -> Result<TypeName, String> {
     TypeName::new(text).map_err(|refusal| refusal.to_string())
 }
 
-/// A deduplication key.
+/// Parses a deduplication key.
 pub(crate) fn key(text: &str) -> Result<Key, String> {
     Key::new(text).map_err(|refusal| refusal.to_string())
 }

@@ -1,4 +1,4 @@
-//! Many jobs from the lines of standard input, each an object: a thousand go by one command.
+//! Batches: one JSON object per line of standard input, up to 1,000 lines per call to the store.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, Read, stdin};
@@ -14,30 +14,30 @@ use crate::input;
 use crate::output::{Output, is_watched, note};
 use crate::signal;
 
-/// How many lines are read ahead.
+/// How many lines the reader thread may read ahead.
 const READ_AHEAD: usize = 2 * BATCH_MAX_ITEMS;
 
-/// The longest line, in bytes: a payload, and room for the rest.
+/// The longest accepted line, in bytes: a payload of the maximum size plus room for the other fields.
 const LINE_MAX_BYTES: usize = PAYLOAD_MAX_BYTES + 64 * 1024;
 
-/// What lines become.
+/// Converts lines to items and sends them to the store.
 pub(crate) trait Batch {
-    /// What one line says.
+    /// One parsed line.
     type Line: DeserializeOwned;
-    /// What became of one.
+    /// The result for one line, as it is printed.
     type Done: Serialize + Display;
 
-    /// A line as it should be, for those who wrote another.
+    /// A valid line, shown in error messages.
     const EXAMPLE: &'static str;
 
-    /// Adds what a line says to those that are sent next. Gives its size in bytes.
+    /// Adds a line to the next call and returns the size of its payload in bytes.
     fn add(&mut self, line: Self::Line) -> Result<usize>;
 
-    /// Sends those that were added by one command, and tells for each what became of it.
+    /// Sends all added lines in one call and returns one result per line, in the same order.
     async fn send(&mut self) -> Result<Vec<Result<Self::Done>>>;
 }
 
-/// Reads all lines and sends them. A wrong line stops it before the command that it would have been part of.
+/// Reads and sends all lines. An invalid line stops the batch before the call that would have contained it.
 pub(crate) async fn run<B: Batch>(batch: B, output: Output) -> Result {
     let mut sender = Sender {
         batch,
@@ -74,13 +74,13 @@ pub(crate) async fn run<B: Batch>(batch: B, output: Output) -> Result {
 struct Sender<B> {
     batch: B,
     output: Output,
-    /// Where those stood that are sent next.
+    /// The line numbers of the items in the next call.
     numbers: Vec<u64>,
     bytes: usize,
     sent: u64,
     /// The last line that was sent.
     last_line: u64,
-    /// The last line of a command that failed: nobody knows what became of it.
+    /// The last line of a call that returned an error. The store may have applied that call anyway.
     unsure: Option<u64>,
     refused: u64,
 }
@@ -92,7 +92,7 @@ impl<B: Batch> Sender<B> {
         loop {
             let line = tokio::select! {
                 line = lines.recv() => line,
-                // A command that is under way happens whole or not at all, whatever becomes of this process.
+                // An interrupt takes effect only here, between two calls: `send` is not part of this `select!`.
                 () = &mut end_requested => return Err(Failure::new(Code::Interrupted, "interrupted")),
             };
             let Some((number, line)) = line else { return self.send().await };
@@ -100,7 +100,7 @@ impl<B: Batch> Sender<B> {
             added.map_err(|failure| {
                 Failure::usage(format!("line {number}: {}", failure.line().unwrap_or_default()))
             })?;
-            // Half of what a command may hold, since the next line may be as large as a payload can be.
+            // Send at half of the size limit: the next line may contain a payload of the maximum size.
             if self.numbers.len() >= BATCH_MAX_ITEMS || self.bytes >= BATCH_MAX_BYTES / 2 {
                 self.send().await?;
                 progress.set_position(self.sent);
@@ -128,7 +128,7 @@ impl<B: Batch> Sender<B> {
             self.last_line = number;
             match done {
                 Ok(done) => self.output.done(&done, || done.to_string())?,
-                // One that is refused harms no other.
+                // A refused line does not affect the others.
                 Err(failure) => {
                     self.refused += 1;
                     note(&format!("line {number} was refused: {}", failure.line().unwrap_or_default()));
@@ -139,8 +139,8 @@ impl<B: Batch> Sender<B> {
     }
 }
 
-/// The lines of standard input with their numbers, without the empty ones. A thread reads them: nothing can wake a
-/// read of standard input.
+/// Returns the non-empty lines of standard input with their line numbers. A separate thread reads them, because a
+/// blocking read of standard input cannot be cancelled.
 fn lines() -> mpsc::Receiver<(u64, Result<String>)> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
     std::thread::spawn(move || {
@@ -153,7 +153,7 @@ fn lines() -> mpsc::Receiver<(u64, Result<String>)> {
             };
             let (is_wrong, is_empty) =
                 (line.is_err(), line.as_ref().is_ok_and(|line| line.trim().is_empty()));
-            // After a wrong line there is nothing to go on with.
+            // The batch stops at the first line that cannot be read.
             if !is_empty && (sender.blocking_send((number, line)).is_err() || is_wrong) {
                 return;
             }
@@ -162,7 +162,7 @@ fn lines() -> mpsc::Receiver<(u64, Result<String>)> {
     receiver
 }
 
-/// The next line; of one that is too long, as much as shows it.
+/// Reads the next line, but at most one byte more than `LINE_MAX_BYTES`. That is enough to detect that it is too long.
 fn read_line(from: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     let length = from.take(LINE_MAX_BYTES as u64 + 1).read_line(&mut line)?;

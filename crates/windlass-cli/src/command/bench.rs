@@ -1,4 +1,4 @@
-//! `windlass bench`: the core workloads on a store. A clock stops when the last completion is stored.
+//! `windlass bench`: runs the core workloads on a store. A measurement ends when the last completion is stored.
 
 mod workload;
 
@@ -16,11 +16,11 @@ use crate::signal;
 use crate::store::{Access, AnyStore, Connection, StoreUrl};
 use workload::Jobs;
 
-/// How many jobs are started one at a time, for latencies.
+/// The maximum number of jobs for the latency measurements, which run one job at a time.
 const SINGLE_MAX: u64 = 500;
 
 pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
-    // A folder of its own on the same disk, unless a store was named.
+    // Without a named store, use a temporary directory inside the current one, to measure the same disk.
     let folder = match context.is_store_named {
         true => None,
         false => Some(
@@ -39,7 +39,7 @@ pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
         () = signal::end_requested() => Err(Failure::new(Code::Interrupted, "interrupted: what it made is removed")),
     };
     progress.finish_and_clear();
-    // What it made goes in any case, and what went wrong before is the error that counts.
+    // Always remove what the benchmark created. An earlier error takes precedence over an error of the removal.
     let removed = connection.remove(&place).await;
     measured?.print(context.output)?;
     removed
@@ -57,7 +57,7 @@ async fn measure_any(
         StoreUrl::Postgres(_) => "postgres",
         StoreUrl::Redis(_) => "redis",
     };
-    // Only where the type matters is a worker built for each store: each of them is compiled anew.
+    // Use the type-erased client where possible: a worker that is generic over the store is compiled once per store.
     let measured = async {
         let mut figures = measure(&connection.client(), store, bench, progress).await?;
         figures.drain_tx_per_s = match &connection.store {
@@ -76,7 +76,7 @@ async fn measure_any(
     })
 }
 
-/// What was measured; a rate is in jobs per second.
+/// The measured values. Rates are in jobs per second.
 #[derive(Debug, Serialize)]
 struct Figures {
     store: &'static str,
@@ -95,7 +95,7 @@ struct Figures {
     peak_rss_mib: Option<f64>,
 }
 
-/// The workload that needs transactions, in jobs per second.
+/// Runs the workload that needs transactions and returns its rate in jobs per second.
 async fn measure_transactions<S: Transactional>(
     client: &Client<S>,
     bench: &Bench,
@@ -109,7 +109,7 @@ async fn measure_transactions<S: Transactional>(
     Ok(rate(bench.jobs, began.elapsed()))
 }
 
-/// All the others.
+/// Runs all other workloads.
 async fn measure(
     client: &Client<dyn Store>,
     store: &'static str,
@@ -121,7 +121,7 @@ async fn measure(
     let began = Instant::now();
     jobs.start_singly().await?;
     let start_per_s = rate(bench.jobs, began.elapsed());
-    // Started is not measured together with what follows.
+    // Drain these jobs before the next measurement, which they would distort.
     jobs.drain().await?;
 
     progress.set_message("start in batches");
@@ -185,7 +185,7 @@ impl Figures {
     }
 }
 
-/// Small figures need more digits.
+/// Returns the number of decimal places to print: small values get more.
 const fn digits(value: f64) -> usize {
     if value < 10.0 { 3 } else { 0 }
 }
@@ -200,7 +200,7 @@ fn per_job(count: u64, jobs: u64) -> f64 {
     count as f64 / jobs as f64
 }
 
-/// The time that so many percent of these do not exceed, in microseconds.
+/// Returns the given percentile in microseconds, or 0 if there are no times.
 fn percentile(times: &[Duration], percent: usize) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();
@@ -208,7 +208,7 @@ fn percentile(times: &[Duration], percent: usize) -> f64 {
     times.get(at).copied().unwrap_or_default().as_secs_f64() * 1e6
 }
 
-/// The most memory that this process has had, where the system tells.
+/// Returns the peak memory of this process, or `None` if the system does not report it.
 fn peak_memory_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

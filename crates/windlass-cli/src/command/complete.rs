@@ -1,4 +1,4 @@
-//! `windlass complete`: a chain's current job, ended from outside.
+//! `windlass complete`: completes, continues or fails a chain's current job from outside.
 
 use serde::Serialize;
 use windlass::command::{NewJob, NextJob, Step};

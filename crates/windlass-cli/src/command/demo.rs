@@ -1,4 +1,4 @@
-//! `windlass demo`: a small shop that shows everything at work, and checks itself.
+//! `windlass demo`: runs a small shop on the store, then checks what the store contains.
 
 mod jobs;
 mod progress;
@@ -18,7 +18,7 @@ use progress::{Progress, Watch};
 use shop::{Plain, Shop, Transactions};
 
 pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
-    // A folder of its own, unless a store was named.
+    // Without a named store, use a temporary directory.
     let folder = match context.is_store_named {
         true => None,
         false => Some(
@@ -37,7 +37,7 @@ pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
         () = signal::end_requested() => Err(Failure::new(Code::Interrupted, "interrupted: what it made is removed")),
     };
     progress.finish();
-    // What it made goes in any case, and what went wrong before is the error that counts.
+    // Always remove what the demo created. An earlier error takes precedence over an error of the removal.
     let removed = connection.remove(&place).await;
     let summary = ended?;
     removed?;

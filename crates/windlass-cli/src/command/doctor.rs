@@ -1,4 +1,4 @@
-//! `windlass doctor`: what is wrong, each with its cure.
+//! `windlass doctor`: finds problems, each with a remedy.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use super::Context;
 use crate::exit::{Code, Failure, Result};
 use crate::store::{Access, Connection};
 
-/// How far this machine's clock may be from the store's.
+/// The largest acceptable difference between this machine's clock and the store's.
 const SKEW_MAX: Duration = Duration::from_secs(2);
 
-/// How long a ready job may wait before somebody should look.
+/// How long a ready job may wait before it is reported.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// How many chains that ended without having completed are looked at.
+/// The maximum number of failed or cancelled chains to check for waiting dependents.
 const ENDED_MAX: u32 = 100;
 
-/// How long a hint may take.
+/// Timeout for a published hint to arrive.
 const HINT_MAX: Duration = Duration::from_secs(3);
 
-/// How long an answer may take.
+/// The longest acceptable response time of the store.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(context: &Context) -> Result {
-    // Connection and schema: what is wrong with them is the error of opening, and has a code of its own.
+    // Connection and schema errors end the command here, with their own exit code.
     let connection = context.open(Access::Look).await?;
     let client = connection.client();
     let checks = [
@@ -61,7 +61,7 @@ struct Line<'a> {
     cure: Option<&'a str>,
 }
 
-/// Whether this machine and the store agree about the time, and how long an answer takes.
+/// Checks the clock difference between this machine and the store, and the store's response time.
 async fn clock(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     if !client.store().capabilities().has(Capability::NextDue) {
         return Ok(Vec::new());
@@ -86,7 +86,7 @@ async fn clock(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Whether a hint that is sent is heard.
+/// Checks whether a published hint is received.
 async fn notifier(connection: &Connection) -> Vec<Finding> {
     let chain = ChainId::new();
     let heard = async {
@@ -102,7 +102,7 @@ async fn notifier(connection: &Connection) -> Vec<Finding> {
     }
 }
 
-/// Whether what is there to do is worked on.
+/// Checks whether stored jobs make progress: workers, paused types, backlogs, expired leases and failed blockers.
 async fn work(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     let can = client.store().capabilities();
     if !(can.has(Capability::Count) && can.has(Capability::Workers)) {
@@ -148,8 +148,7 @@ fn of_type(count: &TypeCount, is_worked: bool) -> Vec<Finding> {
     findings
 }
 
-/// Whether jobs wait for chains that ended without having completed: those that failed or were cancelled lately are
-/// looked at.
+/// Finds jobs that are blocked by a failed or cancelled chain. Checks only the newest `ENDED_MAX` such chains.
 async fn blocked(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     let statuses = vec![Status::Failed, Status::Cancelled];
     let filter = ChainFilter { statuses, ..ChainFilter::default() };

@@ -1,4 +1,4 @@
-//! `windlass enqueue` and `windlass result`: a queue's jobs by the caller's own ids.
+//! `windlass enqueue` and `windlass result`: jobs of a queue, addressed by the caller's own ids.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::exit::{Code, Failure, Result};
 use crate::input;
 use crate::store::{Access, Connection};
 
-/// Payloads and results as JSON text that stays as it was written.
+/// Payloads and results as JSON text, kept byte for byte.
 type Json = Box<RawValue>;
 
 pub(crate) async fn enqueue(context: &Context, enqueue: &Enqueue) -> Result {
@@ -59,14 +59,14 @@ pub(crate) async fn result(context: &Context, wanted: &ResultOf) -> Result {
     wait::print_output(&record, context.output)
 }
 
-/// Lines that are jobs of a queue.
+/// A batch of lines, each a job for the queue.
 struct Items<'a> {
     connection: &'a Connection,
     queue: Queue<Json, Json>,
     jobs: Vec<Item>,
 }
 
-/// What a line says.
+/// One line of a batch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Item {
@@ -102,7 +102,7 @@ impl Batch for Items<'_> {
         };
         let topics = vec![Topic::Scheduled(self.queue.name().clone())];
         let enqueued = self.connection.announced(topics, enqueuing).await?;
-        // Not the line is at fault then, and those that follow would fare no better.
+        // These errors are the store's, not the line's. The following lines would fail too, so stop the batch.
         let is_of_store = |error: &&windlass::Error| {
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Corrupt)
         };
@@ -115,7 +115,7 @@ impl Batch for Items<'_> {
     }
 }
 
-/// What became of a job to enqueue.
+/// The result of enqueueing one job.
 #[derive(Serialize)]
 struct Done {
     id: String,

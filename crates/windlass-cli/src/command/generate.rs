@@ -1,4 +1,4 @@
-//! `windlass completions` and `windlass man`: from the definitions of the arguments.
+//! `windlass completions` and `windlass man`, generated from the argument definitions.
 
 use std::fs;
 

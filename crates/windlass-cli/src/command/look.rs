@@ -14,7 +14,7 @@ use crate::output::shortened;
 use crate::store::Access;
 use crate::view::{ChainView, CountView, JobView, WorkerView};
 
-/// How much of an error fits a table.
+/// Maximum width of errors, keys and type lists in a table.
 const ERROR_WIDTH: usize = 60;
 
 pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
@@ -212,21 +212,21 @@ impl When {
     }
 }
 
-/// Which jobs to list, by where they stand; all if none is given.
+/// The `--status` filter. An empty filter matches every job.
 struct Standings(Vec<Standing>);
 
 impl Standings {
-    /// What to ask the store for.
+    /// Returns the statuses to query. They may match more jobs than the filter does.
     fn statuses(&self) -> Vec<Status> {
         self.0.iter().map(|standing| standing.status()).collect()
     }
 
-    /// Whether what the store gives is to be listed.
+    /// Whether a job that the store returned passes the filter.
     fn are_of(&self, job: &JobRecord) -> bool {
         self.0.is_empty() || self.0.iter().any(|standing| standing.is_of(job))
     }
 
-    /// How many rows to ask for: as many as are left to list, or more where not all of them will be.
+    /// Returns how many rows to request: as many as are left to list, or a full page if some will be filtered out.
     fn page_size(&self, left: usize) -> u32 {
         let all_listed = self.0.iter().all(|standing| standing.is_status());
         let wanted = if all_listed { left } else { PAGE_MAX };
@@ -267,7 +267,7 @@ pub(super) fn chain_row(chain: &ChainRecord) -> [String; 8] {
     ]
 }
 
-/// Whether anything is known of a type.
+/// Whether the store contains jobs of this type or has it paused.
 fn is_stored(count: &TypeCount) -> bool {
     let TypeCount { blocked, pending, running, completed, failed, cancelled, paused, .. } = count;
     *paused || blocked + pending + running + completed + failed + cancelled > 0
@@ -300,7 +300,7 @@ pub(super) fn attempts(job: &JobRecord) -> String {
     }
 }
 
-/// How long ago a time was, roughly.
+/// Formats the time since `at`, rounded down to whole seconds, minutes, hours or days.
 pub(super) fn ago(at: Timestamp) -> String {
     let seconds = Timestamp::now().since(at).as_secs();
     let rough = match seconds {
@@ -312,7 +312,7 @@ pub(super) fn ago(at: Timestamp) -> String {
     format!("{} ago", humantime::format_duration(Duration::from_secs(rough)))
 }
 
-/// A worker for people: its id, or nothing.
+/// Formats a worker's id; empty for `None`.
 pub(super) fn worker_text(worker: Option<WorkerId>) -> String {
     worker.map(|worker| worker.to_string()).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ use crate::exit::{Code, Failure, Result};
 use crate::output::Output;
 use crate::store::Access;
 
-/// What a row was that somebody's open transaction has.
+/// Message for a chain that another open transaction has locked.
 const BUSY: &str = "busy: somebody's open transaction has it, try again when that has ended";
 
 pub(crate) async fn cancel(context: &Context, cancel: &Cancel) -> Result {
@@ -130,7 +130,7 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
     }
 }
 
-/// An error if one of the chains that would go runs.
+/// Returns an error if one of the chains to delete is running. With `cascade`, this includes their blockers.
 async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bool) -> Result {
     let mut next: Vec<ChainId> = found.iter().map(|found| found.chain.id).collect();
     let mut seen: BTreeSet<ChainId> = next.iter().copied().collect();
@@ -141,7 +141,7 @@ async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bo
                 format!("nothing was deleted: chain {chain} is running; --running deletes it all the same");
             return Err(Failure::failed(text));
         }
-        // The store refuses what is more than this.
+        // The store refuses to delete more chains than this, so there is no need to search further.
         if cascade && seen.len() <= DELETE_MAX_CHAINS {
             let blockers = jobs.iter().flat_map(|job| job.blockers.iter().map(|blocker| blocker.chain));
             next.extend(blockers.filter(|blocker| seen.insert(*blocker)));
@@ -163,7 +163,7 @@ pub(crate) async fn pause(context: &Context, types: Vec<TypeName>, paused: bool)
     Ok(())
 }
 
-/// What became of one that was named.
+/// The result for one chain or type.
 #[derive(Debug, Serialize)]
 struct Line {
     id: String,
@@ -177,7 +177,7 @@ impl Line {
     }
 }
 
-/// Prints what became of one, and gives the end of the command if it was not done.
+/// Prints the result for one chain. The inner result is an error without a message if the change was not made.
 fn tell(output: Output, found: &Found, done: Result<String, String>) -> Result<Result> {
     let is_done = done.is_ok();
     let line = Line { id: found.name.clone(), done: is_done, what: done.unwrap_or_else(|why| why) };

@@ -1,4 +1,4 @@
-//! `windlass migrate`: the store's tables.
+//! `windlass migrate`: creates and migrates the store's tables.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! One job or chain, with all that belongs to it.
+//! Detail pages of a single job or chain.
 
 use serde::Serialize;
 use windlass::{AttemptRecord, ChainRecord, Client, JobRecord, Payload, Store};
@@ -10,7 +10,7 @@ use crate::exit::Result;
 use crate::output::Output;
 use crate::view::{AttemptView, ChainView, Content, JobView, end_word};
 
-/// A job with its attempts, its errors and its neighbours.
+/// Prints a job with its attempts, its blockers and the jobs of its chain.
 pub(crate) async fn job(output: Output, client: &Client<dyn Store>, job: &JobRecord) -> Result {
     let history = client.attempts(job.id).await?;
     let blockers: Vec<_> = client.blockers(job.id).await?.into_iter().flatten().collect();
@@ -36,7 +36,7 @@ pub(crate) async fn job(output: Output, client: &Client<dyn Store>, job: &JobRec
     Ok(())
 }
 
-/// A chain with its jobs, and those that wait for it.
+/// Prints a chain with its jobs, its blockers and its dependents.
 pub(crate) async fn chain(output: Output, client: &Client<dyn Store>, chain: &ChainRecord) -> Result {
     let jobs = client.chain_jobs(chain.id).await?;
     let dependents = client.dependents(chain.id).await?;

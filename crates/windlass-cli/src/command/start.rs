@@ -1,4 +1,4 @@
-//! `windlass start`: one chain, or a batch of them.
+//! `windlass start`: starts one chain or a batch.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ pub(crate) async fn run(context: &Context, start: Start) -> Result {
         let starts = Starts { connection: &connection, job_type, options, chains: Vec::new() };
         return batch::run(starts, context.output).await;
     }
-    // What is wrong with the input is known before anything is opened.
+    // Validate the input before opening the store: an invalid call must not create a SQLite file.
     let job_type = job_type.ok_or_else(|| Failure::usage("which type? give TYPE"))?;
     let new = chain(job_type, input::payload(input.as_deref(), "input").await?, &options)?;
     let connection = context.open(Access::Use).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn run(context: &Context, start: Start) -> Result {
     print(&started, context.output)
 }
 
-/// What a line of a batch may say, and a continuation that a command returns.
+/// A job described in JSON: a line of a batch, or `then` or an element of `start` in `$WINDLASS_OUTCOME`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Described {
@@ -58,7 +58,7 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// The chain that it comes to, where the rest is as these options say.
+    /// Builds the new chain. Missing fields are taken from `default_type` and `options`.
     pub(crate) fn chain(self, default_type: Option<&TypeName>, options: &Options) -> Result<NewChain> {
         let job_type = match (&self.job_type, default_type) {
             (Some(name), _) => TypeName::new(name)?,
@@ -70,7 +70,7 @@ impl Described {
         chain(job_type, input, &self.over(options)?)
     }
 
-    /// The options with what is said here in place of theirs.
+    /// Returns `options`, overridden by the fields that are present here.
     fn over(self, options: &Options) -> Result<Options> {
         let mut options = options.clone();
         match (self.delay, self.at) {
@@ -92,15 +92,15 @@ impl Described {
     }
 }
 
-/// The value of a field, or what is wrong with it.
+/// Adds the field's name to a parse error.
 fn said<T>(field: &str, value: Result<T, String>) -> Result<T> {
     value.map_err(|why| Failure::usage(format!("`{field}`: {why}")))
 }
 
-/// Lines that start chains.
+/// A batch of lines, each of which starts a chain.
 struct Starts<'a> {
     connection: &'a Connection,
-    /// The type of those that name none.
+    /// The type for lines without one.
     job_type: Option<TypeName>,
     options: Options,
     chains: Vec<NewChain>,
@@ -134,7 +134,7 @@ impl Batch for Starts<'_> {
     }
 }
 
-/// The chain that a job of this type starts.
+/// Builds a new chain whose first job has the given type, input and options.
 fn chain(job_type: TypeName, input: Payload, options: &Options) -> Result<NewChain> {
     let mut new = NewChain::new(ChainId::new(), NewJob::new(job_type, input));
     new.job.schedule = match (options.delay, options.at) {
@@ -153,7 +153,7 @@ fn chain(job_type: TypeName, input: Payload, options: &Options) -> Result<NewCha
     Ok(new)
 }
 
-/// What became of a start.
+/// The result of one start.
 #[derive(Debug, Serialize)]
 struct Started {
     chain: ChainId,
@@ -184,7 +184,7 @@ impl fmt::Display for Started {
     }
 }
 
-/// Whether it gives a hint: a job that waits for others does not.
+/// Whether the start publishes a hint. A blocked job does not.
 fn is_scheduled(created: &Created) -> bool {
     matches!(created, Created::New { job, .. } if job.status == windlass::Status::Pending)
 }

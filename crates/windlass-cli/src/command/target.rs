@@ -1,28 +1,28 @@
-//! Which chains are meant: by id, by one of their jobs, or by key.
+//! Resolves the chains that were named on the command line: by chain id, job id or key.
 
 use windlass::{ChainRecord, Client, JobId, Key, Store, Target, TypeName};
 
 use crate::arguments::Chosen;
 use crate::exit::{Failure, Result};
 
-/// A chain that was named, and is stored.
+/// A stored chain that was named on the command line.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// As it was named.
+    /// The name as it was given.
     pub(crate) name: String,
     pub(crate) chain: ChainRecord,
-    /// The very job that was named; none if the chain was.
+    /// The named job, unless it is the chain's first: that one shares the chain's id.
     job: Option<JobId>,
 }
 
 impl Found {
-    /// The job, if one was named that is not its chain's first; else the chain.
+    /// Returns the named job, or the chain if the name was a chain id or a key.
     pub(crate) fn target(&self) -> Target {
         self.job.map_or(Target::Chain(self.chain.id), Target::Job)
     }
 }
 
-/// All chains that were named. One that is not stored is an error.
+/// Resolves all names. Returns an error if one of them is not stored.
 pub(crate) async fn all(client: &Client<dyn Store>, chosen: &Chosen) -> Result<Vec<Found>> {
     let mut found = Vec::with_capacity(chosen.names.len());
     for name in &chosen.names {
@@ -31,7 +31,7 @@ pub(crate) async fn all(client: &Client<dyn Store>, chosen: &Chosen) -> Result<V
     Ok(found)
 }
 
-/// One chain.
+/// Resolves one name.
 pub(crate) async fn one(
     client: &Client<dyn Store>,
     name: &str,
@@ -50,7 +50,7 @@ fn parse(name: &str, key_type: Option<&TypeName>) -> Result<Target> {
     if let Some(key_type) = key_type {
         return Ok(Target::Key(key_type.clone(), Key::new(name)?));
     }
-    // A chain's id is its first job's.
+    // A chain's id is also the id of its first job, so a job id covers both.
     name.parse().map(Target::Job).map_err(|_| {
         Failure::usage(format!(
             "`{name}` is not an id: give the id of a chain or job, or a key with --type TYPE"

@@ -1,4 +1,4 @@
-//! `windlass wait`, and what other commands wait for.
+//! `windlass wait`, and the `--wait` option of other commands.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(context: &Context, wait: &Wait) -> Result {
         let (client, chain, timeout) = (client.clone(), found.chain.id, wait.timeout);
         (chain, tokio::spawn(async move { client.closed(chain, timeout).await }))
     });
-    // All are waited for at once, and told in their order; the first that failed is the error.
+    // All waits run concurrently. Results are printed in the order of the arguments; the first failure is returned.
     let mut outcome = Ok(());
     for (chain, wait) in waits.collect::<Vec<_>>() {
         let ended = wait.await.map_err(Failure::failed)?;
@@ -29,7 +29,7 @@ pub(crate) async fn run(context: &Context, wait: &Wait) -> Result {
     outcome
 }
 
-/// Waits for the end of a chain, and prints what it gave.
+/// Waits for a chain to end and prints its output.
 pub(crate) async fn print_end(
     client: &Client<dyn Store>,
     chain: ChainId,
@@ -40,7 +40,7 @@ pub(crate) async fn print_end(
     print(&explained(client, chain, ended).await?, output)
 }
 
-/// A chain that has ended. If it has not in time, the error says why nothing happens.
+/// Adds to a timeout error the reasons why the chain makes no progress.
 async fn explained(
     client: &Client<dyn Store>,
     chain: ChainId,
@@ -50,7 +50,7 @@ async fn explained(
         Err(error) if error.kind() == ErrorKind::TimedOut => error,
         ended => return Ok(ended?),
     };
-    // That it was too long is what counts: a look that fails explains nothing.
+    // The timeout is the error to report. If the reasons cannot be queried, report it without them.
     let why = match client.chain(chain).await {
         Ok(Some(record)) => why::reasons(client, &record.latest).await.unwrap_or_default().join("; "),
         Ok(None) | Err(_) => String::new(),
@@ -68,7 +68,7 @@ fn print(record: &ChainRecord, output: Output) -> Result {
     print_output(record, output)
 }
 
-/// An error if the chain failed or was cancelled.
+/// Returns an error if the chain failed or was cancelled.
 pub(crate) fn ended_well(record: &ChainRecord) -> Result {
     let why = record.latest.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     match record.status() {
@@ -80,7 +80,7 @@ pub(crate) fn ended_well(record: &ChainRecord) -> Result {
     }
 }
 
-/// What a chain gave, as it is stored.
+/// Prints the output of a chain.
 pub(crate) fn print_output(record: &ChainRecord, output: Output) -> Result {
     match record.output() {
         Some(payload) => output.object(&Content::of(payload)),

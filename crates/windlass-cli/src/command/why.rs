@@ -1,14 +1,15 @@
-//! Why a job does not run, for those who wait for it.
+//! Explains why a job does not run.
 
 use windlass::command::Types;
 use windlass::{ChainRecord, Client, JobRecord, Status, Store, Timestamp};
 
 use crate::exit::Result;
 
-/// How many chains are named; of more, their number.
+/// The maximum number of chains to name. The others are only counted.
 const NAMED_MAX: usize = 3;
 
-/// What a job waits for, and how to cure it; nothing if it is only its turn.
+/// Returns what a job is waiting for, with a remedy where there is one. Returns nothing if the job is closed, has a
+/// valid lease or only waits for a free slot.
 pub(crate) async fn reasons(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<String>> {
     match job.status {
         Status::Blocked => blocked(client, job).await,
@@ -22,7 +23,7 @@ async fn blocked(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<Stri
     let chains = client.blockers(job.id).await?;
     let awaited = job.blockers.iter().zip(chains);
     let awaited = awaited.filter(|(blocker, _)| !blocker.resolved).filter_map(|(_, chain)| chain);
-    // One that has completed is about to be resolved.
+    // A completed blocker is about to be marked as resolved, so it is not a reason to report.
     let awaited = awaited.filter(|chain| chain.status() != Status::Completed);
     let (open, ended): (Vec<ChainRecord>, Vec<_>) = awaited.partition(|chain| chain.status().is_open());
     let unnamed = (open.len() + ended.len()).saturating_sub(NAMED_MAX);

@@ -1,4 +1,4 @@
-//! `windlass work`: a command for each job.
+//! `windlass work`: runs a shell command for each job.
 
 mod child;
 mod outcome;
@@ -19,10 +19,10 @@ use crate::signal;
 use crate::store::Access;
 use child::Runner;
 
-/// How often to look whether there is something left to do.
+/// How often `--drain` checks whether any job is left.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is left for writing the last ends down.
+/// Extra time to store the results of the last commands.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(context: &Context, work: Work) -> Result {
@@ -51,7 +51,7 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
             async move { runner.run(&attempt).await }
         });
     }
-    // Before others see the worker, and ask it to stop.
+    // Install the signal handlers before the worker is visible: a signal sent in between would kill the process.
     let end_requested = signal::end_requested();
     let running = worker.start().await?;
     tokio::select! {
@@ -68,7 +68,8 @@ fn options(work: &Work) -> JobOptions {
     JobOptions { lease: work.lease, timeout: work.timeout, backoff, ..JobOptions::default() }
 }
 
-/// Takes nothing new, and lets commands end. Those that take too long, or all at a second signal, are asked to.
+/// Stops the worker. It takes no new jobs, and running commands may finish. After `--stop-timeout` or a second signal,
+/// commands that still run are terminated.
 async fn stop(running: Running<dyn Store>, work: &Work, hurry: &CancellationToken) {
     let mut stopping = std::pin::pin!(running.stop(work.stop_timeout + work.grace + LAST_WRITES));
     tokio::select! {
@@ -80,7 +81,7 @@ async fn stop(running: Running<dyn Store>, work: &Work, hurry: &CancellationToke
     stopping.await;
 }
 
-/// Returns when no job of these types is due, and none runs; never if that is not wanted.
+/// Returns when no job of these types is due or running. Never returns if `wanted` is false.
 async fn drained(client: &Client<dyn Store>, types: BTreeSet<TypeName>, wanted: bool) -> Result {
     if !wanted {
         return std::future::pending().await;

@@ -1,10 +1,10 @@
-//! What the URLs of stores and notifiers say.
+//! Parses the URLs of stores and notifiers.
 
 use std::path::PathBuf;
 
 use crate::exit::{Failure, Result};
 
-/// A store by its URL.
+/// A parsed store URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreUrl {
     Memory,
@@ -13,25 +13,25 @@ pub(crate) enum StoreUrl {
     Redis(String),
 }
 
-/// A notifier by its URL.
+/// A parsed notifier URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NotifierUrl {
-    /// The store's own.
+    /// The store's own notifier.
     Own,
-    /// Nobody outside this process is told: others poll.
+    /// No notifications between processes. Other processes poll.
     None,
     Postgres(String),
     Redis(String),
     Nats {
         url: String,
-        /// Where wake budgets are kept; without it every worker looks.
+        /// JetStream bucket for wake budgets. Without one, every worker that receives a hint queries the store.
         bucket: Option<String>,
     },
 }
 
 impl StoreUrl {
     pub(crate) fn parse(url: &str) -> Result<Self> {
-        // Only the scheme is ever told: the rest may hold a password.
+        // If there is a scheme, errors show only that: the rest may contain a password.
         let Some((scheme, rest)) = url.split_once(':') else {
             let text = format!("`{url}` is not the URL of a store: did you mean `sqlite:{url}`?");
             return Err(Failure::usage(text));
@@ -53,7 +53,7 @@ impl StoreUrl {
         }
     }
 
-    /// The same store for a process that may run in another folder.
+    /// Returns the URL in a form that is valid in any directory.
     pub(crate) fn absolute(&self) -> String {
         match self {
             Self::Memory => "memory:".to_owned(),
@@ -96,7 +96,7 @@ impl NotifierUrl {
         Ok(Self::Nats { url: url.to_owned(), bucket })
     }
 
-    /// What was given; nothing for the store's own.
+    /// Returns the URL as it was given, or an empty text for the store's own notifier.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Own => String::new(),

@@ -42,7 +42,7 @@ async fn a_wrong_line_stops_its_thousand() {
     assert_eq!(program.json(&["queues"]).await[0]["pending"], 1_000);
 }
 
-/// Whoever looks at the first lines only still starts all of them.
+/// A reader that closes the pipe after the first line must not stop the batch.
 #[tokio::test]
 async fn a_reader_that_goes_stops_no_batch() {
     let program = Program::on_sqlite();

@@ -7,12 +7,12 @@ use windlass_testkit::wait_until;
 
 use crate::program::Program;
 
-/// How many jobs there are, and how often a worker is killed.
+/// The number of jobs, and how many times a worker is killed.
 const JOBS: usize = 150;
 const KILLS: usize = 8;
-/// How many jobs a worker runs at a time.
+/// How many jobs a worker runs at once.
 const SLOTS: usize = 8;
-/// With the leases of those that are killed.
+/// Timeout for each wait. It covers the leases of killed workers, which must expire first.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn workers_that_are_killed_lose_nothing_on_redis() {
 async fn check(program: &Program) {
     let lines: String = (0..JOBS).map(|n| format!("{{\"input\": {n}}}\n")).collect();
     assert_eq!(program.run_with(&["start", "echo", "--batch"], &lines).await.code, 0);
-    // While this file is there no job ends, so that the first blow is sure to hit some.
+    // No job ends while this file exists, so the first kill is certain to hit running jobs.
     let hold = program.folder().join("hold");
     fs::write(&hold, "").unwrap();
     let mut workers: Vec<Child> = (0..2).map(|_| worker(program)).collect();
@@ -43,7 +43,7 @@ async fn check(program: &Program) {
     strike(program, &mut workers).await;
     fs::remove_file(hold).unwrap();
     for kill in 1..KILLS {
-        // The next blow falls when some more are done, and never at the same place.
+        // The next kill follows after some more jobs have completed, at a random point.
         let enough = (kill * JOBS / (KILLS + 4)).saturating_sub(fastrand::usize(0..8));
         wait_until("more jobs are done", PATIENCE, async || count(program, "completed").await >= enough)
             .await;
@@ -59,14 +59,14 @@ async fn check(program: &Program) {
     assert!(repeated > 0, "a kill hit a running job");
 }
 
-/// Kills a worker, and puts another in its place.
+/// Kills a random worker and starts another in its place.
 async fn strike(program: &Program, workers: &mut [Child]) {
     let victim = fastrand::usize(..workers.len());
     workers[victim].kill().await.unwrap();
     workers[victim] = worker(program);
 }
 
-/// A worker that notices soon that another died.
+/// Starts a worker with short leases and polls, so that the jobs of a killed worker are soon taken over.
 fn worker(program: &Program) -> Child {
     let slots = SLOTS.to_string();
     let options = ["--concurrency", &slots, "--lease", "3s", "--poll", "200ms"];

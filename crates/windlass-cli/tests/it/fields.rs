@@ -1,4 +1,4 @@
-//! The fields that docs/cli.md names are those that are printed.
+//! Checks that the commands print exactly the JSON fields that docs/cli.md lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -63,7 +63,7 @@ async fn check_worker(page: &mut Page, program: &Program) {
     assert_eq!(ended(worker).await.code, 0);
 }
 
-/// What the page says.
+/// The field table of docs/cli.md.
 struct Page {
     fields: BTreeMap<String, BTreeSet<String>>,
     unchecked: BTreeSet<String>,
@@ -101,7 +101,7 @@ impl Page {
     }
 }
 
-/// The words in backticks.
+/// Returns the words in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

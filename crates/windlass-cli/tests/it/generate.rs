@@ -25,7 +25,7 @@ async fn man_pages_are_written_for_each_command() {
     }
 }
 
-/// The commands that the help lists.
+/// Returns the commands that the help lists.
 async fn commands(program: &Program) -> Vec<String> {
     let help = run(program.bare(&["--help"])).await.stdout;
     let (_, list) = help.split_once("Commands:\n").unwrap();
@@ -36,7 +36,7 @@ async fn commands(program: &Program) -> Vec<String> {
     names
 }
 
-/// Colours are for terminals, or for those who insist, and never where they are not wanted.
+/// Colors appear only on a terminal or with `CLICOLOR_FORCE`, and never with `NO_COLOR`.
 #[tokio::test]
 async fn no_color_is_respected() {
     let program = Program::on_sqlite();

@@ -50,7 +50,7 @@ async fn a_demo_removes_what_it_made() {
     assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its folder is gone");
 }
 
-/// It is one rule for all commands, whether they wait for a chain, for their input or for a server.
+/// All commands end the same way, whether they wait for a chain, for their input or for a server.
 #[tokio::test]
 async fn whatever_waits_ends_with_the_same_code() {
     let program = Program::on_sqlite();
@@ -80,7 +80,7 @@ async fn whatever_waits_ends_with_the_same_code() {
     }
 }
 
-/// Whether a process has a handler for SIGINT and SIGTERM.
+/// Whether a process has handlers for SIGINT and SIGTERM.
 fn hears_signals(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -50,14 +50,14 @@ async fn workers_are_listed_while_they_live() {
     let arguments = ["work", "mail", "--exec", command, "--name", "postman"];
     let worker = program.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
     windlass_testkit::wait_until("the job runs", std::time::Duration::from_secs(60), async || {
-        // A worker is listed when it has said that it is there, which it does beside its first job.
+        // The worker registers concurrently with its first job, so wait for both.
         program.folder().join("begun").exists() && !program.json(&["workers"]).await.is_empty()
     })
     .await;
     let workers = program.json(&["workers"]).await;
     assert_eq!((&workers[0]["name"], &workers[0]["types"][0]), (&"postman".into(), &"mail".into()));
     assert!(program.ok(&["workers"]).await.contains("postman"));
-    // The first asks it to stop, the second to stop at once: the command hangs.
+    // The command never ends. The first signal stops the worker gracefully, a second one terminates the command.
     crate::program::terminate(&worker).await;
     windlass_testkit::wait_until("the worker stops", std::time::Duration::from_secs(60), async || {
         crate::program::terminate(&worker).await;

@@ -1,4 +1,4 @@
-//! The program as people run it: each command, those that must fail, and workers that are killed.
+//! Runs the program as users do: every command, calls that must fail, and workers that are killed.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod program;

@@ -73,7 +73,7 @@ async fn a_reader_that_goes_stops_no_change() {
     }
     let windlass =
         format!("'{}' cancel --store sqlite:jobs.db {}", env!("CARGO_BIN_EXE_windlass"), chains.join(" "));
-    // Nobody reads at all.
+    // The reader exits without reading anything.
     let mut shell = tokio::process::Command::new("bash");
     shell.args(["-c", &format!("{windlass} > >(exec true); echo $? > code")]).current_dir(program.folder());
     run(shell).await;

@@ -41,7 +41,7 @@ async fn the_doctor_finds_nothing_wrong_with_a_good_store() {
     }
 }
 
-/// The server of the tests keeps nothing on disk.
+/// The test server has no persistence.
 #[tokio::test]
 async fn the_doctor_finds_what_redis_would_lose() {
     let ran = Program::on_redis().await.doctor(&[], |ran| ran.stdout.contains("notifier: ok")).await;
@@ -65,7 +65,7 @@ async fn the_doctor_needs_a_store() {
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
 }
 
-/// A pooler that gives each transaction another connection carries commands, but no hints.
+/// A pooler that assigns a connection per transaction passes on commands, but no hints.
 #[tokio::test]
 async fn the_doctor_finds_a_notifier_that_carries_nothing() {
     let program = Program::on_postgres().await;

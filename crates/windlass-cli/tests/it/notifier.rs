@@ -1,4 +1,4 @@
-//! Hints by another server than the store's.
+//! Hints through a server other than the store's.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use windlass_testkit::{NatsServer, wait_until};
 
 use crate::program::{Program, ended, terminate};
 
-/// A worker that hears nothing would look after an hour, and a wait gives up after half a minute.
+/// Without hints, the worker would poll only after an hour, and the wait times out after 30 s.
 #[tokio::test]
 async fn hints_travel_over_nats() {
     let server = NatsServer::start().await;

@@ -1,4 +1,4 @@
-//! Runs the program in a folder and on a store of its own.
+//! Runs the program in its own directory and on its own store.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,17 +11,17 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use windlass_testkit::{shared_postgres, shared_redis, wait_until};
 
-/// No call takes longer.
+/// Timeout for one call of the program.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The program on a store.
+/// The program with a store to run it on.
 pub(crate) struct Program {
     folder: TempDir,
     store: String,
     namespace: Option<String>,
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -30,19 +30,19 @@ pub(crate) struct Ran {
 }
 
 impl Program {
-    /// On SQLite, in a file that does not exist yet.
+    /// Uses SQLite, with a file that does not exist yet.
     pub(crate) fn on_sqlite() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), store: "sqlite:jobs.db".to_owned(), namespace: None }
     }
 
-    /// On PostgreSQL, in a schema of its own that does not exist yet.
+    /// Uses PostgreSQL, with a schema of its own that does not exist yet.
     pub(crate) async fn on_postgres() -> Self {
         let shared = shared_postgres().await;
         let namespace = Some(shared.namespace().to_owned());
         Self { folder: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
     }
 
-    /// On Redis, in a namespace of its own.
+    /// Uses Redis, with a namespace of its own.
     pub(crate) async fn on_redis() -> Self {
         let shared = shared_redis().await;
         let namespace = Some(shared.namespace().to_owned());
@@ -53,7 +53,7 @@ impl Program {
         self.folder.path()
     }
 
-    /// The program with these arguments, on the store.
+    /// Returns the program with these arguments and the store in its environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.bare(arguments);
         command.env("WINDLASS_STORE", &self.store);
@@ -61,7 +61,7 @@ impl Program {
         command
     }
 
-    /// The program with these arguments, and nothing else.
+    /// Returns the program with these arguments, without a store.
     pub(crate) fn bare(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(arguments).current_dir(self.folder()).kill_on_drop(true);
@@ -72,17 +72,17 @@ impl Program {
         command
     }
 
-    /// Runs it to its end, whatever that is.
+    /// Runs the program to its end, with any exit code.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
         run(self.command(arguments)).await
     }
 
-    /// The same with something on standard input.
+    /// Like [`run`](Self::run), with standard input.
     pub(crate) async fn run_with(&self, arguments: &[&str], input: &str) -> Ran {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
-        // A program that ends early does not read all.
+        // The program may end before it has read everything.
         let writing = tokio::spawn(async move {
             let _ = stdin.write_all(input.as_bytes()).await;
         });
@@ -91,19 +91,19 @@ impl Program {
         ran
     }
 
-    /// Runs it to its good end, and gives what it printed.
+    /// Runs the program, which must succeed, and returns what it printed.
     pub(crate) async fn ok(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments).await;
         assert_eq!(ran.code, 0, "windlass {arguments:?}: {ran:?}");
         ran.stdout.trim_end().to_owned()
     }
 
-    /// The same with `--json`: an object for each line.
+    /// Like [`ok`](Self::ok) with `--json`: returns one object per line.
     pub(crate) async fn json(&self, arguments: &[&str]) -> Vec<Value> {
         objects(&self.ok(&[arguments, &["--json"]].concat()).await)
     }
 
-    /// Has the doctor look until this is found: an answer or a hint that was late is a finding, and soon gone.
+    /// Repeats `doctor` until the result is as expected. A slow answer or hint is a finding too, but a temporary one.
     pub(crate) async fn doctor(&self, arguments: &[&str], is_expected: impl Fn(&Ran) -> bool) -> Ran {
         let mut found = None;
         wait_until("the doctor finds what it should", Duration::from_secs(60), async || {
@@ -117,14 +117,14 @@ impl Program {
         found.unwrap()
     }
 
-    /// Runs what is due with this command.
+    /// Runs a worker with this command until no job is due.
     pub(crate) async fn drain(&self, types: &[&str], command: &str) -> Ran {
         let options = ["--exec", command, "--drain", "--backoff", "10ms", "--concurrency", "4"];
         self.run(&[&["work"], types, &options[..]].concat()).await
     }
 }
 
-/// What `--json` printed.
+/// Parses the output of `--json`.
 pub(crate) fn objects(printed: &str) -> Vec<Value> {
     printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

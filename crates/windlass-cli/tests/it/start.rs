@@ -30,7 +30,7 @@ async fn a_start_waits_for_a_worker_of_another_process() {
     check_wait(&Program::on_sqlite()).await;
 }
 
-/// A hint must outlive the process that gave it: the worker would look by itself only after an hour.
+/// A hint must arrive even though the process that published it has ended. The worker polls only after an hour.
 #[tokio::test]
 async fn a_start_waits_for_a_worker_of_another_process_on_postgres() {
     let program = Program::on_postgres().await;
@@ -48,7 +48,7 @@ async fn check_wait(program: &Program) {
     let arguments = ["work", "first", "greet", "--exec", "echo hello", "--poll", "1h"];
     let worker = program.command(&arguments).spawn().unwrap();
     assert_eq!(program.ok(&["start", "greet", "--wait"]).await, "\"hello\"");
-    // A command stays only a moment for its hint to be carried, so that one may be lost where all is slow.
+    // The program waits only a moment for the delivery of its hint, so a hint may be lost on a slow machine.
     let mut waited = String::new();
     for _ in 0..5 {
         let later = program.ok(&["start", "greet"]).await;

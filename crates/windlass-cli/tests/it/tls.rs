@@ -1,4 +1,4 @@
-//! Encrypted connections, by URL alone.
+//! TLS connections, configured by the URL alone.
 
 use windlass_testkit::{PostgresServer, RedisServer};
 

@@ -1,4 +1,4 @@
-//! Why nothing happens, and where a job stands.
+//! Why a job makes no progress, and its standing.
 
 use crate::program::Program;
 
@@ -77,7 +77,7 @@ async fn jobs_are_listed_by_where_they_stand() {
     assert_eq!((&job["status"], &job["standing"]), (&"pending".into(), &"failing".into()));
     assert_eq!(program.json(&["jobs", "--status", "pending", "--limit", "2"]).await.len(), 2);
 
-    // What is opened again begins anew.
+    // Retrying resets the attempts, so the job is pending instead of failing.
     program.ok(&["trigger", &failing]).await;
     program.drain(&["print"], "exit 1").await;
     program.ok(&["retry", &failing]).await;

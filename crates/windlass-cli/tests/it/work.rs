@@ -73,7 +73,7 @@ async fn a_command_may_call_the_program_itself() {
     assert_eq!(program.json(&["jobs", "--type", "child"]).await.len(), 1);
 }
 
-/// The store is always named, and in a way that is true in every folder.
+/// The command always receives the store, with a path that is valid in every directory.
 #[tokio::test]
 async fn a_command_finds_the_store_from_any_folder() {
     let program = Program::on_sqlite();
@@ -124,7 +124,7 @@ async fn a_worker_that_is_asked_to_stop_lets_commands_end() {
     let program = Program::on_sqlite();
     let first = program.ok(&["start", "slow"]).await;
     let second = program.ok(&["start", "slow"]).await;
-    // It ends when the test says so, and the second job is not begun.
+    // The command ends when the test creates a file. The second job must not start.
     let command = "touch begun; until [ -e go ]; do sleep 0.02; done; echo ended";
     let worker = program.command(&["work", "slow", "--exec", command]).spawn().unwrap();
     wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
@@ -141,7 +141,7 @@ async fn a_worker_that_is_asked_to_stop_lets_commands_end() {
 async fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "slow"]).await;
-    // The shell ignores SIGTERM, so that it takes SIGKILL.
+    // The shell ignores SIGTERM, so only SIGKILL ends it.
     let command = "trap '' TERM; (until [ -e never ]; do sleep 0.05; done) & echo $! > child; wait; wait";
     let arguments =
         ["work", "slow", "--exec", command, "--timeout", "5s", "--grace", "200ms", "--backoff", "1h"];
@@ -158,7 +158,7 @@ async fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     assert_eq!(ended(worker).await.code, 0);
 }
 
-/// Whether a process has ended; one that nobody has waited for has.
+/// Whether a process has ended. A zombie has.
 fn is_gone(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, facts)| facts.starts_with('Z'))

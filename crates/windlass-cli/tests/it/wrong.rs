@@ -1,4 +1,4 @@
-//! Calls that must fail: with their exit code, one line, and nothing written.
+//! Calls that must fail: with the right exit code, a one-line error and nothing written.
 
 use crate::program::{Program, Ran, run};
 

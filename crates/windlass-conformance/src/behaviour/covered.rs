@@ -1,8 +1,8 @@
-/// Behaviours of the sources without a counterpart, and why.
+/// Behaviors of the sources that have no counterpart here, with the reason.
 pub const BEHAVIOURS_EXCLUDED: &[(&str, &str)] =
     &[("BS-032", "ids are UUIDs by their type, so that there is none that could fail a validation")];
 
-/// Behaviours of the sources that no program can break that compiles, and what proves it: a file of
+/// Behaviors of the sources that the compiler guarantees, with the proof: a file in
 /// `crates/windlass/tests/compile_fail`, or a type.
 pub const BEHAVIOURS_PROVED_BY_TYPES: &[(&str, &str)] = &[
     ("BS-006", "wrong_input.rs"),
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
     use crate::behaviour::{Behaviour, behaviours, transactional_behaviours};
 
-    /// The numbers of the sources' behaviours, `BS-001` and so on, by group.
+    /// Numbers of the sources' behaviors by group: `BS-001` and so on.
     const GROUPS: &[(&str, RangeInclusive<u32>)] = &[
         ("start", 1..=23),
         ("chains", 24..=32),
@@ -42,7 +42,7 @@ mod tests {
         ("validation", 212..=224),
     ];
 
-    /// The defects of the sources that are the worker's, and the sentences of "Never" that are about it.
+    /// Defects of the sources that concern the worker, and the sentences of "Never" about it.
     const WORKER: [(&str, &[u32]); 2] = [("A8.", &[6, 7, 8, 9, 10, 12, 13, 14]), ("never ", &[10, 11, 12])];
 
     fn all() -> Vec<Behaviour<MemoryStore>> {
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// What the sources' logger is told, and is not.
+    /// Behaviors of the sources about what is logged, and what is not.
     const LOGGING: &[&str] = &[
         "logging: simple lifecycle",
         "logging: retry with backoff",

@@ -1,4 +1,4 @@
-//! A store that fails as it is told, around any other.
+//! A wrapper around any store that fails on demand.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,16 +10,16 @@ use windlass_core::{
     BoxFuture, Capabilities, Counters, Error, ErrorKind, Millis, Result, Store, Transactional,
 };
 
-/// What becomes of a call.
+/// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Nothing is carried out, and the caller hears of an error.
+    /// The command is not run, and the caller gets an error.
     Fails,
-    /// It is carried out, and the caller hears of an error.
+    /// The command is run, but the caller gets an error.
     LosesReply,
 }
 
-/// A call that waits.
+/// Controls a call that waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     begun: Arc<Notify>,
@@ -32,14 +32,14 @@ impl Hold {
         self.begun.notified().await;
     }
 
-    /// Lets it go on.
+    /// Lets the call continue.
     pub(super) fn let_go(&self) {
         self.go.notify_one();
     }
 }
 
-/// Calls are named by the store's methods; those of a transaction, its begin and commit apart, by `in_tx`.
-/// Clones share everything.
+/// A store that fails on demand. Calls are named after the store's methods. In a transaction, `begin` and `commit` have
+/// their own names, and commands are named `in_tx`. Clones share everything.
 #[derive(Debug)]
 pub(super) struct Faulty<S> {
     inner: Arc<S>,
@@ -50,7 +50,7 @@ pub(super) struct Faulty<S> {
 struct State {
     scripted: HashMap<&'static str, (Fault, usize)>,
     held: HashMap<&'static str, Hold>,
-    /// Of so many calls of a command one fails.
+    /// If set, one in this many calls of each command fails.
     every: Option<usize>,
     lease: Option<Millis>,
     calls: HashMap<&'static str, usize>,
@@ -58,45 +58,45 @@ struct State {
 }
 
 impl<S> Faulty<S> {
-    /// A store without faults so far.
+    /// Creates a store that does not fail yet.
     pub(super) fn new(inner: &Arc<S>) -> Self {
         Self { inner: Arc::clone(inner), state: Arc::default() }
     }
 
-    /// The next calls of these commands meet this fault.
+    /// Applies this fault to the next `times` calls of each of these commands.
     pub(super) fn fault(&self, commands: &[&'static str], fault: Fault, times: usize) {
         let mut state = self.state();
         state.scripted.extend(commands.iter().map(|command| (*command, (fault, times))));
     }
 
-    /// The next call of this command waits before it is carried out.
+    /// Holds the next call of this command before it is run.
     pub(super) fn hold(&self, command: &'static str) -> Hold {
         self.state().held.entry(command).or_default().clone()
     }
 
-    /// Of so many calls of each command one fails, in turn before and after it was carried out.
+    /// Fails one in this many calls of each command, alternately after and before the command is run.
     pub(super) fn fail_one_of(&self, calls: usize) {
         self.state().every = Some(calls);
     }
 
-    /// Jobs are leased for so long only, whatever is asked for: the worker thinks otherwise.
+    /// Shortens the leases of acquired jobs to `lease`, while the worker sees a lease of a minute.
     pub(super) fn shorten_leases(&self, lease: Millis) {
         self.state().lease = Some(lease);
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub(super) fn mend(&self) {
         let mut state = self.state();
         state.scripted.clear();
         (state.every, state.lease) = (None, None);
     }
 
-    /// How often a command was called.
+    /// Returns how often a command was called.
     pub(super) fn calls(&self, command: &str) -> usize {
         self.state().calls.get(command).copied().unwrap_or(0)
     }
 
-    /// How many calls met a fault.
+    /// Returns how many calls failed.
     pub(super) fn failures(&self) -> usize {
         self.state().failures
     }
@@ -139,7 +139,7 @@ impl<S> Faulty<S> {
         command
     }
 
-    /// Lets a lease that was shortened look as if it were not.
+    /// Hides shortened leases from the worker.
     fn lengthen(&self, mut reply: Reply) -> Reply {
         if let (
             Some(_),
@@ -156,7 +156,7 @@ impl<S> Faulty<S> {
 impl State {
     fn next_fault(&mut self, command: &'static str) -> Option<Fault> {
         if let Some(every) = self.every {
-            // Not the first call, and never two in a row.
+            // With `every` above 2, neither the first call nor two calls in a row fail.
             let (turn, call) = (self.calls.get(command)? / every, self.calls.get(command)? % every);
             let fault = if turn.is_multiple_of(2) { Fault::LosesReply } else { Fault::Fails };
             return (call == every - 1).then_some(fault);

@@ -8,35 +8,35 @@ use windlass_core::{
 
 use super::scene::Scene;
 
-/// Opens scenes on one pair of a store and a notifier.
+/// Opens scenes for one pair of a store and a notifier.
 pub trait BehaviourFixture: Send + Sync + 'static {
-    /// The store.
+    /// The type of the store.
     type Store: Store;
 
-    /// The pair, for reports: `memory+in-process`.
+    /// Returns the name of the pair for reports, such as `memory+in-process`.
     fn name(&self) -> &str;
 
-    /// What the store can do. Cases that need more are skipped.
+    /// Returns the capabilities of the store. Cases that need others are skipped.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether hints arrive. Without them the cases about hints are skipped, and polling does the work.
+    /// Whether hints arrive. If not, the cases about hints are skipped, and workers depend on polling.
     fn has_hints(&self) -> bool {
         true
     }
 
-    /// Whether its scenes come with an outage: see [`Scene::with_outage`].
+    /// Whether the scenes can break connections: see [`Scene::with_outage`].
     fn has_outage(&self) -> bool {
         false
     }
 
-    /// Opens a fresh, empty namespace that nobody else uses, through two independent handles.
+    /// Opens a fresh, empty namespace that nothing else uses, through two independent handles.
     fn open(&self) -> BoxFuture<'_, Scene<Self::Store>>;
 }
 
-/// What a case needs of a pair.
+/// A requirement of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The store can do this.
+    /// The store has this capability.
     Store(Capability),
     /// Hints arrive.
     Hints,
@@ -45,7 +45,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// What the pair lacks, if it cannot do this.
+    /// Returns what the pair lacks, or `None` if it meets this need.
     pub(super) fn missing(self, fixture: &impl BehaviourFixture) -> Option<String> {
         match self {
             Self::Store(capability) if !fixture.capabilities().has(capability) => {
@@ -58,10 +58,10 @@ impl Need {
     }
 }
 
-/// A notifier that loses every hint: with it, polling alone must do the work.
+/// A notifier that loses every hint, so that clients and workers depend on polling.
 #[derive(Debug, Default)]
 pub struct MuteNotifier {
-    /// Kept, so that subscriptions stay open.
+    /// Kept, because dropping a publisher ends its subscription.
     publishers: Mutex<Vec<Publisher>>,
 }
 

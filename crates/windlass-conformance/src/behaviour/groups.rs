@@ -1,4 +1,4 @@
-//! The behaviours, one module for each subject.
+//! The behavior cases, one module for each subject.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a case fails by panicking")]
 
 mod blockers;
@@ -23,7 +23,7 @@ use windlass_core::{BoxError, Store, Transactional};
 
 use super::Behaviour;
 
-/// The behaviours that any store has with a client and a worker.
+/// Returns the cases for every store.
 #[must_use]
 pub fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
     let groups = [
@@ -44,7 +44,7 @@ pub fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
     groups.into_iter().flatten().collect()
 }
 
-/// Those that a store with transactions has besides.
+/// Returns the additional cases for a store with transactions.
 #[must_use]
 pub fn transactional_behaviours<S: Transactional>() -> Vec<Behaviour<S>> {
     let groups = [
@@ -61,7 +61,7 @@ pub fn transactional_behaviours<S: Transactional>() -> Vec<Behaviour<S>> {
     groups.into_iter().flatten().collect()
 }
 
-/// What most of the groups use.
+/// Imports that most of the groups use.
 mod prelude {
     pub(super) use std::sync::{Arc, Mutex};
     pub(super) use std::time::Duration;
@@ -77,10 +77,10 @@ mod prelude {
     pub(super) use super::{Gate, Lines, Result};
 }
 
-/// What handlers of the cases return.
+/// Result type of the handlers in cases.
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
-/// Lets somebody pass for each time it was opened.
+/// A gate that lets one task pass for each time it is opened.
 #[derive(Clone)]
 struct Gate(Arc<Semaphore>);
 
@@ -98,7 +98,7 @@ impl Gate {
     }
 }
 
-/// What happened, in order.
+/// Records lines in the order in which they are added.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass_core::{Backoff, Entry, Job, JobOptions};
 
-/// Makes a job type that may start a chain: its input, output, continuations, blockers and options. Names are
-/// the caller's to keep apart within a case only.
+/// Defines an entry job type with its input, output, continuations, blockers and options. The name only needs to be
+/// unique within a case.
 macro_rules! job {
     ($type:ident { $($field:ident: $kind:ty),* $(,)? } -> $output:ty
         $(, then($($next:ty),*))? $(, blocked_by $blockers:ty)? $(, options $options:expr)?) => {
@@ -45,7 +45,7 @@ macro_rules! options {
 }
 pub(super) use options;
 
-/// Long leases, so that a busy machine loses none, and short delays.
+/// Returns options with the default lease, which does not expire on a busy machine, and short retry delays.
 pub(super) fn quick() -> JobOptions {
     let backoff = Backoff {
         initial: Duration::from_millis(2),
@@ -56,7 +56,7 @@ pub(super) fn quick() -> JobOptions {
     JobOptions { backoff, ..JobOptions::default() }
 }
 
-/// What stands for a row of the application: nobody handles it.
+/// Stands for a row of the application. It has no handler.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Mark;
 

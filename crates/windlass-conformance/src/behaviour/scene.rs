@@ -13,29 +13,29 @@ use windlass_core::{
 use super::job::Mark;
 use super::seen::Seen;
 
-/// How often workers and waits look by themselves, so that no case depends on a hint unless it says so.
+/// Poll interval of workers and waits. It is short, so that only the cases about hints depend on hints.
 pub(super) const POLL: Duration = Duration::from_millis(20);
 
-/// How long a case waits for what is to happen, unless its scene says otherwise.
+/// Default time that a case waits for an expected condition.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often a condition is looked at that nobody signals.
+/// Interval for polling a condition that has no signal.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a worker may take to stop. Only a case about stopping waits for it.
+/// Deadline for a worker to stop. Only cases about stopping wait this long.
 const STOP: Duration = Duration::from_secs(5);
 
-/// A fresh store and its notifier, as two processes would have them. Clones are on the same scene.
+/// A fresh store and its notifier, as seen by two processes. Clones share the same store and notifier.
 pub struct Scene<S> {
-    /// The store, through one handle.
+    /// A client on the first handle of the store.
     pub client: Client<S>,
-    /// The same store, through another.
+    /// A client on the second handle of the same store.
     pub other: Client<S>,
     /// The notifier of the first client.
     pub notifier: Arc<dyn Notifier>,
-    /// That of the other.
+    /// The notifier of the other client.
     others_notifier: Arc<dyn Notifier>,
-    /// What the observer of both clients was told.
+    /// The events that both clients have reported to their observer.
     pub seen: Seen,
     pub(super) store: Arc<S>,
     pub(super) poison: Option<Arc<dyn Any + Send + Sync>>,
@@ -46,9 +46,9 @@ pub struct Scene<S> {
 
 type Outage = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What a fixture makes.
+/// Methods for fixtures.
 impl<S: Store> Scene<S> {
-    /// A scene on two handles of a fresh store, each with a handle of the same notifier.
+    /// Creates a scene on two handles of a fresh store, each with its own handle of the same notifier.
     #[must_use]
     pub fn new(stores: [Arc<S>; 2], notifiers: [Arc<dyn Notifier>; 2]) -> Self {
         let ([store, other], [notifier, others]) = (stores, notifiers);
@@ -71,21 +71,21 @@ impl<S: Store> Scene<S> {
         }
     }
 
-    /// The same with something that lives as long as it: a server, a folder.
+    /// Attaches a resource that lives as long as the scene, such as a server or a folder.
     #[must_use]
     pub fn keeping(mut self, keep: impl Any + Send + Sync) -> Self {
         self.keep = Arc::new(keep);
         self
     }
 
-    /// The same with another deadline for what is to happen; 20 s unless said otherwise.
+    /// Sets how long cases wait for an expected condition (default: 20 s).
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The same with something that breaks all connections to the store, which then can be made again.
+    /// Adds a function that breaks all connections to the store. It must be possible to connect again afterwards.
     #[must_use]
     pub fn with_outage(
         mut self,
@@ -96,36 +96,36 @@ impl<S: Store> Scene<S> {
     }
 }
 
-/// What cases say often.
+/// Helpers for cases.
 impl<S: Store> Scene<S> {
-    /// Lets both notifiers connect, if they do so at their first use: a case is about what follows.
+    /// Makes both notifiers connect. Some connect on first use, which is not what a case should measure.
     pub(super) async fn connect(&self) {
         for notifier in [&self.notifier, &self.others_notifier] {
             let _ = notifier.subscribe(vec![Topic::ChainClosed(ChainId::new())]).await;
         }
     }
 
-    /// A worker of the first client that needs no hints.
+    /// Returns a worker on the first client that needs no hints.
     pub fn worker(&self) -> Worker<S> {
         Worker::new(&self.client).poll(POLL)
     }
 
-    /// A worker of the other client: another process.
+    /// Returns a worker on the other client, as in another process.
     pub fn other_worker(&self) -> Worker<S> {
         Worker::new(&self.other).poll(POLL)
     }
 
-    /// A client of a store that is wrapped around the scene's, with the scene's notifier and observer.
+    /// Returns a client of a store that wraps the scene's store, with the scene's notifier and observer.
     pub(super) fn client_on<W: Store>(&self, store: W) -> Client<W> {
         let builder = Client::builder(store).notifier(Shared(Arc::clone(&self.notifier)));
         builder.observer(self.seen.clone()).build()
     }
 
-    /// What this gives, within the scene's deadline.
+    /// Awaits a future within the scene's deadline and returns its output.
     ///
     /// # Panics
     ///
-    /// If it is late: the message says what was waited for.
+    /// If the deadline passes. The message says what was expected.
     pub async fn soon<T>(&self, what: &str, future: impl Future<Output = T> + Send) -> T {
         match timeout(self.patience, future).await {
             Ok(value) => value,
@@ -133,22 +133,22 @@ impl<S: Store> Scene<S> {
         }
     }
 
-    /// What a chain gives.
+    /// Waits for a chain and returns its output.
     pub async fn output<J: Entry>(&self, chain: Chain<J>) -> J::Output {
         self.result(chain).await.expect("the chain gives its output")
     }
 
-    /// How a chain ends.
+    /// Waits for a chain and returns its output or error.
     pub async fn result<J: Entry>(&self, chain: Chain<J>) -> Result<J::Output> {
         self.client.wait(chain).poll(POLL).timeout(self.patience).await
     }
 
-    /// The latest job of a chain, as it is stored.
+    /// Returns the latest job of a chain, as stored.
     pub async fn job<J: Job>(&self, chain: Chain<J>) -> JobRecord {
         self.client.chain(chain).await.expect("the store answers").expect("the chain is stored").latest
     }
 
-    /// The latest job of a chain, once it is so.
+    /// Waits until the latest job of a chain satisfies the condition, and returns that job.
     pub async fn job_that<J: Job>(
         &self,
         what: &str,
@@ -167,7 +167,7 @@ impl<S: Store> Scene<S> {
         .await
     }
 
-    /// Waits until it is so.
+    /// Waits until the condition holds.
     pub async fn until(&self, what: &str, is_so: impl Fn() -> bool + Send + Sync) {
         self.soon(what, async {
             while !is_so() {
@@ -177,12 +177,12 @@ impl<S: Store> Scene<S> {
         .await;
     }
 
-    /// Waits until the observer was told so many events like this.
+    /// Waits until the observer has received `count` matching events.
     pub async fn sees(&self, what: &str, count: usize, is: impl Fn(&Event) -> bool + Send + Sync) {
         self.soon(what, self.seen.until(count, is)).await;
     }
 
-    /// Waits until the store's clock is past this time.
+    /// Waits until the store's clock has passed this time.
     pub async fn past(&self, time: Timestamp) {
         self.soon("time goes on", async {
             loop {
@@ -218,7 +218,8 @@ impl<S: Store> Scene<S> {
     }
 }
 
-/// What a call gives, which is repeated while a row is somebody else's for longer than a client has patience.
+/// Repeats a call while it returns [`ErrorKind::Busy`], and returns its result. Another transaction may hold a row for
+/// longer than a client retries.
 pub(super) async fn unless_busy<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) -> T {
     loop {
         match call().await {
@@ -228,29 +229,29 @@ pub(super) async fn unless_busy<T, F: Future<Output = Result<T>>>(call: impl Fn(
     }
 }
 
-/// A failed statement inside a transaction, as the driver has it.
+/// Makes a statement fail inside a transaction of the driver.
 pub(super) type Poison<S> = fn(&mut <S as Transactional>::Tx) -> BoxFuture<'_, ()>;
 
 impl<S: Transactional> Scene<S> {
-    /// The same with a way to make a statement of a transaction fail, so that the driver refuses the rest.
+    /// Adds a function that makes a statement of a transaction fail, so that the driver rejects later statements.
     #[must_use]
     pub fn with_poison(mut self, poison: fn(&mut S::Tx) -> BoxFuture<'_, ()>) -> Self {
         self.poison = Some(Arc::new(poison as Poison<S>));
         self
     }
 
-    /// Writes what stands for a row of the application: it is there if the transaction commits.
+    /// Writes a mark that stands for a row of the application. It is stored if the transaction commits.
     ///
     /// # Panics
     ///
-    /// If it is there already.
+    /// If the mark is already stored.
     pub async fn mark(&self, tx: &mut S::Tx, name: &str) -> Result<()> {
         let chain = self.client.in_tx(S::lend(tx)).start(Mark).key(name).await?;
         assert!(chain.is_new(), "{name:?} was marked before");
         Ok(())
     }
 
-    /// Lets a statement of the transaction fail.
+    /// Makes a statement of the transaction fail.
     pub async fn poison(&self, tx: &mut S::Tx) {
         match self.poison.as_ref().and_then(|poison| poison.downcast_ref::<Poison<S>>()) {
             Some(poison) => poison(tx).await,
@@ -286,7 +287,7 @@ impl<S: Store> fmt::Debug for Scene<S> {
     }
 }
 
-/// A notifier that is used in several places.
+/// A notifier handle that several clients share.
 #[derive(Debug)]
 pub(super) struct Shared(pub(super) Arc<dyn Notifier>);
 

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::{Event, Observer};
 
-/// What an observer was told so far. Clones share it.
+/// The events that an observer has received so far. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     events: Arc<Mutex<Vec<Event>>>,
@@ -11,19 +11,19 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// All events, in order; without failures of the notifier, which may fail or be slow at any time.
+    /// Returns all events in order, except failures of the notifier, which can occur at any time.
     #[must_use]
     pub fn all(&self) -> Vec<Event> {
         let is_told = |event: &&Event| !matches!(event, Event::NotifierFailed(..));
         self.events().iter().filter(is_told).cloned().collect()
     }
 
-    /// How many of them are like this.
+    /// Returns the number of matching events.
     pub fn count(&self, is: impl Fn(&Event) -> bool) -> usize {
         self.events().iter().filter(|event| is(event)).count()
     }
 
-    /// Waits until so many are like this. See [`Scene::sees`](super::Scene::sees), which has a deadline.
+    /// Waits until `count` events match. See [`Scene::sees`](super::Scene::sees), which has a deadline.
     pub(super) async fn until(&self, count: usize, is: impl Fn(&Event) -> bool) {
         loop {
             let told = self.told.notified();
@@ -42,7 +42,8 @@ impl Seen {
 impl Observer for Seen {
     fn observe(&self, event: &Event) {
         self.events().push(event.clone());
-        // Who has asked before the look hears of it: `notified` counts from its making.
+        // `until` creates its `notified` future before it counts the events, and `notify_waiters` wakes every future
+        // created before this call. So an event between the count and the wait is not missed.
         self.told.notify_waiters();
     }
 }

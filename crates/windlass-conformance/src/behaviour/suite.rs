@@ -9,10 +9,10 @@ use super::groups::{behaviours, transactional_behaviours};
 use super::{Behaviour, Need};
 use crate::runner::{Verdict, judge, trial_of};
 
-/// How many cases run at once, unless the arguments say otherwise: they wait most of their time.
+/// Default number of cases that run concurrently. It is high, because cases spend most of their time waiting.
 const THREADS: usize = 10;
 
-/// The cases of several pairs as the tests of one test binary with `harness = false`.
+/// The cases of several pairs, as the tests of one test binary with `harness = false`.
 #[derive(Default)]
 #[must_use = "call `run`"]
 pub struct BehaviourSuite {
@@ -20,7 +20,7 @@ pub struct BehaviourSuite {
 }
 
 impl BehaviourSuite {
-    /// No pair yet.
+    /// Creates a suite without pairs.
     pub fn new() -> Self {
         Self::default()
     }
@@ -30,13 +30,13 @@ impl BehaviourSuite {
         self.add(fixture, behaviours())
     }
 
-    /// Adds a pair whose store has transactions: all of the cases.
+    /// Adds a pair whose store has transactions, with all cases.
     pub fn transactional_pair<F: BehaviourFixture<Store: Transactional>>(self, fixture: F) -> Self {
         self.add(fixture, all())
     }
 
-    /// The same with the cases of these groups only, by what their ids begin with: for a pair whose halves are tried in
-    /// full elsewhere.
+    /// Adds a pair whose store has transactions, with only the cases of these groups (the first part of their ids). Use
+    /// it for a pair whose store and notifier are each tested in full in other pairs.
     pub fn transactional_groups<F: BehaviourFixture<Store: Transactional>>(
         self,
         fixture: F,
@@ -46,7 +46,7 @@ impl BehaviourSuite {
         self.add(fixture, all().into_iter().filter(|case| groups.contains(&group(case))).collect())
     }
 
-    /// Runs them, with the arguments of Rust's own test harness, and ends the process.
+    /// Runs the cases with the arguments of Rust's own test harness, then exits the process.
     pub fn run(self) -> ! {
         let mut arguments = Arguments::from_args();
         arguments.test_threads = arguments.test_threads.or(Some(THREADS));
@@ -70,7 +70,7 @@ impl fmt::Debug for BehaviourSuite {
     }
 }
 
-/// Runs the cases with these ids, one after the other, and tells how each went.
+/// Runs the cases with these ids one after another and returns their verdicts.
 ///
 /// # Panics
 ///

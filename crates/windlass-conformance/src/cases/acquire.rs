@@ -1,4 +1,4 @@
-//! Taking due jobs.
+//! Acquiring due jobs.
 
 use windlass_core::Lease;
 
@@ -235,7 +235,7 @@ async fn once(s: Subject) {
     s.expect_none_due("a").await;
     s.through_other().expect_none_due("a").await;
     s.advance(2 * LEASE.get());
-    // Only a reap puts a job back.
+    // An expired job becomes available only through a reap.
     s.expect_none_due("a").await;
 }
 

@@ -135,7 +135,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// The ids of jobs that were unblocked.
+/// Returns the ids of the unblocked jobs.
 fn unblocked(ripple: &Ripple) -> Vec<JobId> {
     ripple.unblocked.iter().map(|unblocked| unblocked.job.job).collect()
 }

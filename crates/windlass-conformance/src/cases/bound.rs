@@ -1,4 +1,4 @@
-//! Limits, closing, and what a store says of itself.
+//! Limits, closing a store, and the capabilities and health that a store reports.
 
 use windlass_core::{Capability, Payload};
 
@@ -151,7 +151,7 @@ async fn far_future(s: Subject) {
     assert_eq!(until, s.now() + millis(limit::DURATION_MAX_MS));
 }
 
-/// A harmless command of each capability that a store may lack.
+/// Returns a harmless command that needs this optional capability.
 fn probe(s: &Subject, capability: Capability) -> Option<Command> {
     let acquire = s.acquire_request(&[], 0);
     Some(match capability {
@@ -220,7 +220,7 @@ async fn close(s: Subject) {
 
 async fn round_trips(s: Subject) {
     let mut costs = Vec::new();
-    // The first round prepares statements and scripts.
+    // The first round prepares statements and scripts, so it is not compared.
     for size in [2_u32, 2, 100] {
         let mut trips = vec![s.store.counters().round_trips];
         s.create((0..size).map(|_| s.start("a").build()).collect()).await;

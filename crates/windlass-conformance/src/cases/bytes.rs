@@ -1,4 +1,4 @@
-//! What users choose comes back as it was, and breaks out of no place.
+//! Values chosen by users come back unchanged and are never interpreted.
 
 use windlass_core::{Codec, Payload};
 
@@ -22,7 +22,7 @@ pub(super) const CASES: &[Case] = &[
     case!("bytes.pairs", "A type and a key never run into one another.", ["B4.31", "never 9"], pairs),
 ];
 
-/// Texts that mean something to a shell, a path, a pattern, a statement, a channel or a parser.
+/// Returns texts that have a special meaning in a shell, a path, a pattern, a statement, a channel or a parser.
 fn hostile() -> Vec<String> {
     let mut texts: Vec<_> = HOSTILE.iter().map(|text| (*text).to_owned()).collect();
     texts.push("x".repeat(limit::NAME_MAX_BYTES));

@@ -1,4 +1,4 @@
-//! Calling chains off, and making jobs due at once.
+//! Cancelling chains, and triggering jobs so that they are due at once.
 
 use super::prelude::*;
 
@@ -122,7 +122,7 @@ async fn cancel_one(s: &Subject, chain: ChainId, mode: CancelMode) -> Cancelled 
     s.run(cancel(vec![chain.into()], mode)).await.chains.remove(0)
 }
 
-/// A running attempt that was asked to stop.
+/// Returns a running attempt with a cancel request.
 async fn asked(s: &Subject) -> (ChainId, Acquired) {
     let id = s.start("a").await;
     let attempt = s.acquire_one("a").await;
@@ -318,7 +318,7 @@ async fn race(s: Subject) {
             s.complete(attempt, "1").await;
         }
         if !cancelled && acquired.is_empty() {
-            // Each met the other's lock; the job is still there.
+            // Each command met the other's lock and left the job alone. The job is still pending.
             s.work("a", complete("1")).await;
         }
     }

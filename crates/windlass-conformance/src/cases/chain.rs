@@ -1,4 +1,4 @@
-//! Continuations, the chains that a settlement carries, and looking chains and jobs up.
+//! Continuations, chains created by a settlement, and queries for chains and jobs.
 
 use super::prelude::*;
 

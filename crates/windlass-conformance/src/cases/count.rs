@@ -81,7 +81,7 @@ async fn count_of(s: &Subject, name: &str) -> TypeCount {
     reply.types.into_iter().next().unwrap()
 }
 
-/// Blocked, pending, running, completed and failed.
+/// Returns the counts of blocked, pending, running, completed and failed jobs.
 fn numbers(count: &TypeCount) -> [u64; 5] {
     [count.blocked, count.pending, count.running, count.completed, count.failed]
 }

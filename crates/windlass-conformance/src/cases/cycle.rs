@@ -65,7 +65,8 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Tries to continue the attempt's chain with a job that waits for these, and checks which one leads back.
+/// Tries to continue the attempt's chain with a job that waits for these blockers. Checks that the store refuses it
+/// and names `back` as the blocker that leads back to the chain.
 async fn expect_cycle(s: &Subject, attempt: &Acquired, blockers: &[ChainId], back: ChainId) {
     let next = s.start("next").blocked_by(blockers.iter().copied()).next_job();
     let settled = s.settle(attempt, continue_with(next.clone())).await;
@@ -73,7 +74,7 @@ async fn expect_cycle(s: &Subject, attempt: &Acquired, blockers: &[ChainId], bac
     assert_eq!((s.find_job(next.id).await, s.job(attempt.job.id).await), (None, attempt.job.clone()));
 }
 
-/// A chain that failed with another while it waited for this one too.
+/// Returns a failed chain that still waited for `chain` when another of its blockers failed.
 async fn failed_waiting_for(s: &Subject, chain: ChainId) -> ChainId {
     let other = s.start("other").await;
     let id = s.start("failing").blocked_by([chain, other]).on_failure(OnBlockerFailure::Fail).await;

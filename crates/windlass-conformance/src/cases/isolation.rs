@@ -1,4 +1,4 @@
-//! What others see of an open transaction: nothing.
+//! Isolation: the writes of an open transaction are not visible outside it.
 
 use std::future::Future;
 
@@ -77,8 +77,8 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Looks from outside, through either handle, before, during and after a transaction that gives these commands: what is seen
-/// during it is what was seen before, and after the commit it is another thing.
+/// Queries through both handles before, during and after a transaction that runs these commands. The result during the
+/// transaction must equal the result before it. After the commit the result must differ.
 async fn check<T, F>(s: &Subject, commands: Vec<Command>, look: impl Fn(Subject) -> F)
 where
     T: PartialEq + std::fmt::Debug,

@@ -1,4 +1,4 @@
-//! Deduplication keys: what a second creation meets.
+//! Deduplication keys: the result of creating a second chain with the same key.
 
 use super::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Deduplication keys: which chain a key finds. That is another matter than which chain holds it.
+//! Deduplication keys: which chain a key points at. It may point at a chain that no longer holds it.
 
 use super::prelude::*;
 

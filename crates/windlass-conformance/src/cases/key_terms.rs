@@ -1,4 +1,4 @@
-//! Deduplication keys: how long one is held.
+//! Deduplication keys: how long a chain holds its key.
 
 use super::prelude::*;
 

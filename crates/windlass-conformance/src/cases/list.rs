@@ -1,4 +1,4 @@
-//! Lists.
+//! Lists of chains, jobs and dependents.
 
 use std::ops::Add;
 
@@ -103,7 +103,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// All pages of a list of chains.
+/// Returns all pages of a list of chains.
 async fn all_chains(s: &Subject, filter: ChainFilter, order: Order, max: u32) -> Vec<ChainRecord> {
     let (mut chains, mut after) = (Vec::new(), None);
     loop {
@@ -123,7 +123,7 @@ async fn chain_ids(s: &Subject, filter: ChainFilter) -> Vec<ChainId> {
     all_chains(s, filter, Order::Oldest, 50).await.iter().map(|chain| chain.id).collect()
 }
 
-/// All pages of a list of jobs.
+/// Returns all pages of a list of jobs.
 async fn all_jobs(s: &Subject, filter: JobFilter, order: Order, max: u32) -> Vec<JobRecord> {
     let (mut jobs, mut after) = (Vec::new(), None);
     loop {
@@ -143,7 +143,7 @@ async fn job_ids(s: &Subject, filter: JobFilter) -> Vec<JobId> {
     all_jobs(s, filter, Order::Oldest, 50).await.iter().map(|job| job.id).collect()
 }
 
-/// So many chains of type `a`, oldest first.
+/// Starts `count` chains of type `a` and returns them, oldest first.
 async fn some_chains(s: &Subject, count: usize) -> Vec<ChainId> {
     let chains: Vec<_> = (0..count).map(|_| s.start("a").build()).collect();
     let ids = chains.iter().map(|chain| chain.id).collect();
@@ -171,7 +171,7 @@ async fn chains_order(s: Subject) {
     let mut ids = some_chains(&s, 3).await;
     s.advance(1_000);
     ids.extend(some_chains(&s, 3).await);
-    // The ids do not decide.
+    // The id does not affect the order: the smallest id comes last.
     let late = ChainId::from_uuid(windlass_core::uuid::Uuid::from_u128(1));
     s.start("a").id(late).await;
     ids.push(late);
@@ -270,7 +270,8 @@ async fn jobs_empty(s: Subject) {
     assert_eq!(reply, ListJobsReply { jobs: Vec::new(), next: None });
 }
 
-/// Two chains: one of jobs `a`, `b` and `b`, one of a job `b`. The jobs in their order of creation.
+/// Creates a chain of jobs `a`, `b`, `b` and a chain of one job `b`. Returns the jobs in order of creation, and the two
+/// chains.
 async fn two_chains(s: &Subject) -> (Vec<JobId>, ChainId, ChainId) {
     let (one, two) = (s.start("a").await, s.start("b").after(HOUR).await);
     s.advance(1_000);

@@ -1,4 +1,4 @@
-//! Retrying, deleting, and how long closed chains stay.
+//! Retrying chains, deleting them, and changing their retention.
 
 use super::prelude::*;
 
@@ -166,7 +166,7 @@ async fn retry_one(s: &Subject, target: RetryTarget) -> Retried {
     s.run(Retry { chains: vec![target] }).await.chains.remove(0)
 }
 
-/// A failed chain of a type.
+/// Returns a failed chain of this type.
 async fn failed_chain(s: &Subject, name: &str) -> ChainId {
     let id = s.start(name).await;
     s.work(name, fail("no")).await;

@@ -1,4 +1,4 @@
-//! Ending jobs without a worker.
+//! Completing jobs from outside, without a worker.
 
 use windlass_core::{JobRecord, Version};
 
@@ -296,7 +296,7 @@ async fn concurrent(s: Subject) {
             tokio::spawn(async move {
                 let next = s.start("b").next_job();
                 loop {
-                    // A row that another call has at this moment is tried again.
+                    // Another call may hold the row at the moment; try again.
                     match s.run(request(&job, vec![go_on(next.clone())])).await {
                         CompleteFromOutsideReply::Busy => tokio::task::yield_now().await,
                         reply => return matches!(reply, CompleteFromOutsideReply::Applied(_)),

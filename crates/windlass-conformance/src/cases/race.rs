@@ -1,4 +1,4 @@
-//! Many at once, through both handles.
+//! Concurrent commands through both handles.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// The chain that all creations came to.
+/// Returns the one chain that all creators got. Fails unless exactly one of them created it.
 fn agreed(created: &[Created]) -> ChainId {
     let chains: HashSet<_> = created.iter().map(Created::chain).collect();
     assert_eq!(chains.len(), 1, "all creators get the same chain: {created:?}");
@@ -165,7 +165,7 @@ async fn acquires(s: Subject) {
     })
     .await;
     let mut taken: Vec<_> = taken.into_iter().flatten().collect();
-    // A row that somebody else held was skipped, not lost.
+    // An acquire skips a row that another command holds. Acquire the skipped jobs now.
     taken.extend(chains_of(&s.acquire("a", 200).await));
     assert_eq!((taken.len(), taken.iter().collect::<HashSet<_>>().len()), (200, 200));
 }
@@ -334,7 +334,7 @@ async fn mixed(s: Subject) {
     assert_eq!(outputs.iter().sum::<usize>() + left, CHAINS, "each chain is completed once");
 }
 
-/// Works in two steps on what there is, until ten acquires in a row found nothing. Gives the chains it completed.
+/// Works on chains of two jobs until ten acquires in a row return nothing. Returns the number of chains it completed.
 async fn work_until_idle(s: &Subject) -> usize {
     let (mut completed, mut idle) = (0, 0);
     while idle < 10 {

@@ -1,4 +1,4 @@
-//! Putting jobs back whose lease expired, and removing what is kept no longer.
+//! Requeuing jobs whose lease expired, and removing chains whose retention ended.
 
 use windlass_core::LEASE_EXPIRED;
 
@@ -355,6 +355,6 @@ async fn long_chain(s: Subject) {
 
 async fn nothing(s: Subject) {
     assert_eq!(s.expire().await, ExpireReply { chains: Vec::new(), jobs: 0, more: false });
-    // A chain of two jobs leaves whole, so that two are the least.
+    // A chain of two jobs is removed as a whole, so the minimum is two.
     assert_eq!(s.error(Expire { max: 1 }).await, ErrorKind::Invalid);
 }

@@ -1,4 +1,4 @@
-//! Commands repeated after a lost reply, and settlements that say something else the second time.
+//! Commands repeated after a lost reply, and second settlements with another outcome.
 
 use super::prelude::*;
 
@@ -131,7 +131,7 @@ async fn last_attempt_placed(s: Subject) {
     assert_eq!(s.chain(id).await, before);
 }
 
-/// Every kind of outcome, none of which says anything about another job or chain.
+/// Returns one outcome of each kind, without carried chains.
 fn kinds(s: &Subject) -> [Outcome; 6] {
     let next = s.start("next").next_job();
     [complete("1"), continue_with(next), retry("no"), reschedule_after(0), fail("no"), release()]

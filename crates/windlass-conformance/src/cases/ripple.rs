@@ -1,4 +1,4 @@
-//! What follows from the end of a chain, when much does: one command does a bounded part of it.
+//! Consequences of a chain's end when there are many dependents: one command resolves a bounded number of them.
 
 use std::collections::HashSet;
 
@@ -76,10 +76,10 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// So many above the limit of one command.
+/// Number of dependents above the limit of one command.
 const LEFT: usize = 200;
 
-/// Starts chains of type `a` that wait for this one.
+/// Starts `count` chains of type `a` that wait for this one.
 async fn dependents(s: &Subject, chain: ChainId, count: usize, policy: OnBlockerFailure) {
     let mut left = count;
     while left > 0 {
@@ -90,7 +90,7 @@ async fn dependents(s: &Subject, chain: ChainId, count: usize, policy: OnBlocker
     }
 }
 
-/// The jobs whose wait a command ended, by unblocking them or by failing them, all of type `a`.
+/// Returns the jobs of type `a` that a command unblocked or failed.
 #[track_caller]
 fn resolved(ripple: &Ripple) -> Vec<JobId> {
     let failed = ripple.closed.iter().filter(|closed| closed.chain_type.as_str() == "a");
@@ -100,7 +100,7 @@ fn resolved(ripple: &Ripple) -> Vec<JobId> {
     jobs
 }
 
-/// Goes on with `next` through both handles until so many are resolved, each once.
+/// Repeats `next`, alternating between the handles, until `all` jobs are resolved. Each must be resolved once.
 async fn go_on(s: &Subject, done: Vec<JobId>, all: usize, next: impl AsyncFn(&Subject) -> Ripple) {
     let mut jobs: HashSet<_> = done.iter().copied().collect();
     assert_eq!(jobs.len(), done.len(), "each job is resolved once");
@@ -119,7 +119,7 @@ async fn acquire_nothing(s: &Subject) -> Ripple {
     s.run(s.acquire_request(&["nothing"], 1)).await.ripple
 }
 
-/// Completes a chain with more dependents than one command unblocks.
+/// Completes a chain with more dependents than one command unblocks. Returns the jobs that it unblocked.
 async fn overflow(s: &Subject) -> Vec<JobId> {
     let blocker = s.start("b").await;
     dependents(s, blocker, limit::RIPPLE_MAX + LEFT, OnBlockerFailure::Wait).await;

@@ -1,4 +1,4 @@
-//! Places in a transaction that can be returned to.
+//! Savepoints.
 
 use super::prelude::*;
 use super::transaction::{create, is_stored};

@@ -1,4 +1,4 @@
-//! Ending attempts.
+//! Settling attempts.
 
 use super::prelude::*;
 
@@ -260,7 +260,7 @@ async fn releases(s: Subject) {
     assert_eq!((applied.job.status, applied.job.due_at), (Status::Pending, attempt.job.due_at));
     let job = s.job(attempt.job.id).await;
     assert_eq!((job.attempt, job.due_at, job.error, job.lease), (0, attempt.job.due_at, None, None));
-    // It has kept its place before the younger one.
+    // A released job keeps its place in the order, before the newer job.
     let again = s.acquire("a", 10).await;
     assert_eq!((chains_of(&again), again[0].job.attempt), (vec![first, second], 1));
 }

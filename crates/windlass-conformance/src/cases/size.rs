@@ -1,4 +1,4 @@
-//! How large a command may be.
+//! Size limits of commands.
 
 use windlass_core::Payload;
 
@@ -66,7 +66,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// So many attempts of type `a`.
+/// Starts and acquires `count` jobs of type `a`.
 async fn attempts(s: &Subject, count: u32) -> Vec<Acquired> {
     s.create((0..count).map(|_| s.start("a").build()).collect()).await;
     let attempts = s.acquire("a", count).await;
@@ -74,7 +74,7 @@ async fn attempts(s: &Subject, count: u32) -> Vec<Acquired> {
     attempts
 }
 
-/// The largest payload.
+/// Returns a payload of the maximum size.
 fn largest() -> Payload {
     Payload::json(vec![b' '; limit::PAYLOAD_MAX_BYTES]).unwrap()
 }

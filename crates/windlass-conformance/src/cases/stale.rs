@@ -1,4 +1,4 @@
-//! Stale attempts change nothing; repeated commands do nothing twice.
+//! Stale attempts change nothing, and a repeated command takes effect only once.
 
 use super::prelude::*;
 
@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// One attempt that lost its job by expiry.
+/// Returns an attempt that lost its job because the lease expired.
 async fn stale(s: &Subject) -> Acquired {
     let attempt = s.acquire_one("a").await;
     s.advance(LEASE.get() + 1);
@@ -76,7 +76,7 @@ async fn stale(s: &Subject) -> Acquired {
     attempt
 }
 
-/// Every kind of outcome.
+/// Returns one outcome of each kind.
 fn outcomes(s: &Subject) -> [Outcome; 6] {
     let carried = vec![s.start("carried").build()];
     let next = s.start("next").next_job();

@@ -1,4 +1,4 @@
-//! Jobs that were asked to stop, and cancelled chains that are reopened.
+//! Jobs with a cancel request, and cancelled chains that are reopened.
 
 use super::prelude::*;
 
@@ -118,7 +118,7 @@ async fn retry_chain(s: &Subject, chain: ChainId) -> Retried {
     s.run(Retry { chains: vec![RetryTarget { job: job.id, version: job.version }] }).await.chains.remove(0)
 }
 
-/// A running chain of a key that was asked to stop, and the chain that would succeed it.
+/// Returns a running chain with a key and a cancel request, and the chain that would succeed it.
 async fn recurring(s: &Subject) -> (ChainId, Acquired, NewChain) {
     let id = s.start("a").key("tick").await;
     let attempt = s.acquire_one("a").await;

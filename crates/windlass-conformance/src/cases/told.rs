@@ -1,4 +1,4 @@
-//! What replies tell so that nobody has to look it up.
+//! What replies contain, so that callers need no further query.
 
 use windlass_core::{BLOCKER_FAILED, LEASE_EXPIRED};
 

@@ -1,4 +1,4 @@
-//! Commands inside a transaction of the application.
+//! Commands inside an application's transaction.
 
 use super::prelude::*;
 use crate::at_once;
@@ -241,7 +241,7 @@ async fn dropped(s: Subject) {
     let mut tx = s.begin().await;
     create(&mut tx, chain.clone()).await;
     drop(tx);
-    // Some drivers roll back when they come to it.
+    // Some drivers roll a dropped transaction back later, so the create may be busy at first.
     let created = at_once::create(&s, s.start("a").key("k").build()).await;
     assert!(matches!(created, Created::New { .. }), "{created:?}");
     assert_eq!(s.find_chain(chain.id).await, None);
@@ -252,7 +252,7 @@ async fn concurrent_write(s: Subject) {
     let mut tx = s.begin().await;
     create(&mut tx, s.start("a").build()).await;
     let other = s.through_other();
-    // Where one writer stops all, this waits for the rollback.
+    // On a store with a single writer, this waits for the rollback.
     let writing = tokio::spawn(async move { other.start("b").await });
     tx.rollback().await.unwrap();
     let id = writing.await.unwrap();
@@ -418,7 +418,7 @@ async fn refused(s: Subject) {
     assert_eq!(chains_of(&s.acquire("a", 10).await), [placed(&good).chain]);
 }
 
-/// Settles an attempt in a transaction of its own; a row that another has at this moment is tried again.
+/// Settles an attempt in its own transaction. Tries again while another transaction holds the row.
 async fn settle_alone(s: &Subject, attempt: &Acquired, outcome: Outcome) -> Settled {
     loop {
         let mut tx = s.begin().await;

@@ -1,4 +1,4 @@
-//! Leases and transactions: renewing in one, and those who cannot renew because of one.
+//! Leases and transactions: renewals inside a transaction, and owners that cannot renew because of one.
 
 use std::time::Duration;
 
@@ -174,7 +174,7 @@ async fn not_reaped(s: Subject) {
     let mut tx = s.begin().await;
     assert!(matches!(renew(&mut tx, &attempt).await, Renewed::Held { .. }), "it was not reaped yet");
     let other = s.through_other();
-    // It skips the row, or waits for the transaction, and finds the lease renewed then.
+    // The reap skips the row, or waits for the transaction and then finds the lease renewed.
     let reaping = tokio::spawn(async move { other.reap().await.reaped });
     tokio::task::yield_now().await;
     tx.commit().await.unwrap();
@@ -199,7 +199,7 @@ async fn not_settled(s: Subject) {
     assert_eq!(s.chain(id).await.output(), Some(&json("own")));
 }
 
-/// Where a transaction stops no other writers, they are done within this time.
+/// Time limit for a concurrent writer. A writer that takes longer is blocked by the transaction.
 const BESIDE: Duration = Duration::from_secs(2);
 
 async fn stall(s: Subject) {
@@ -208,7 +208,7 @@ async fn stall(s: Subject) {
     s.advance(LEASE.get() / 2);
     let mut tx = s.begin().await;
     create(&mut tx, s.start("b").build()).await;
-    // The owner renews in time; where one writer stops all, the renewal waits.
+    // The owner renews in time. On a store with a single writer, the renewal waits for the transaction.
     let (other, held) = (s.through_other(), attempt.clone());
     let mut renewing = tokio::spawn(async move { other.renew(&held).await });
     let in_time = timeout(BESIDE, &mut renewing).await.is_ok();
@@ -222,19 +222,19 @@ async fn stall(s: Subject) {
     s.complete(&attempt, "1").await;
 }
 
-/// How often owners renew.
+/// Renewal interval of owners.
 const INTERVAL: u64 = LEASE.get() / 2;
 
 fn reap_sparing_owners() -> Reap {
     Reap { renewal_interval: millis(INTERVAL), ..reap_request(Types::All) }
 }
 
-/// Lets a transaction last until every lease has expired. Whether it stopped all other writers.
+/// Keeps a transaction open until every lease has expired. Returns whether it blocked all other writers.
 async fn long_transaction(s: &Subject) -> bool {
     transaction_of(s, LEASE.get() + 1).await
 }
 
-/// Lets a transaction last for so many milliseconds. Whether it stopped all other writers.
+/// Keeps a transaction open for this many milliseconds. Returns whether it blocked all other writers.
 async fn transaction_of(s: &Subject, ms: u64) -> bool {
     let mut tx = s.begin().await;
     create(&mut tx, s.start("long").build()).await;
@@ -256,12 +256,12 @@ async fn short_transaction(s: &Subject) {
     tx.commit().await.unwrap();
 }
 
-/// After a long transaction, with another step in between, the owner keeps its job for an interval.
+/// Checks that the owner keeps its job for a renewal interval after a long transaction, with a step in between.
 async fn check_grace(s: &Subject, between: impl AsyncFn(&Subject)) {
     s.start("a").await;
     let attempt = s.acquire_one("a").await;
     if !long_transaction(s).await {
-        // The owner could have renewed all the time, and did not.
+        // The transaction blocked no renewal, so the owner is entitled to no grace.
         return;
     }
     let ended_at = s.now();

@@ -1,4 +1,4 @@
-//! Workers that announce themselves, and leader locks.
+//! Registered workers, and leader locks.
 
 use windlass_core::LockName;
 

@@ -1,5 +1,6 @@
-//! The cases. A hint may arrive more than once, so that each case reads on until it has seen what it waits for; what must not
-//! arrive is looked for in front of a later hint that does.
+//! The notifier cases. A hint may arrive more than once, so each case reads until it has seen the hint that it waits
+//! for. To check that a hint does not arrive, a case publishes a later hint that must arrive and checks what came
+//! before it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a case fails by panicking")]
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use windlass_core::{
 use super::{NotifierCase, NotifierSubject};
 use crate::outcome::type_name;
 
-/// Makes a case of an async function: id, sentence, sources, whether it needs a wake budget, function.
+/// Builds a case from an id, a sentence, its sources, whether it needs a wake budget, and an async function.
 macro_rules! case {
     ($id:literal, $name:literal, [$($source:literal),*], $budget:literal, $run:path) => {
         NotifierCase {
@@ -132,7 +133,7 @@ async fn publish(notifier: &Arc<dyn Notifier>, hint: &Hint) {
     notifier.publish(hint.clone()).await.expect("publishing works");
 }
 
-/// Reads until the hint arrives. Fails the case if one of `unwanted` arrives before.
+/// Reads until the expected hint arrives. Fails the case if one of `unwanted` arrives first.
 async fn expect_hint(subscription: &mut Subscription, expected: &Hint, unwanted: &[Hint]) {
     loop {
         match subscription.next().await {
@@ -144,7 +145,7 @@ async fn expect_hint(subscription: &mut Subscription, expected: &Hint, unwanted:
     }
 }
 
-/// Publishes through the other handle what must arrive and what must not.
+/// Publishes an unwanted and a wanted hint through the other handle. Checks that only the wanted one arrives.
 async fn check_apart(s: &NotifierSubject, wanted: Hint, unwanted: Hint) {
     let mut subscription = subscribe(&s.notifier, vec![wanted.topic()]).await;
     for _ in 0..3 {
@@ -217,7 +218,7 @@ async fn chain_closed(s: NotifierSubject) {
 async fn ownership_lost(s: NotifierSubject) {
     let worker = WorkerId::new();
     check_apart(&s, ownership_lost_of(worker), ownership_lost_of(WorkerId::new())).await;
-    // The same id means another thing as a chain's.
+    // A chain with the same UUID as the worker is another topic.
     check_apart(&s, ownership_lost_of(worker), Hint::ChainClosed(ChainId::from_uuid(*worker.as_uuid())))
         .await;
 }
@@ -309,7 +310,7 @@ async fn timely(s: NotifierSubject) {
     let seen = Arc::new(AtomicBool::new(false));
     let (publisher, told) = (Arc::clone(&s.other), Arc::clone(&seen));
     let publishing = tokio::spawn(async move {
-        // It goes on until the first hint was seen: if that waited for its end, neither would end.
+        // Publish until the first hint has arrived. If delivery waited for the publisher to finish, neither would end.
         while !told.load(Ordering::SeqCst) {
             publish(&publisher, &job_scheduled("a", 1)).await;
             tokio::task::yield_now().await;
@@ -325,7 +326,7 @@ async fn empty(s: NotifierSubject) {
     assert_eq!(subscribed.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// How many of so many claims are granted, through both handles in turn.
+/// Makes this many claims, alternating between the handles, and returns how many are granted.
 async fn granted(s: &NotifierSubject, name: &str, claims: usize) -> usize {
     let mut granted = 0;
     for turn in 0..claims {

@@ -1,7 +1,8 @@
 use windlass_core::command::{CompleteFromOutsideReply, Cursor, Durability, Reply, Ripple};
 
-/// The reply without what stores may differ in: how durable a creation is, the order in which the consequences
-/// of a command are told, whether some of them are left to a later command, and the text of a cursor.
+/// Removes from a reply what may differ between stores: how durable a creation is, whether consequences are deferred to
+/// a later command, whether a count is estimated, the order of consequences and of expired chains, and the text of a
+/// cursor.
 pub(super) fn normalized(mut reply: Reply) -> Reply {
     match &mut reply {
         Reply::Create(reply) => {

@@ -17,11 +17,11 @@ use windlass_core::{
 use super::parts::Parts;
 use crate::subject::millis;
 
-/// How many of the latest chains, jobs and attempts commands are about.
+/// Number of recent chains, jobs and attempts that commands refer to.
 const REMEMBERED: usize = 40;
 
-/// What the commands that only some stores have are chosen from: those that change the course of a job more
-/// often than the rest.
+/// Optional capabilities to choose commands from. Those that affect a job's course appear several times, so that they
+/// are chosen more often.
 const FURTHER: [Capability; 18] = [
     Capability::Exchange,
     Capability::NextDue,
@@ -43,7 +43,7 @@ const FURTHER: [Capability; 18] = [
     Capability::Count,
 ];
 
-/// Makes commands that are likely to mean something, from what earlier replies said.
+/// Generates commands that are likely to have an effect, based on earlier replies.
 pub(super) struct Generator {
     pub(super) parts: Parts,
     capabilities: Capabilities,
@@ -51,11 +51,11 @@ pub(super) struct Generator {
     jobs: VecDeque<JobId>,
     all_chains: Vec<ChainId>,
     all_jobs: Vec<JobId>,
-    /// Attempts that hold their job, as far as is known.
+    /// Attempts that hold their job, as far as the generator knows.
     held: Vec<(JobId, Fence)>,
-    /// Jobs that were asked to stop.
+    /// Jobs with a cancel request.
     asked: VecDeque<JobId>,
-    /// Attempts that held their job once.
+    /// Attempts that no longer hold their job.
     stale: VecDeque<(JobId, Fence)>,
     acquires: VecDeque<Acquire>,
     settlements: VecDeque<Settlement>,
@@ -84,23 +84,23 @@ impl Generator {
         }
     }
 
-    /// The latest chains there ever were.
+    /// Returns the latest of all chains ever created.
     pub(super) fn chains(&self, latest: usize) -> impl Iterator<Item = ChainId> {
         self.all_chains.iter().rev().take(latest).copied()
     }
 
-    /// The latest jobs there ever were.
+    /// Returns the latest of all jobs ever created.
     pub(super) fn jobs(&self, latest: usize) -> impl Iterator<Item = JobId> {
         self.all_jobs.iter().rev().take(latest).copied()
     }
 
-    /// All that a key may point at.
+    /// Returns every combination of type and key.
     pub(super) fn keys(&self) -> impl Iterator<Item = Target> {
         self.parts.keys().map(|(job_type, key)| Target::Key(job_type, key))
     }
 
-    /// How far to turn the clock before the next command: mostly not at all, sometimes past leases, seldom
-    /// past retentions.
+    /// Returns how far to advance the clock before the next command: usually not at all or a little, sometimes beyond
+    /// the end of leases, rarely beyond the end of retentions.
     pub(super) fn pause(&mut self) -> Millis {
         let rng = self.rng();
         millis(match rng.u32(..100) {
@@ -111,7 +111,7 @@ impl Generator {
         })
     }
 
-    /// The next command.
+    /// Generates the next command.
     pub(super) fn command(&mut self, model: &mut Model, now: Timestamp) -> Command {
         loop {
             let (weight, further) = (self.rng().u32(..110), self.rng().choice(FURTHER));
@@ -137,17 +137,17 @@ impl Generator {
         }
     }
 
-    /// Whether a transaction comes next: now and then, so that about a third of all commands are in one.
+    /// Whether to begin a transaction: one time in seven, so that about a third of all commands are in one.
     pub(super) fn begins(&mut self) -> bool {
         self.rng().u32(..7) == 0
     }
 
-    /// How many commands a transaction has, and whether it is committed.
+    /// Returns the number of commands in a transaction, and whether the transaction is committed.
     pub(super) fn transaction(&mut self, max: usize) -> (usize, bool) {
         (self.rng().usize(1..=max), self.rng().u32(..6) == 0)
     }
 
-    /// The next command that may be part of a transaction.
+    /// Generates the next command that is allowed in a transaction.
     pub(super) fn command_in_transaction(&mut self, model: &mut Model, now: Timestamp) -> Command {
         loop {
             let command = self.command(model, now);
@@ -157,7 +157,7 @@ impl Generator {
         }
     }
 
-    /// Puts some of the jobs of a command off to a time that is still to come.
+    /// Delays some of the jobs of a command to a time in the future.
     fn postpone(&mut self, command: &mut Command, now: Timestamp) {
         let mut schedules = Vec::new();
         match command {
@@ -184,7 +184,7 @@ impl Generator {
         }
     }
 
-    /// Takes note of what a reply says.
+    /// Records the contents of a reply, for use by later commands.
     pub(super) fn learn(&mut self, command: &Command, reply: &Reply) {
         match (command, reply) {
             (Command::Create(create), Reply::Create(reply)) => {
@@ -207,7 +207,7 @@ impl Generator {
             }
             (_, Reply::Reap(reply)) => {
                 let reaped = |job: &JobId| reply.reaped.iter().any(|reaped| reaped.job.job == *job);
-                // Now and then a worker does not learn that it lost its job.
+                // Simulate a worker that sometimes does not learn that it lost its job.
                 let learns = |(job, _): &mut (JobId, Fence)| reaped(job) && self.parts.rng.u32(..3) > 0;
                 for attempt in self.held.extract_if(.., learns) {
                     remember(&mut self.stale, attempt);
@@ -306,7 +306,7 @@ impl Generator {
         Acquire { request, worker, types, max: self.rng().u32(..6) }
     }
 
-    /// An attempt: mostly one that holds its job, and often one that was asked to stop.
+    /// Picks an attempt: usually one that holds its job, sometimes one with a cancel request, sometimes a stale one.
     fn attempt(&mut self) -> (JobId, Fence) {
         if self.rng().u32(..10) == 0
             && let Some(attempt) = self.held.iter().find(|(job, _)| self.asked.contains(job))
@@ -342,7 +342,7 @@ impl Generator {
         Settle { settlements: settlements.collect() }
     }
 
-    /// The same attempt with another kind of outcome.
+    /// Returns a settlement of the same attempt with another kind of outcome.
     fn otherwise(&mut self, settlement: &Settlement) -> Settlement {
         let before = discriminant(&settlement.outcome);
         loop {
@@ -359,7 +359,7 @@ impl Generator {
         if let Outcome::Complete { create, .. } = &mut outcome
             && self.parts.rng.u32(..if self.asked.contains(&job) { 2 } else { 5 }) == 0
         {
-            // A chain's first job has its id, so that this is the job's own chain more often than not.
+            // A chain has the id of its first job, so this usually replaces the job's own chain.
             create.push(self.parts.successor(&known, ChainId::from_uuid(*job.as_uuid())));
         }
         outcome
@@ -368,12 +368,13 @@ impl Generator {
     fn reap(&mut self) -> Reap {
         let types = self.some_types();
         let except = self.held.iter().map(|(job, _)| *job).filter(|_| self.parts.rng.u32(..4) == 0).collect();
-        // Often fewer than there are, so that the order counts.
+        // Often fewer than have expired, so that the order matters.
         let max = if self.rng().bool() { 100 } else { self.rng().u32(1..6) };
         Reap { types, max, except, renewal_interval: Millis::ZERO }
     }
 
-    /// Often fewer than there are, so that chains leave in parts; now and then too few.
+    /// Often allows fewer than are due, so that chains are removed in several steps. Sometimes the limit is below the
+    /// allowed minimum.
     fn expire(&mut self) -> Expire {
         let max = match self.rng().u32(..20) {
             0 => 1,
@@ -421,7 +422,7 @@ impl Generator {
         (0..self.rng().usize(1..4)).map(|_| self.target()).collect()
     }
 
-    /// A command that only some stores have.
+    /// Generates a command that only some stores support.
     fn further(&mut self, capability: Capability, model: &mut Model, now: Timestamp) -> Option<Command> {
         Some(match capability {
             Capability::Exchange => Exchange { settle: self.settle(), acquire: self.acquire() }.into(),
@@ -440,7 +441,7 @@ impl Generator {
                 SetRetention { chains: self.targets(), retention }.into()
             }
             Capability::Pause => {
-                // Seldom pausing keeps work flowing.
+                // Pause rarely, so that most types keep running.
                 let paused = self.rng().u32(..4) == 0;
                 Pause { types: vec![self.parts.job_type()], paused }.into()
             }
@@ -451,7 +452,7 @@ impl Generator {
         })
     }
 
-    /// Mostly chains that run, as far as is known.
+    /// Usually picks a job that is running, as far as the generator knows.
     fn cancellable(&mut self) -> Vec<Target> {
         let held = self.parts.rng.choice(self.held.iter().copied());
         match held.filter(|_| self.parts.rng.u32(..3) > 0) {
@@ -486,7 +487,7 @@ impl Generator {
         self.rng().choice(Status::ALL).unwrap_or(Status::Pending)
     }
 
-    /// The model's idea of one of the jobs.
+    /// Picks one of the recent jobs that match, in its state according to the model.
     fn look(
         &mut self,
         model: &mut Model,
@@ -563,7 +564,7 @@ fn remember<T>(queue: &mut VecDeque<T>, item: T) {
     queue.push_back(item);
 }
 
-/// One of a few workers, so that they meet again.
+/// Picks one of only three workers, so that the same workers recur.
 impl Parts {
     fn worker(&mut self) -> WorkerId {
         let worker = self.rng.u128(1..4);

@@ -11,20 +11,20 @@ use windlass_core::{
 use crate::outcome::{key, type_name};
 use crate::subject::millis;
 
-/// A few keys, so that chains meet.
+/// Only a few keys, so that chains collide.
 const KEYS: [&str; 5] = ["a", "a:a", "b\n", "{c}", "ü"];
 
-/// The parts that commands are made of.
+/// Generates the parts of commands.
 pub(super) struct Parts {
     pub(super) rng: Rng,
     pub(super) types: Vec<TypeName>,
-    /// The id of the latest continuation, which is no chain's.
+    /// Id of the latest continuation, which is not the id of a chain.
     inner: Option<JobId>,
 }
 
 impl Parts {
     pub(super) fn new(seed: u64) -> Self {
-        // Two names that would be one if a store glued names and keys together carelessly.
+        // The first two names would collide in a store that joined names and keys without escaping.
         let types = ["mail", "mail:a", "thumb {x}"].map(type_name).to_vec();
         Self { rng: Rng::with_seed(seed), types, inner: None }
     }
@@ -46,7 +46,7 @@ impl Parts {
         key(self.rng.choice(KEYS).unwrap_or("a"))
     }
 
-    /// Every type with every key.
+    /// Returns every type with every key.
     pub(super) fn keys(&self) -> impl Iterator<Item = (TypeName, Key)> {
         self.types.iter().flat_map(|job_type| KEYS.map(|text| (job_type.clone(), key(text))))
     }
@@ -57,8 +57,8 @@ impl Parts {
         Payload::new(Codec::new(codec).expect("a good name"), bytes).expect("a small payload")
     }
 
-    /// A chain to start. Its blockers are known ones, earlier ones of the same command, and now and then
-    /// itself or none that exists. Now and then its id is another chain's or job's.
+    /// Generates a chain to start. Its blockers are known chains or earlier chains of the same command; rarely the
+    /// chain itself, or one that does not exist. Rarely its id is that of another chain or job.
     pub(super) fn chain(&mut self, known: &[ChainId], earlier: &[NewChain]) -> NewChain {
         let taken = self.rng.u32(..60) == 0;
         let id = match known.first().filter(|_| taken) {
@@ -148,7 +148,7 @@ impl Parts {
         Step::Continue { next: self.next(known), create: self.carried(known) }
     }
 
-    /// A chain that takes over from another.
+    /// Generates a chain that replaces another as the holder of a key.
     pub(super) fn successor(&mut self, known: &[ChainId], chain: ChainId) -> NewChain {
         let mut new = self.chain(known, &[]);
         let key = new.key.unwrap_or_else(|| NewKey::new(self.key()));

@@ -7,20 +7,20 @@ use windlass_core::command::{
 };
 use windlass_core::{Capabilities, Capability, Refusal, Result, Status};
 
-/// What a random run has seen.
+/// Statistics of random runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many commands were given.
+    /// Number of commands.
     pub commands: usize,
-    /// How many of them did or found something.
+    /// Number of commands that did or found something.
     pub accepted: usize,
-    /// How many were in transactions that were rolled back.
+    /// Number of commands in transactions that were rolled back.
     pub rolled_back: usize,
-    /// How often each kind of reply came.
+    /// Number of replies of each kind.
     pub kinds: BTreeMap<String, usize>,
 }
 
-/// The kinds of reply that a long run of the commands that every store has must see.
+/// Kinds of reply that a long run of the commands that every store supports must produce.
 const CORE_KINDS: &[&str] = &[
     "create new",
     "create repeated",
@@ -65,7 +65,7 @@ const CORE_KINDS: &[&str] = &[
     "error",
 ];
 
-/// The kinds that come with one capability or several.
+/// Kinds of reply that need one or more optional capabilities.
 const FURTHER_KINDS: &[(&[Capability], &[&str])] = &[
     (
         &[Capability::Outside],
@@ -90,7 +90,7 @@ const FURTHER_KINDS: &[(&[Capability], &[&str])] = &[
 ];
 
 impl Tally {
-    /// Fails unless at least half of the commands were accepted and every kind of reply came.
+    /// Asserts that at least half of the commands were accepted and that every kind of reply occurred.
     pub fn assert_thorough(&self, capabilities: Capabilities) {
         let further = FURTHER_KINDS
             .iter()
@@ -102,12 +102,12 @@ impl Tally {
         assert!(self.accepted * 2 >= self.commands, "fewer than half of the commands were accepted\n{self}");
     }
 
-    /// Fails unless at least a fifth of the commands were in transactions that were rolled back.
+    /// Asserts that at least a fifth of the commands were in transactions that were rolled back.
     pub fn assert_rolled_back(&self) {
         assert!(self.rolled_back * 5 >= self.commands, "too few commands were rolled back\n{self}");
     }
 
-    /// Adds another run's.
+    /// Adds the statistics of another run.
     pub fn add(&mut self, other: &Self) {
         self.commands += other.commands;
         self.accepted += other.accepted;
@@ -123,7 +123,7 @@ impl Tally {
             Ok(reply) => kinds(command, reply),
             Err(_) => vec!["error".to_owned()],
         };
-        // A command counts as refused when nothing in its reply says that something was done or found.
+        // A command counts as accepted if any part of its reply says that something was done or found.
         let refused =
             ["refused", "lost", "nothing", "missing", "not ", "error", "changed", "running", "closed"];
         if kinds.iter().any(|kind| !refused.iter().any(|word| kind.contains(word))) {
@@ -278,7 +278,7 @@ const fn lost(reason: Lost) -> &'static str {
     }
 }
 
-/// The variant's name.
+/// Returns the name of the variant.
 fn name(refusal: &Refusal) -> String {
     let text = format!("{refusal:?}");
     text.split(|char: char| !char.is_alphanumeric()).next().unwrap_or_default().to_owned()

@@ -8,23 +8,23 @@ use crate::record::{KeyHold, OnBlockerFailure, Retention, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
-/// Starts chains. See [`Store::create`](crate::Store::create).
+/// Request to start chains. See [`Store::create`](crate::Store::create).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
-    /// The chains, in order.
+    /// The chains to start, in order.
     pub chains: Vec<NewChain>,
 }
 
 /// A chain to start, with its first job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewChain {
-    /// A fresh id, chosen by the caller so that the command can be repeated.
+    /// A new id. The caller chooses it, so that a repeated command is recognized.
     pub id: ChainId,
-    /// Its first job.
+    /// The first job.
     pub job: NewJob,
-    /// Its deduplication key.
+    /// The deduplication key.
     pub key: Option<NewKey>,
-    /// How long it stays after it closed.
+    /// How long the chain is kept after it closes.
     pub retention: Retention,
     /// The trace context of the chain.
     pub trace: Option<TraceContext>,
@@ -33,26 +33,26 @@ pub struct NewChain {
 /// A job to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// Its type.
+    /// The job's type.
     pub job_type: TypeName,
-    /// What it takes.
+    /// The job's input.
     pub input: Payload,
-    /// When it may run.
+    /// When the job is due.
     pub schedule: Schedule,
-    /// Higher runs first; 0 is the default.
+    /// The priority: jobs with higher priority run first. Default: 0.
     pub priority: i8,
-    /// After this many attempts a failure is final; no limit if none.
+    /// The maximum number of attempts: the last one's failure is final. `None` means no limit.
     pub max_attempts: Option<u32>,
-    /// The chains it waits for.
+    /// The chains that the job waits for.
     pub blockers: Vec<NewBlocker>,
-    /// What it does when one of them does not complete.
+    /// What the job does when a blocker fails or is cancelled.
     pub on_blocker_failure: OnBlockerFailure,
     /// The trace context of the job.
     pub trace: Option<TraceContext>,
 }
 
 impl NewJob {
-    /// A job that may run at once, with the defaults.
+    /// Creates a job that is due immediately, with default settings.
     #[must_use]
     pub fn new(job_type: TypeName, input: Payload) -> Self {
         Self {
@@ -67,7 +67,11 @@ impl NewJob {
         }
     }
 
-    /// Checks what can be checked without the store. Every store does so before it writes.
+    /// Validates the job without access to the store. Every store calls this before it writes.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`] if `max_attempts` is 0 or if there are too many blockers.
     pub fn check(&self) -> Result<(), Refusal> {
         if self.max_attempts == Some(0) {
             return Err(Refusal::NoAttempts);
@@ -84,13 +88,17 @@ impl NewJob {
 }
 
 impl NewChain {
-    /// A chain with nothing but a first job.
+    /// Creates a chain that has only a first job: no key, default retention.
     #[must_use]
     pub fn new(id: ChainId, job: NewJob) -> Self {
         Self { id, job, key: None, retention: Retention::default(), trace: None }
     }
 
-    /// Checks what can be checked without the store. Every store does so before it writes.
+    /// Validates the chain without access to the store. Every store calls this before it writes.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`] if the first job is invalid, or if the chain is its own blocker.
     pub fn check(&self) -> Result<(), Refusal> {
         self.job.check()?;
         match self.job.blockers.iter().find(|blocker| blocker.chain == self.id) {
@@ -101,27 +109,32 @@ impl NewChain {
 }
 
 impl Create {
-    /// Refuses a batch over its limits. Every store does so first.
+    /// Checks the size of the batch. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the batch exceeds a limit.
     pub fn check(&self) -> Result<()> {
         let size = self.chains.iter().fold(Size::default(), |size, chain| size.and(chain.job.size()));
         size.check("chains")
     }
 }
 
-/// When a job may run.
+/// When a job is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Schedule {
-    /// At once.
+    /// Immediately.
     #[default]
     Now,
-    /// At this time, or at once if it is past: an early time does not overtake jobs that are ready.
+    /// At this time, or now if the time has passed. A time in the past does not move the job ahead of jobs
+    /// that are already due.
     At(Timestamp),
     /// After this delay.
     After(Millis),
 }
 
 impl Schedule {
-    /// The time it means, never before `now`.
+    /// Returns the due time: never earlier than `now`.
     #[must_use]
     pub fn due(self, now: Timestamp) -> Timestamp {
         match self {
@@ -132,11 +145,11 @@ impl Schedule {
     }
 }
 
-/// A chain to wait for.
+/// A blocker: a chain that a new job waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewBlocker {
-    /// A stored chain, or one that stands earlier in the same command. If that one turned out to exist under
-    /// its key, the existing chain is meant.
+    /// A stored chain, or a chain earlier in the same command. If creating the earlier chain returned an
+    /// existing chain with the same key, the job waits for that existing chain.
     pub chain: ChainId,
     /// The trace context of the wait.
     pub trace: Option<TraceContext>,
@@ -148,21 +161,21 @@ impl From<ChainId> for NewBlocker {
     }
 }
 
-/// A deduplication key. It is its chain's type's: two types may use the same key.
+/// A deduplication key. Keys are scoped to a chain type: chains of two types may use the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewKey {
     /// The key.
     pub key: Key,
-    /// Which outcomes hold it after the chain closed.
+    /// Which outcomes hold the key after the chain has closed.
     pub hold: KeyHold,
-    /// It is held no longer than this after the chain's creation.
+    /// The maximum time that the key is held, counted from the chain's creation. `None` means no maximum.
     pub window: Option<Millis>,
-    /// If exactly this chain holds the key, the new chain takes it over.
+    /// If this chain holds the key, the new chain takes the key over.
     pub replaces: Option<ChainId>,
 }
 
 impl NewKey {
-    /// A key that is held while its chain is open.
+    /// Creates a key that is held while its chain is open.
     #[must_use]
     pub const fn new(key: Key) -> Self {
         Self { key, hold: KeyHold::Open, window: None, replaces: None }
@@ -172,35 +185,35 @@ impl NewKey {
 /// The reply to [`Create`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateReply {
-    /// What became of each chain.
+    /// The result for each chain.
     pub chains: Vec<Created>,
-    /// How safe it is now.
+    /// How durable the write is when the reply arrives.
     pub durability: Durability,
     /// See [`Ripple::deferred`](crate::command::Ripple::deferred).
     pub deferred: bool,
 }
 
-/// What became of a chain to create.
+/// The result of creating one chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It is stored.
+    /// The chain is stored.
     New {
-        /// Its first job, as created; or, on a repeated call, its latest job as it stands now.
+        /// The first job as created; or, on a repeated call, the current state of the latest job.
         job: Placed,
-        /// Whether an earlier call had stored it already.
+        /// Whether an earlier call already stored the chain.
         repeated: bool,
     },
-    /// Another chain holds its key. Nothing was written.
+    /// Another chain holds the key. Nothing was written.
     Existing(Existing),
-    /// Somebody's open transaction has a row that decides it: try it again, with [`Existing`](Self::Existing) chains in
-    /// the place of the blockers that they stand for. Nothing was written.
+    /// Another open transaction has locked a row that decides the result. Nothing was written. Try again, and
+    /// replace each blocker that turned out to be [`Existing`](Self::Existing) with the existing chain.
     Busy,
-    /// It was refused. Nothing was written.
+    /// The chain was refused. Nothing was written.
     Refused(Refusal),
 }
 
 impl Created {
-    /// The chain that is stored: the new one or the existing one.
+    /// Returns the stored chain: the new one or the existing one.
     #[must_use]
     pub const fn chain(&self) -> Option<ChainId> {
         match self {
@@ -211,46 +224,46 @@ impl Created {
     }
 }
 
-/// Where a job was put.
+/// A job with its current status and due time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The job.
+    /// The job's id.
     pub job: JobId,
-    /// Its chain.
+    /// The job's chain.
     pub chain: ChainId,
-    /// Where it stands.
+    /// The job's status.
     pub status: Status,
-    /// Not before this time.
+    /// The time at which the job is due.
     pub due_at: Timestamp,
 }
 
 /// The chain that holds a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Existing {
-    /// The chain.
+    /// The chain's id.
     pub chain: ChainId,
-    /// Where it stands.
+    /// The chain's status.
     pub status: Status,
-    /// Its latest job's type, which its output is of.
+    /// The type of the chain's latest job, which determines the type of `output`.
     pub job_type: TypeName,
-    /// Its output, once completed.
+    /// The chain's output, if it has completed.
     pub output: Option<Payload>,
-    /// Its latest job's error.
+    /// The latest job's error.
     pub error: Option<ErrorText>,
-    /// Its trace context.
+    /// The chain's trace context.
     pub trace: Option<TraceContext>,
 }
 
-/// How safe a write is when it is acknowledged.
+/// How durable a write is when it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Gone with the process.
+    /// Lost when the process ends.
     Volatile,
-    /// Survives the process, but perhaps not the machine's power.
+    /// Survives a crash of the process, but possibly not a power failure.
     Buffered,
-    /// On the store's disk.
+    /// Written to the store's disk.
     Synced,
-    /// On this many further machines too.
+    /// Also written to this many other machines.
     Replicated(u32),
 }

@@ -9,19 +9,23 @@ use crate::record::{ClosedAs, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
-/// Names a chain.
+/// Identifies a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// By its id.
+    /// The chain with this id.
     Chain(ChainId),
-    /// By one of its jobs. Trigger means this very job.
+    /// The chain of this job. A trigger applies to this job itself.
     Job(JobId),
-    /// By the key that points at it.
+    /// The chain that this key of this chain type points at.
     Key(TypeName, Key),
 }
 
 impl Target {
-    /// The chain of type `J` that this key points at.
+    /// Returns the target for the chain of type `J` that `key` points at.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the key or the name of `J` is invalid.
     pub fn key<J: Job>(key: impl AsRef<str>) -> Result<Self> {
         Ok(Self::Key(TypeName::of::<J>()?, Key::new(key)?))
     }
@@ -33,252 +37,259 @@ impl From<ChainId> for Target {
     }
 }
 
-/// Calls chains off. See [`Store::cancel`](crate::Store::cancel).
+/// Request to cancel chains. See [`Store::cancel`](crate::Store::cancel).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancel {
-    /// The chains.
+    /// The chains to cancel.
     pub chains: Vec<Target>,
-    /// What to do with one that runs.
+    /// What to do with a running chain.
     pub mode: CancelMode,
 }
 
 /// What a cancel does with a running job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CancelMode {
-    /// Leaves it alone. The default.
+    /// Leaves the job alone. The default.
     #[default]
     UnlessRunning,
-    /// Asks it to stop. Its chain stays open until the attempt is settled or reaped.
+    /// Asks the job to stop. The chain stays open until the attempt is settled or reaped.
     Ask,
 }
 
 /// The reply to [`Cancel`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CancelReply {
-    /// What became of each.
+    /// The result for each chain.
     pub chains: Vec<Cancelled>,
-    /// What followed.
+    /// The jobs that were unblocked and the chains that were closed.
     pub ripple: Ripple,
 }
 
-/// What became of a chain to cancel.
+/// The result of a cancel for one chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It is cancelled; see the reply's ripple for what belongs to it.
+    /// The chain is cancelled. The reply's `ripple` lists it among the closed chains.
     Cancelled {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its latest job.
+        /// The chain's latest job.
         job: JobId,
     },
-    /// It runs and was asked to stop.
+    /// The chain is running and was asked to stop.
     Asked {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// Its running job.
+        /// The running job.
         job: JobId,
-        /// Who runs it.
+        /// The worker that runs the job.
         worker: WorkerId,
     },
-    /// It runs and was left alone.
+    /// The chain is running and was left alone.
     Running {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
     },
-    /// It had closed before.
+    /// The chain was already closed.
     Closed {
-        /// The chain.
+        /// The chain's id.
         chain: ChainId,
-        /// How.
+        /// How the chain ended.
         closed_as: ClosedAs,
     },
-    /// There is no such chain.
+    /// The chain is not stored.
     NotFound,
-    /// Somebody's open transaction has the row: try it again.
+    /// Another open transaction has locked the row. Try again.
     Busy,
 }
 
-/// Makes pending jobs due at once. See [`Store::trigger`](crate::Store::trigger).
+/// Request to make pending jobs due now. See [`Store::trigger`](crate::Store::trigger).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// The jobs, or the chains whose latest job is meant.
+    /// The jobs to trigger. For a chain, its latest job.
     pub jobs: Vec<Target>,
 }
 
-/// The reply to [`Trigger`]: all, or none and why.
+/// The reply to [`Trigger`]: either all jobs were triggered, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TriggerReply {
-    /// All are due now, in the order given.
+    /// All jobs are due now, in the order of the request.
     Triggered(Vec<Triggered>),
-    /// Nothing was written. For each target, why it stood in the way, or none.
+    /// Nothing was written. For each target: why it cannot be triggered, or `None` if it could be.
     Refused(Vec<Option<Untriggerable>>),
 }
 
-/// A job that is due now.
+/// A job that was triggered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Triggered {
-    /// The job.
+    /// The job and its new due time.
     pub job: Placed,
-    /// Its type.
+    /// The job's type.
     pub job_type: TypeName,
-    /// Its chain's type.
+    /// The type of the job's chain.
     pub chain_type: TypeName,
 }
 
 /// Why a job cannot be triggered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untriggerable {
-    /// There is no such job.
+    /// The job or chain is not stored.
     NotFound,
-    /// It is not pending.
+    /// The job is not pending.
     NotPending(Status),
-    /// Somebody's open transaction has the row: try it again.
+    /// Another open transaction has locked the row. Try again.
     Busy,
 }
 
-/// Reopens chains that failed or were cancelled. See [`Store::retry`](crate::Store::retry).
+/// Request to reopen chains that failed or were cancelled. See [`Store::retry`](crate::Store::retry).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The chains, by their closed jobs.
+    /// The chains to reopen, each identified by its closed job.
     pub chains: Vec<RetryTarget>,
 }
 
-/// A chain to reopen, named by the job that failed or was cancelled.
+/// A chain to reopen, identified by the job that failed or was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryTarget {
-    /// The job that the caller looked at.
+    /// The failed or cancelled job.
     pub job: JobId,
-    /// Its version then, so that a repeated call does not retry twice.
+    /// The job's version when the caller read it. It prevents a repeated call from retrying twice.
     pub version: Version,
 }
 
 /// The reply to [`Retry`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryReply {
-    /// What became of each.
+    /// The result for each chain.
     pub chains: Vec<Retried>,
     /// See [`Ripple::deferred`].
     pub deferred: bool,
 }
 
-/// What became of a chain to retry.
+/// The result of retrying one chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retried {
-    /// It is open again.
+    /// The chain is open again.
     Retried {
         /// The job, pending or blocked.
         job: Placed,
-        /// Its type.
+        /// The job's type.
         job_type: TypeName,
-        /// Its chain's type.
+        /// The type of the job's chain.
         chain_type: TypeName,
     },
-    /// The end that the caller saw was retried before.
+    /// The failure or cancellation that the caller saw has already been retried.
     AlreadyRetried,
-    /// The job has neither failed nor was it cancelled.
+    /// The job has neither failed nor been cancelled.
     NotRetriable(Status),
-    /// There is no such job.
+    /// The job is not stored.
     NotFound,
-    /// It cannot be retried: its key was taken, or a blocker is gone or failed.
+    /// The chain cannot be retried: another chain holds its key, or a blocker is no longer stored or has
+    /// failed.
     Refused(Refusal),
-    /// Somebody's open transaction has the row: try it again.
+    /// Another open transaction has locked the row. Try again.
     Busy,
 }
 
-/// Removes chains. See [`Store::delete`](crate::Store::delete).
+/// Request to remove chains. See [`Store::delete`](crate::Store::delete).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// The chains.
+    /// The chains to remove.
     pub chains: Vec<Target>,
-    /// Also the chains that they wait for or waited for, and so on.
+    /// Whether to also remove the chains that the removed jobs wait or waited for, recursively.
     pub cascade: bool,
 }
 
-/// The reply to [`Delete`]: all, or none and why.
+/// The reply to [`Delete`]: either all chains were removed, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeleteReply {
-    /// All that were stored are gone.
+    /// All targets that were stored are removed.
     Deleted(Deleted),
-    /// Nothing was deleted.
+    /// Nothing was removed.
     Refused(Vec<Refusal>),
-    /// Somebody's open transaction has a row: try again.
+    /// Another open transaction has locked a row. Try again.
     Busy,
 }
 
-/// What a delete removed.
+/// The chains that a delete removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
-    /// The chains, the targets first and in their order.
+    /// The removed chains, targets first and in the order of the request.
     pub chains: Vec<DeletedChain>,
 }
 
-/// A chain that is gone.
+/// A removed chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedChain {
-    /// The chain.
+    /// The chain's id.
     pub chain: ChainId,
-    /// Its type.
+    /// The chain's type.
     pub chain_type: TypeName,
-    /// Where it stood.
+    /// The chain's status before it was removed.
     pub status: Status,
-    /// Its job that was running, and the worker that is to be told.
+    /// The job that was running and its worker, which should be notified.
     pub running: Option<(JobId, WorkerId)>,
 }
 
-/// Changes how long closed chains stay. See [`Store::set_retention`](crate::Store::set_retention).
+/// Request to change how long closed chains are kept. See
+/// [`Store::set_retention`](crate::Store::set_retention).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetRetention {
     /// The chains.
     pub chains: Vec<Target>,
-    /// How long from now.
+    /// How long to keep the chains, counted from now.
     pub retention: Millis,
 }
 
 /// The reply to [`SetRetention`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetRetentionReply {
-    /// What became of each.
+    /// The result for each chain.
     pub chains: Vec<RetentionSet>,
 }
 
-/// What became of a chain whose retention was to change.
+/// The result of changing the retention of one chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetentionSet {
-    /// It stays until this time.
+    /// The chain is kept until this time.
     Until(Timestamp),
-    /// It is open.
+    /// The chain is open; nothing was changed.
     NotClosed,
-    /// There is no such chain.
+    /// The chain is not stored.
     NotFound,
-    /// Somebody's open transaction has the row: try it again.
+    /// Another open transaction has locked the row. Try again.
     Busy,
 }
 
-/// Stops or resumes the acquiring of types. See [`Store::pause`](crate::Store::pause).
+/// Request to pause or resume job types. See [`Store::pause`](crate::Store::pause).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// The types.
+    /// The job types.
     pub types: Vec<TypeName>,
-    /// Whether they are to be paused.
+    /// Whether to pause the types (`true`) or resume them (`false`).
     pub paused: bool,
 }
 
 /// The reply to [`Pause`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PauseReply {
-    /// For each type whether it had been paused before.
+    /// For each type, whether it was paused before.
     pub were_paused: Vec<bool>,
 }
 
-/// Removes what is kept no longer. See [`Store::expire`](crate::Store::expire).
+/// Request to remove chains and jobs whose retention has ended. See [`Store::expire`](crate::Store::expire).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expire {
-    /// At most this many jobs; 2 at least, since a chain's first and latest job leave together.
+    /// The maximum number of jobs to remove. At least 2, because the first and the latest job of a chain are
+    /// removed together.
     pub max: u32,
 }
 
 impl Expire {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks `max` against the limits. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if `max` is less than 2 or too large.
     pub fn check(&self) -> Result<()> {
         if self.max < 2 {
             return Err(Error::new(ErrorKind::Invalid, "expire at least 2 jobs at once"));
@@ -290,21 +301,21 @@ impl Expire {
 /// The reply to [`Expire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpireReply {
-    /// The chains that are gone.
+    /// The removed chains.
     pub chains: Vec<Expired>,
-    /// How many jobs went with them or out of long chains.
+    /// The number of removed jobs, including those removed from chains that remain.
     pub jobs: u32,
-    /// Whether there may be more to remove: call again.
+    /// Whether there may be more to remove. If so, call again.
     pub more: bool,
 }
 
-/// A chain that is gone.
+/// A chain that was removed because its retention ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// The chain.
+    /// The chain's id.
     pub chain: ChainId,
-    /// Its type.
+    /// The chain's type.
     pub chain_type: TypeName,
-    /// How it had closed.
+    /// How the chain ended.
     pub closed_as: ClosedAs,
 }

@@ -10,54 +10,66 @@ use crate::record::Status;
 use crate::refusal::Refusal;
 use crate::time::Millis;
 
-/// Ends a job without a worker. See [`Store::complete_from_outside`](crate::Store::complete_from_outside).
+/// Request to end a job without a worker. See
+/// [`Store::complete_from_outside`](crate::Store::complete_from_outside).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompleteFromOutside {
-    /// This call, so that a repeated one is recognized.
+    /// The id of this call. A repeated call is recognized by it.
     pub request: RequestId,
-    /// The job the caller looked at.
+    /// The job to end.
     pub job: JobId,
-    /// Its version then.
+    /// The job's version when the caller read it.
     pub version: Version,
-    /// What to do, one after the other: each continues the job that the step before it created.
+    /// The steps to apply in order. Each step after the first applies to the job that the previous step
+    /// created.
     pub steps: Vec<Step>,
 }
 
-/// One step from outside.
+/// One step of a completion from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The job and its chain are done.
+    /// Completes the job and its chain.
     Complete {
-        /// What the chain gives.
+        /// The chain's output.
         output: Payload,
-        /// How long the completed chain stays, if other than it was created with.
+        /// How long the completed chain is kept. `None` keeps the retention from its creation.
         retention: Option<Millis>,
-        /// Chains to start in the same write.
+        /// Chains to create in the same commit.
         create: Vec<NewChain>,
     },
-    /// The job is done and the chain goes on.
+    /// Completes the job and continues the chain.
     Continue {
         /// The next job.
         next: NextJob,
-        /// Chains to start in the same write, before the next job, which may wait for them.
+        /// Chains to create in the same commit. They are created before the next job, which may wait for
+        /// them.
         create: Vec<NewChain>,
     },
-    /// The job failed for good, and its chain with it.
+    /// Fails the job and its chain, with no more attempts.
     Fail {
-        /// Why.
+        /// The reason.
         error: ErrorText,
-        /// How long the failed chain stays, if other than it was created with.
+        /// How long the failed chain is kept. `None` keeps the retention from its creation.
         retention: Option<Millis>,
     },
 }
 
 impl CompleteFromOutside {
-    /// Refuses a command over its limits. Every store does so first.
+    /// Checks the size of the command. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the command exceeds a limit.
     pub fn check_size(&self) -> Result<()> {
         self.steps.iter().map(Step::size).fold(Size::default(), Size::and).check("steps and carried chains")
     }
 
-    /// Checks what can be checked without the store. Every store does so before it writes.
+    /// Validates the steps without access to the store. Every store calls this before it writes.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`] if there are no steps or too many, if a step other than the last ends the chain, or if a
+    /// step carries too many chains or an invalid chain or job.
     pub fn check(&self) -> Result<(), Refusal> {
         let ends_early = self.steps.iter().rev().skip(1).any(|step| !matches!(step, Step::Continue { .. }));
         if self.steps.is_empty() || self.steps.len() > STEPS_MAX || ends_early {
@@ -68,7 +80,7 @@ impl CompleteFromOutside {
 }
 
 impl Step {
-    /// Chains it carries.
+    /// Returns the chains that the step carries.
     #[must_use]
     pub fn carried(&self) -> &[NewChain] {
         match self {
@@ -101,34 +113,34 @@ impl Step {
 /// The reply to [`CompleteFromOutside`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompleteFromOutsideReply {
-    /// All steps are written.
+    /// All steps were applied.
     Applied(OutsideApplied),
-    /// An earlier call had written them.
+    /// An earlier call with the same request id already applied the steps.
     AlreadyApplied,
-    /// The job has changed since the caller looked. Nothing was written.
+    /// The job has changed since the caller read it. Nothing was written.
     Changed {
-        /// Where it stands now.
+        /// The job's current status.
         status: Status,
-        /// Its version now.
+        /// The job's current version.
         version: Version,
     },
-    /// There is no such job.
+    /// The job is not stored.
     NotFound,
-    /// Somebody's open transaction has the row: try again.
+    /// Another open transaction has locked the row. Try again.
     Busy,
     /// A step was refused. Nothing was written.
     Refused(Refusal),
 }
 
-/// What a completion from outside did.
+/// The result of a completion from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideApplied {
-    /// The chain's latest job as it stands now.
+    /// The chain's latest job after the last step.
     pub latest: Placed,
-    /// The worker that was running the job; it is to be told.
+    /// The worker that was running the job, which should be notified.
     pub displaced: Option<WorkerId>,
-    /// The carried chains of all steps.
+    /// The results for the carried chains of all steps.
     pub created: Vec<Created>,
-    /// What followed.
+    /// The jobs that were unblocked and the chains that were closed.
     pub ripple: Ripple,
 }

@@ -8,22 +8,30 @@ use crate::name::TypeName;
 use crate::record::{AttemptRecord, ChainRecord, JobRecord, Status};
 use crate::time::Timestamp;
 
-/// Which job types.
+/// A set of job types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Types {
-    /// Every one.
+    /// All types.
     All,
-    /// These.
+    /// Only these types.
     Only(Vec<TypeName>),
 }
 
 impl Types {
-    /// This one.
+    /// Returns the set with the single type `J`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the name of `J` is invalid.
     pub fn of<J: Job>() -> Result<Self> {
         Ok(Self::Only(vec![TypeName::of::<J>()?]))
     }
 
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the number of types. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if there are too many types.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::All => Ok(()),
@@ -32,33 +40,37 @@ impl Types {
     }
 }
 
-/// Asks when there is something to do. See [`Store::next_due`](crate::Store::next_due).
+/// Request for the next due time and lease expiry. See [`Store::next_due`](crate::Store::next_due).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextDue {
-    /// Of these types.
+    /// The job types to consider.
     pub types: Types,
 }
 
 /// The reply to [`NextDue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextDueReply {
-    /// The store's time.
+    /// The time on the store's clock.
     pub now: Timestamp,
-    /// When the earliest pending job is due, past or to come.
+    /// When the earliest pending job is due, in the past or in the future.
     pub due_at: Option<Timestamp>,
-    /// When the earliest lease expires, past or to come.
+    /// When the earliest lease expires, in the past or in the future.
     pub lease_until: Option<Timestamp>,
 }
 
-/// Looks chains up. See [`Store::get_chains`](crate::Store::get_chains).
+/// Request for chains by id, job or key. See [`Store::get_chains`](crate::Store::get_chains).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetChains {
-    /// Which.
+    /// The chains to return.
     pub chains: Vec<Target>,
 }
 
 impl GetChains {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the size of the batch. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the batch exceeds a limit.
     pub fn check(&self) -> Result<()> {
         check_items("chains", self.chains.len())
     }
@@ -67,19 +79,23 @@ impl GetChains {
 /// The reply to [`GetChains`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetChainsReply {
-    /// Each chain, or none.
+    /// Each requested chain, or `None` if it is not stored.
     pub chains: Vec<Option<ChainRecord>>,
 }
 
-/// Looks jobs up. See [`Store::get_jobs`](crate::Store::get_jobs).
+/// Request for jobs by id. See [`Store::get_jobs`](crate::Store::get_jobs).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetJobs {
-    /// Which.
+    /// The jobs to return.
     pub jobs: Vec<JobId>,
 }
 
 impl GetJobs {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the size of the batch. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the batch exceeds a limit.
     pub fn check(&self) -> Result<()> {
         check_items("jobs", self.jobs.len())
     }
@@ -88,28 +104,28 @@ impl GetJobs {
 /// The reply to [`GetJobs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetJobsReply {
-    /// Each job, or none.
+    /// Each requested job, or `None` if it is not stored.
     pub jobs: Vec<Option<JobRecord>>,
 }
 
 /// The order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Latest created first. The default.
+    /// Newest first. The default.
     #[default]
     Newest,
-    /// Earliest created first.
+    /// Oldest first.
     Oldest,
 }
 
-/// Which part of a list.
+/// The order and position of one page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// In which order.
+    /// The order of the list.
     pub order: Order,
-    /// Go on behind this place.
+    /// The cursor to continue after. `None` starts at the beginning.
     pub after: Option<Cursor>,
-    /// At most this many rows: 1 to [`PAGE_MAX`](crate::limit::PAGE_MAX); 50 by default.
+    /// The maximum number of rows, from 1 to [`PAGE_MAX`](crate::limit::PAGE_MAX). Default: 50.
     pub max: u32,
 }
 
@@ -120,7 +136,11 @@ impl Default for Page {
 }
 
 impl Page {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks `max` against the limits. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if `max` is 0 or too large.
     pub fn check(&self) -> Result<()> {
         let max = self.max as usize;
         if max == 0 || max > PAGE_MAX {
@@ -131,36 +151,40 @@ impl Page {
     }
 }
 
-/// A place in a list. Its text is the store's affair.
+/// A position in a list. Its text is opaque: only the store that created it can interpret it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor(pub String);
 
-/// Lists chains. See [`Store::list_chains`](crate::Store::list_chains).
+/// Request to list chains. See [`Store::list_chains`](crate::Store::list_chains).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListChains {
-    /// Which.
+    /// The filter that listed chains match.
     pub filter: ChainFilter,
-    /// Which part.
+    /// The page to return.
     pub page: Page,
 }
 
-/// Which chains. Empty lists mean all.
+/// A filter for chains. An empty list matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChainFilter {
-    /// Of these types.
+    /// Chains of these types.
     pub types: Vec<TypeName>,
-    /// With these statuses.
+    /// Chains with one of these statuses.
     pub statuses: Vec<Status>,
-    /// Only chains that no stored job waits for or waited for.
+    /// Whether to list only chains that no stored job waits or waited for.
     pub top_level: bool,
-    /// Created at this time or later.
+    /// Chains created at this time or later.
     pub created_from: Option<Timestamp>,
-    /// Created at this time or earlier.
+    /// Chains created at this time or earlier.
     pub created_to: Option<Timestamp>,
 }
 
 impl ListChains {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the filter and the page against the limits. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a limit is exceeded.
     pub fn check(&self) -> Result<()> {
         check_items("types", self.filter.types.len())?;
         check_items("statuses", self.filter.statuses.len())?;
@@ -171,40 +195,44 @@ impl ListChains {
 /// The reply to [`ListChains`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListChainsReply {
-    /// The chains.
+    /// The chains of this page.
     pub chains: Vec<ChainRecord>,
-    /// Where to go on; none at the end.
+    /// The cursor for the next page. `None` on the last page.
     pub next: Option<Cursor>,
 }
 
-/// Lists jobs. See [`Store::list_jobs`](crate::Store::list_jobs).
+/// Request to list jobs. See [`Store::list_jobs`](crate::Store::list_jobs).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListJobs {
-    /// Which.
+    /// The filter that listed jobs match.
     pub filter: JobFilter,
-    /// Which part.
+    /// The page to return.
     pub page: Page,
 }
 
-/// Which jobs. Empty lists mean all.
+/// A filter for jobs. An empty list matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// Of these types.
+    /// Jobs of these types.
     pub types: Vec<TypeName>,
-    /// With these statuses.
+    /// Jobs with one of these statuses.
     pub statuses: Vec<Status>,
-    /// Of chains of these types.
+    /// Jobs in chains of these types.
     pub chain_types: Vec<TypeName>,
-    /// Of this chain.
+    /// Jobs of this chain.
     pub chain: Option<ChainId>,
-    /// Created at this time or later.
+    /// Jobs created at this time or later.
     pub created_from: Option<Timestamp>,
-    /// Created at this time or earlier.
+    /// Jobs created at this time or earlier.
     pub created_to: Option<Timestamp>,
 }
 
 impl ListJobs {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the filter and the page against the limits. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a limit is exceeded.
     pub fn check(&self) -> Result<()> {
         check_items("types", self.filter.types.len().max(self.filter.chain_types.len()))?;
         check_items("statuses", self.filter.statuses.len())?;
@@ -215,32 +243,32 @@ impl ListJobs {
 /// The reply to [`ListJobs`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListJobsReply {
-    /// The jobs.
+    /// The jobs of this page.
     pub jobs: Vec<JobRecord>,
-    /// Where to go on; none at the end.
+    /// The cursor for the next page. `None` on the last page.
     pub next: Option<Cursor>,
 }
 
-/// Lists the jobs that wait or waited for a chain. See
+/// Request to list the jobs that wait or waited for a chain. See
 /// [`Store::list_dependents`](crate::Store::list_dependents).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListDependents {
     /// The blocker chain.
     pub chain: ChainId,
-    /// Which part.
+    /// The page to return.
     pub page: Page,
 }
 
 /// The reply to [`ListDependents`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListDependentsReply {
-    /// The jobs.
+    /// The jobs of this page.
     pub jobs: Vec<JobRecord>,
-    /// Where to go on; none at the end.
+    /// The cursor for the next page. `None` on the last page.
     pub next: Option<Cursor>,
 }
 
-/// Asks for the attempts of a job. See [`Store::list_attempts`](crate::Store::list_attempts).
+/// Request for the attempts of a job. See [`Store::list_attempts`](crate::Store::list_attempts).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListAttempts {
     /// The job.
@@ -250,46 +278,46 @@ pub struct ListAttempts {
 /// The reply to [`ListAttempts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListAttemptsReply {
-    /// The latest attempts, oldest first; empty for a job that is not stored.
+    /// The latest attempts, oldest first. Empty if the job is not stored.
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// Counts jobs. See [`Store::count`](crate::Store::count).
+/// Request to count jobs. See [`Store::count`](crate::Store::count).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Of these types.
+    /// The job types to count.
     pub types: Types,
 }
 
 /// The reply to [`Count`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountReply {
-    /// For each type that has jobs or is paused, by name.
+    /// One entry for each requested type that has jobs or is paused, sorted by name.
     pub types: Vec<TypeCount>,
     /// Whether the counts of closed jobs are estimates.
     pub closed_estimated: bool,
 }
 
-/// The jobs of one type.
+/// The number of jobs of one type by status, and related figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeCount {
-    /// The type.
+    /// The job type.
     pub job_type: TypeName,
-    /// How many wait for blockers.
+    /// Jobs that wait for blockers.
     pub blocked: u64,
-    /// How many wait for their time or a worker.
+    /// Jobs that wait for their due time or for a worker.
     pub pending: u64,
-    /// How many run.
+    /// Running jobs.
     pub running: u64,
-    /// How many completed.
+    /// Completed jobs.
     pub completed: u64,
-    /// How many failed.
+    /// Failed jobs.
     pub failed: u64,
-    /// How many were cancelled.
+    /// Cancelled jobs.
     pub cancelled: u64,
-    /// Since when the longest ready job has been due.
+    /// The due time of the pending job that has been due the longest. `None` if no job is due.
     pub oldest_ready: Option<Timestamp>,
-    /// How many leases have expired.
+    /// Running jobs whose lease has expired.
     pub expired_leases: u64,
     /// Whether the type is paused.
     pub paused: bool,

@@ -2,111 +2,111 @@ use crate::id::{RequestId, WorkerId};
 use crate::name::{LockName, TypeName, WorkerName};
 use crate::time::{Millis, Timestamp};
 
-/// Announces a worker, and that it still lives. See [`Store::beat`](crate::Store::beat).
+/// Request to register a worker or to renew its registration. See [`Store::beat`](crate::Store::beat).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// Who.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// The name it was given.
+    /// The worker's name, if it has one.
     pub name: Option<WorkerName>,
-    /// The types it works on.
+    /// The job types that the worker handles.
     pub types: Vec<TypeName>,
-    /// How many slots it has.
+    /// The number of slots.
     pub concurrency: u32,
-    /// How many of them are busy.
+    /// The number of busy slots.
     pub running: u32,
-    /// It counts as gone when it has not been heard of for so long.
+    /// How long the worker is listed without another beat.
     pub ttl: Millis,
 }
 
 /// The reply to [`Beat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeatReply {
-    /// The store's time.
+    /// The time on the store's clock.
     pub now: Timestamp,
 }
 
-/// Takes a worker off the list. See [`Store::retire`](crate::Store::retire).
+/// Request to remove a worker from the list. See [`Store::retire`](crate::Store::retire).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retire {
-    /// Who.
+    /// The worker's id.
     pub worker: WorkerId,
 }
 
 /// The reply to [`Retire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetireReply {
-    /// Whether it was on the list.
+    /// Whether the worker was listed before.
     pub was_known: bool,
 }
 
-/// Asks who works. See [`Store::list_workers`](crate::Store::list_workers).
+/// Request to list the workers. See [`Store::list_workers`](crate::Store::list_workers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListWorkers;
 
 /// The reply to [`ListWorkers`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListWorkersReply {
-    /// The workers heard of within their time, by id.
+    /// The workers whose TTL has not passed, sorted by id.
     pub workers: Vec<WorkerInfo>,
 }
 
-/// A worker that lives.
+/// A registered worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerInfo {
-    /// Who.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// The name it was given.
+    /// The worker's name, if it has one.
     pub name: Option<WorkerName>,
-    /// The types it works on.
+    /// The job types that the worker handles.
     pub types: Vec<TypeName>,
-    /// How many slots it has.
+    /// The number of slots.
     pub concurrency: u32,
-    /// How many of them were busy.
+    /// The number of slots that were busy at the latest beat.
     pub running: u32,
-    /// When it was first heard of.
+    /// The time of the first beat.
     pub started_at: Timestamp,
-    /// When it was last heard of.
+    /// The time of the latest beat.
     pub seen_at: Timestamp,
-    /// It counts as gone after this time.
+    /// The time after which the worker is no longer listed.
     pub gone_at: Timestamp,
 }
 
-/// Takes, renews or gives back a lock that one holder has at a time. See
+/// Request to acquire, renew or release a lock that has one holder at a time. See
 /// [`Store::leader_lock`](crate::Store::leader_lock).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderLock {
-    /// Which lock.
+    /// The name of the lock.
     pub name: LockName,
-    /// The holder's token.
+    /// The token that identifies the holder.
     pub token: RequestId,
-    /// What to do.
+    /// The action to take.
     pub action: LockAction,
 }
 
-/// What to do with a leader lock.
+/// An action on a leader lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockAction {
-    /// Take it or hold it for so long from now.
+    /// Acquire the lock, or renew it, for this long from now.
     Hold(Millis),
-    /// Give it back.
+    /// Release the lock.
     Release,
 }
 
 /// The reply to [`LeaderLock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderLockReply {
-    /// Who has it now.
+    /// The state of the lock after the action.
     pub state: LockState,
 }
 
-/// Who has a leader lock.
+/// The state of a leader lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// The caller, until this time.
+    /// The caller holds the lock until this time.
     Held(Timestamp),
-    /// Another, until this time.
+    /// Another token holds the lock until this time.
     HeldByAnother(Timestamp),
-    /// Nobody.
+    /// The lock is not held.
     Free,
 }

@@ -10,32 +10,36 @@ use crate::record::{ClosedAs, JobRecord, Retention, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
-/// Takes due jobs. See [`Store::acquire`](crate::Store::acquire).
+/// Request to acquire due jobs. See [`Store::acquire`](crate::Store::acquire).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
-    /// This call, so that a repeated one gets the same jobs.
+    /// The id of this call. A repeated call with the same id returns the same jobs.
     pub request: RequestId,
-    /// Who takes them.
+    /// The worker that acquires the jobs.
     pub worker: WorkerId,
-    /// The types it works on, each at most once.
+    /// The job types that the worker handles, each at most once.
     pub types: Vec<Quota>,
-    /// At most this many jobs in all.
+    /// The maximum number of jobs in total.
     pub max: u32,
 }
 
-/// How much of one type a worker takes.
+/// How many jobs of one type to acquire, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The type.
+    /// The job type.
     pub job_type: TypeName,
-    /// At most this many jobs of it.
+    /// The maximum number of jobs of this type.
     pub max: u32,
-    /// The length of their leases; at least a millisecond.
+    /// The length of the leases: at least 1 ms.
     pub lease: Millis,
 }
 
 impl Acquire {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the request against the limits. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a limit is exceeded, if a lease is 0 ms, or if a type is listed twice.
     pub fn check(&self) -> Result<()> {
         check_items("types", self.types.len())?;
         check_items("jobs", self.max as usize)?;
@@ -57,69 +61,74 @@ impl Acquire {
 /// The reply to [`Acquire`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireReply {
-    /// The jobs, in the order they are to be run.
+    /// The acquired jobs, in the order in which to run them.
     pub jobs: Vec<Acquired>,
-    /// What else happened: see [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX).
+    /// The jobs that were unblocked and the chains that were closed by deferred unblocking. See
+    /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX).
     pub ripple: Ripple,
-    /// The store's time.
+    /// The time on the store's clock.
     pub now: Timestamp,
 }
 
-/// A job that a worker holds now.
+/// A job that the worker now holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquired {
-    /// The job, with its attempt, fence and lease.
+    /// The job with its attempt number, fence and lease.
     pub job: JobRecord,
-    /// Its chain's key.
+    /// The chain's key.
     pub key: Option<Key>,
-    /// Its chain's trace context.
+    /// The chain's trace context.
     pub chain_trace: Option<TraceContext>,
-    /// When its chain was created.
+    /// When the chain was created.
     pub chain_created_at: Timestamp,
-    /// How long its chain stays once it has closed.
+    /// How long the chain is kept after it closes.
     pub retention: Retention,
-    /// What its blockers gave, in the order in which they were declared.
+    /// The outputs of the job's blockers, in the order in which they were declared.
     pub blockers: Vec<BlockerOutput>,
 }
 
-/// What a blocker chain gave.
+/// The result of a blocker chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockerOutput {
-    /// The chain.
+    /// The chain's id.
     pub chain: ChainId,
-    /// Its type.
+    /// The chain's type.
     pub chain_type: TypeName,
-    /// Its latest job's type, which its output is of.
+    /// The type of the chain's latest job, which determines the type of `output`.
     pub job_type: TypeName,
-    /// Where it stands: completed; or, for a job that receives failures, closed otherwise, or open again if
-    /// it was retried since.
+    /// The chain's status. Normally completed. If the waiting job receives failures, the chain may also be
+    /// failed or cancelled, or open again if it was retried since.
     pub status: Status,
-    /// Its output, if it completed.
+    /// The chain's output, if it completed.
     pub output: Option<Payload>,
-    /// Its error, if it failed.
+    /// The chain's error, if it failed.
     pub error: Option<ErrorText>,
 }
 
-/// Renews leases. See [`Store::renew`](crate::Store::renew).
+/// Request to renew leases. See [`Store::renew`](crate::Store::renew).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renew {
-    /// The leases.
+    /// The leases to renew.
     pub leases: Vec<RenewLease>,
 }
 
-/// One lease to renew.
+/// A lease to renew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewLease {
     /// The job.
     pub job: JobId,
     /// The fence of the attempt.
     pub fence: Fence,
-    /// Its new length from now; at least a millisecond.
+    /// The new length of the lease, counted from now: at least 1 ms.
     pub lease: Millis,
 }
 
 impl Renew {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the request against the limits. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if there are too many leases, or if a lease is 0 ms.
     pub fn check(&self) -> Result<()> {
         check_items("leases", self.leases.len())?;
         if self.leases.iter().any(|renew| renew.lease == Millis::ZERO) {
@@ -132,132 +141,133 @@ impl Renew {
 /// The reply to [`Renew`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenewReply {
-    /// What became of each lease.
+    /// The result for each lease.
     pub leases: Vec<Renewed>,
-    /// The store's time.
+    /// The time on the store's clock.
     pub now: Timestamp,
 }
 
-/// What became of a lease to renew.
+/// The result of renewing one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
-    /// It is held.
+    /// The lease is held.
     Held {
-        /// Until this time.
+        /// The time at which the lease expires.
         until: Timestamp,
         /// Whether the job was asked to stop.
         cancel_requested: bool,
     },
-    /// Somebody's open transaction has the row: try it again alone.
+    /// Another open transaction has locked the row. Try again with this lease alone.
     Busy,
     /// The attempt no longer holds the job.
     Lost(Lost),
 }
 
-/// Why an attempt no longer holds its job.
+/// Why an attempt no longer holds a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lost {
-    /// The job is gone: it was deleted.
+    /// The job was deleted.
     NotFound,
-    /// The job was put back: the lease expired, or the attempt was settled.
+    /// The job was requeued: its lease expired, or the attempt was settled.
     Requeued,
-    /// Another attempt holds it.
+    /// Another attempt holds the job.
     TakenOver,
-    /// It was closed, from outside or by another attempt.
+    /// The job was closed, from outside or by another attempt.
     Closed(ClosedAs),
 }
 
-/// Ends attempts. See [`Store::settle`](crate::Store::settle).
+/// Request to end attempts. See [`Store::settle`](crate::Store::settle).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// The attempts and how they ended.
+    /// The attempts and their outcomes.
     pub settlements: Vec<Settlement>,
 }
 
-/// How one attempt ended.
+/// An attempt and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The job.
     pub job: JobId,
     /// The fence of the attempt.
     pub fence: Fence,
-    /// How it ended.
+    /// The outcome of the attempt.
     pub outcome: Outcome,
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The job and its chain are done.
+    /// Completes the job and its chain.
     Complete {
-        /// What the chain gives.
+        /// The chain's output.
         output: Payload,
-        /// How long the completed chain stays, if other than it was created with.
+        /// How long the completed chain is kept. `None` keeps the retention from its creation.
         retention: Option<Millis>,
-        /// Chains to start in the same write.
+        /// Chains to create in the same commit.
         create: Vec<NewChain>,
     },
-    /// The job is done and the chain goes on.
+    /// Completes the job and continues the chain.
     Continue {
         /// The next job.
         next: NextJob,
-        /// Chains to start in the same write, before the next job, which may wait for them.
+        /// Chains to create in the same commit. They are created before the next job, which may wait for
+        /// them.
         create: Vec<NewChain>,
     },
-    /// It failed: try again, unless it was the last attempt.
+    /// The attempt failed. Retries the job, or fails it if this was the last attempt.
     Retry {
-        /// When.
+        /// When to retry.
         schedule: Schedule,
-        /// Why.
+        /// The error of the attempt.
         error: ErrorText,
     },
-    /// Run it again at another time. The attempt does not count.
+    /// Runs the job again at another time. The attempt does not count.
     Reschedule {
-        /// When.
+        /// When to run the job again.
         schedule: Schedule,
-        /// Why; kept as the job's latest error.
+        /// The reason, stored as the job's latest error. `None` keeps the previous error.
         error: Option<ErrorText>,
     },
-    /// The job failed for good, and its chain with it.
+    /// Fails the job and its chain, with no more attempts.
     Fail {
-        /// Why.
+        /// The reason.
         error: ErrorText,
-        /// How long the failed chain stays, if other than it was created with.
+        /// How long the failed chain is kept. `None` keeps the retention from its creation.
         retention: Option<Millis>,
     },
-    /// The worker gives it back at once. The attempt does not count.
+    /// Returns the job to the queue as it was before the acquire. The attempt does not count.
     Release,
 }
 
-/// The continuation of a chain.
+/// The next job of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextJob {
-    /// A fresh id.
+    /// A new id.
     pub id: JobId,
-    /// The job.
+    /// The job to create.
     pub job: NewJob,
 }
 
 impl Outcome {
-    /// The job and its chain are done, and this is what they give.
+    /// Returns the outcome that completes the job and its chain with `output`.
     #[must_use]
     pub const fn complete(output: Payload) -> Self {
         Self::Complete { output, retention: None, create: Vec::new() }
     }
 
-    /// The job failed for good: no more attempts.
+    /// Returns the outcome that fails the job and its chain with `error`, with no more attempts.
     #[must_use]
     pub fn fail(error: impl AsRef<str>) -> Self {
         Self::Fail { error: ErrorText::new(error), retention: None }
     }
 
-    /// Run it again after this delay. The attempt does not count.
+    /// Returns the outcome that runs the job again after `delay`. The attempt does not count.
     #[must_use]
     pub const fn reschedule(delay: Millis) -> Self {
         Self::Reschedule { schedule: Schedule::After(delay), error: None }
     }
 
-    /// Chains it carries.
+    /// Returns the chains that the outcome carries.
     #[must_use]
     pub fn carried(&self) -> &[NewChain] {
         match self {
@@ -266,7 +276,12 @@ impl Outcome {
         }
     }
 
-    /// Checks what can be checked without the store. Every store does so before it writes.
+    /// Validates the outcome without access to the store. Every store calls this before it writes.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`] if the outcome carries too many chains, or if a carried chain or the next job is
+    /// invalid.
     pub fn check(&self) -> Result<(), Refusal> {
         if self.carried().len() > CARRIED_MAX {
             return Err(Refusal::TooManyCarried);
@@ -289,7 +304,11 @@ impl Outcome {
 }
 
 impl Settle {
-    /// Refuses a batch over its limits. Every store does so first.
+    /// Checks the size of the batch. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the batch exceeds a limit.
     pub fn check(&self) -> Result<()> {
         let sizes = self.settlements.iter().map(|settlement| settlement.outcome.size());
         sizes.fold(Size::default(), Size::and).check("settlements and carried chains")
@@ -299,78 +318,80 @@ impl Settle {
 /// The reply to [`Settle`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettleReply {
-    /// What became of each settlement.
+    /// The result of each settlement.
     pub settled: Vec<Settled>,
-    /// What followed from them.
+    /// The jobs that were unblocked and the chains that were closed.
     pub ripple: Ripple,
 }
 
-/// What became of a settlement.
+/// The result of one settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It is written.
+    /// The settlement was written.
     Applied(Applied),
-    /// An earlier call had written it. The job as it stands now.
+    /// An earlier call already wrote the settlement. Contains the current state of the job.
     AlreadyApplied(Placed),
-    /// Somebody's open transaction has a row that it needs: try it again alone. Nothing was written.
+    /// Another open transaction has locked a row that the settlement needs. Nothing was written. Try again
+    /// with this settlement alone.
     Busy,
     /// The attempt no longer holds the job. Nothing was written.
     Lost(Lost),
-    /// It was refused. Nothing was written, and the attempt still holds the job.
+    /// The settlement was refused. Nothing was written, and the attempt still holds the job.
     Refused(Refusal),
 }
 
-/// What a settlement did.
+/// The effects of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// The job as it stands now.
+    /// The job after the settlement.
     pub job: Placed,
-    /// The continuation.
+    /// The next job of the chain, if the settlement continued it.
     pub next: Option<Placed>,
-    /// The carried chains.
+    /// The results for the carried chains.
     pub created: Vec<Created>,
 }
 
-/// What else a command did: jobs that it unblocked, and chains that it closed.
+/// The consequences of a command: the jobs that it unblocked and the chains that it closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ripple {
-    /// Jobs that no longer wait for a blocker.
+    /// Jobs that no longer wait for any blocker.
     pub unblocked: Vec<Unblocked>,
-    /// Chains that closed, those that were settled among them. A chain that was created closed, because a
-    /// blocker had failed, is told where it was created.
+    /// Chains that closed, including those closed by a settlement itself. A chain that closed on creation,
+    /// because a blocker had failed, is not listed; the result of its creation reports it.
     pub closed: Vec<ClosedChain>,
-    /// Whether waits are left, with a stored mark, that a later command could resolve at once: another
-    /// transaction holds their rows, or this command ran in a transaction that reads from a snapshot.
+    /// Whether the command left waits, with a stored mark, that a later command may be able to resolve
+    /// immediately. Either another transaction has locked their rows, or this command ran in a transaction
+    /// that reads from a snapshot.
     pub deferred: bool,
 }
 
-/// A job that no longer waits for a blocker.
+/// A job that no longer waits for any blocker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unblocked {
-    /// The job: pending now.
+    /// The job, now pending.
     pub job: Placed,
-    /// Its type.
+    /// The job's type.
     pub job_type: TypeName,
-    /// Its chain's type.
+    /// The type of the job's chain.
     pub chain_type: TypeName,
-    /// The trace contexts of its waits, one for each of its blockers.
+    /// The trace contexts of the job's waits, one for each blocker.
     pub traces: Vec<Option<TraceContext>>,
 }
 
 /// A chain that closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedChain {
-    /// The chain.
+    /// The chain's id.
     pub chain: ChainId,
-    /// Its type.
+    /// The chain's type.
     pub chain_type: TypeName,
     /// The job that closed it.
     pub job: JobId,
-    /// That job's type.
+    /// The type of that job.
     pub job_type: TypeName,
-    /// How.
+    /// How the chain ended.
     pub closed_as: ClosedAs,
-    /// That job's error.
+    /// The error of that job.
     pub error: Option<ErrorText>,
     /// When the chain was created.
     pub created_at: Timestamp,
@@ -378,40 +399,44 @@ pub struct ClosedChain {
     pub trace: Option<TraceContext>,
 }
 
-/// Settles, then acquires. See [`Store::exchange`](crate::Store::exchange).
+/// Request to settle, then acquire. See [`Store::exchange`](crate::Store::exchange).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// First this.
+    /// The attempts to settle first.
     pub settle: Settle,
-    /// Then this.
+    /// The jobs to acquire afterwards.
     pub acquire: Acquire,
 }
 
 /// The reply to [`Exchange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeReply {
-    /// The reply to the first part.
+    /// The reply to `settle`.
     pub settle: SettleReply,
-    /// The reply to the second.
+    /// The reply to `acquire`.
     pub acquire: AcquireReply,
 }
 
-/// Puts jobs back whose lease expired. See [`Store::reap`](crate::Store::reap).
+/// Request to requeue jobs whose lease has expired. See [`Store::reap`](crate::Store::reap).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reap {
-    /// Of these types.
+    /// The job types to reap.
     pub types: Types,
-    /// At most this many.
+    /// The maximum number of jobs to requeue.
     pub max: u32,
-    /// Not these: the jobs that the caller is running.
+    /// Jobs to leave alone: those that the caller is running.
     pub except: Vec<JobId>,
-    /// How often owners renew. Where one writer stops all, a reap after a time in which nobody could renew
-    /// leaves them this long.
+    /// How often owners renew their leases. In a store with a single writer, a long transaction keeps all
+    /// workers from renewing. After such a stall, reaps wait for this interval before they requeue jobs.
     pub renewal_interval: Millis,
 }
 
 impl Reap {
-    /// Refuses what breaks a limit. Every store does so first.
+    /// Checks the request against the limits. Every store calls this first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a limit is exceeded.
     pub fn check(&self) -> Result<()> {
         if self.except.len() > REAP_EXCEPT_MAX {
             let text =
@@ -426,26 +451,25 @@ impl Reap {
 /// The reply to [`Reap`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReapReply {
-    /// The jobs, longest expired first.
+    /// The requeued or closed jobs, longest expired first.
     pub reaped: Vec<Reaped>,
-    /// What followed.
+    /// The jobs that were unblocked and the chains that were closed.
     pub ripple: Ripple,
 }
 
-/// A job whose lease had expired.
+/// A job whose lease expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reaped {
-    /// The job as it stands now: pending, failed after its last attempt, or cancelled if it was asked to
-    /// stop.
+    /// The job after the reap: pending, failed after its last attempt, or cancelled if it was asked to stop.
     pub job: Placed,
-    /// Its type.
+    /// The job's type.
     pub job_type: TypeName,
-    /// Its chain's type.
+    /// The type of the job's chain.
     pub chain_type: TypeName,
     /// The attempt that ended.
     pub attempt: u32,
-    /// Who had held it.
+    /// The worker that held the lease.
     pub worker: WorkerId,
-    /// When the lease had expired.
+    /// When the lease expired.
     pub lease_until: Timestamp,
 }

@@ -9,15 +9,15 @@ use crate::id::ChainId;
 use crate::name::ErrorText;
 use crate::record::{OnBlockerFailure, Status};
 
-/// A start or continuation that has all it needs.
+/// Marks a start or continuation that is complete and can be awaited.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready;
 
-/// A start or continuation that still lacks its blockers: it cannot be awaited before `.blocked_by(…)`.
+/// Marks a start or continuation that still lacks its blockers. It cannot be awaited before `.blocked_by(…)`.
 #[derive(Clone, Copy, Debug)]
 pub struct NeedsBlockedBy;
 
-/// Says that nothing is missing.
+/// Implemented by [`Ready`], the state of a start or continuation that lacks nothing.
 #[diagnostic::on_unimplemented(
     message = "the chains that this job waits for are missing",
     label = "a job with declared blockers is not ready without them",
@@ -29,47 +29,56 @@ impl IsReady for Ready {}
 
 /// The chains that a job type waits for.
 ///
-/// Implemented for `()`, for tuples of up to six [`Slot`]s, for a `Vec` of one, and for tuples whose last
-/// member is a [`Rest`].
+/// Implemented for `()`, for tuples of up to six [`Slot`]s, for a `Vec` of one slot type, and for tuples
+/// whose last member is a [`Rest`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the blockers of a job type",
     note = "give a tuple of entry types, a `Vec` of one, or a tuple that ends in `Rest<T>`"
 )]
 pub trait Blockers: 'static {
-    /// The chains to give at the start.
+    /// The chains to pass at the start.
     type Chains: Send;
-    /// What they gave, for the handler.
+    /// The outputs of the chains, as the handler receives them.
     type Outputs: Send + Sync + 'static;
-    /// Whether a start without them is complete.
+    /// [`Ready`] if a start without blockers is complete, else [`NeedsBlockedBy`].
     type Initial;
 
-    /// The ids of the chains, in order.
+    /// Returns the ids of the chains, in order.
     fn ids(chains: &Self::Chains) -> Vec<ChainId>;
 
-    /// What they gave.
+    /// Decodes the outputs of the chains.
+    ///
+    /// # Errors
+    /// Returns an error if an output cannot be decoded, or if the number of outputs does not match the
+    /// declared blockers.
     fn decode(outputs: &[BlockerOutput]) -> Result<Self::Outputs>;
 
-    /// The names of their types.
+    /// Returns the names of the chains' types.
     fn names() -> Vec<String>;
 
-    /// What the job does when one of them does not complete, if their types say so.
+    /// Returns what the job does if one of the chains does not complete, or `None` if the blocker types do
+    /// not decide that.
     #[must_use]
     fn policy() -> Option<OnBlockerFailure> {
         None
     }
 }
 
-/// One chain that a job waits for: an entry type, whose output the handler gets, or [`Fallible`], which gives
-/// a result.
+/// One chain that a job waits for: an entry type, whose output the handler receives, or [`Fallible`], for
+/// which it receives a `Result`.
 pub trait Slot: 'static {
-    /// The chain's type.
+    /// The entry type of the chain.
     type Job: Entry;
-    /// What the handler gets.
+    /// The value that the handler receives.
     type Value: Send + Sync + 'static;
-    /// Whether a failure is handed to the handler.
+    /// Whether the handler receives a failure as a value.
     const RECEIVES: bool;
 
-    /// What the chain gave.
+    /// Decodes the output of the chain.
+    ///
+    /// # Errors
+    /// Returns an error if the output cannot be decoded. An entry type also returns one if the chain did not
+    /// complete.
     fn decode(output: &BlockerOutput) -> Result<Self::Value>;
 }
 
@@ -95,8 +104,10 @@ where
     }
 }
 
-/// A blocker whose failure or cancellation the handler receives as a value. A job type with one of these runs
-/// when all its blockers have ended, however they did.
+/// A blocker whose failure or cancellation the handler receives as a value.
+///
+/// A job type with at least one such blocker runs when all its blockers have closed, whether they completed
+/// or not.
 pub struct Fallible<J>(PhantomData<fn() -> J>);
 
 impl<J> fmt::Debug for Fallible<J> {
@@ -105,14 +116,14 @@ impl<J> fmt::Debug for Fallible<J> {
     }
 }
 
-/// Why a blocker chain gave no output.
+/// Why a blocker chain has no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The chain.
+    /// The blocker chain.
     pub chain: ChainId,
-    /// Where it stands: failed or cancelled, or open again if it was retried since.
+    /// The status of the chain: failed or cancelled, or an open status if it has been retried since.
     pub status: Status,
-    /// Its error.
+    /// The error of the chain's latest job.
     pub error: Option<ErrorText>,
 }
 
@@ -134,7 +145,7 @@ where
     }
 }
 
-/// Any number of chains behind the fixed ones.
+/// Any number of chains after the fixed ones.
 pub struct Rest<T>(PhantomData<fn() -> T>);
 
 impl<T> fmt::Debug for Rest<T> {
@@ -188,12 +199,13 @@ fn many<T: Slot>() -> String {
     format!("{}…", <T::Job as Job>::NAME)
 }
 
-/// The next output, which must be there: the job was stored with that many blockers.
+/// Returns the next output, or an error if the job was stored with fewer blockers than its type declares.
 fn next<'a>(outputs: &mut std::slice::Iter<'a, BlockerOutput>) -> Result<&'a BlockerOutput> {
     outputs.next().ok_or_else(|| changed("fewer"))
 }
 
-/// No output may be left: a handler that overlooks one may do what it was to prevent.
+/// Returns an error if outputs are left. A handler that ignored one might do what that blocker was meant to
+/// prevent.
 fn end(outputs: &mut std::slice::Iter<'_, BlockerOutput>) -> Result<()> {
     outputs.next().map_or(Ok(()), |_| Err(changed("more")))
 }

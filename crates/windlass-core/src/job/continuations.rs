@@ -1,18 +1,20 @@
 use super::{Job, Search, Then};
 use crate::error::Result;
 
-/// The declared continuations of a job type, as a type, so that an output finds its way back to the entry
-/// type. Implemented for tuples of up to eight job types that `J` may continue [`Then`].
+/// The declared continuations of a job type.
+///
+/// They connect the output of a chain's last job to the output of its entry type. Implemented for tuples of
+/// up to eight job types for which `J` implements [`Then`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the continuations of `{J}`",
     note = "give a tuple of job types, and implement `Then<N>` for each of them"
 )]
 pub trait Continuations<J: Job> {
-    /// Looks exactly `depth` continuations behind each of these.
+    /// Resolves the search exactly `depth` continuations away from each of these types.
     #[doc(hidden)]
     fn resolve(search: &mut Search<'_>, depth: usize) -> Option<Result<J::Output>>;
 
-    /// Their names.
+    /// Returns the names of the types.
     fn names() -> Vec<&'static str>;
 }
 

@@ -5,25 +5,25 @@ use std::fmt::{self, Write};
 use super::{Blockers, Continuations, Job};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is declared of one job type.
+/// The declaration of one job type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobInfo {
-    /// Its name.
+    /// The name of the type.
     pub name: &'static str,
-    /// Its former names.
+    /// The former names of the type.
     pub aliases: &'static [&'static str],
-    /// The names of its continuations.
+    /// The names of the continuations.
     pub next: Vec<&'static str>,
-    /// The names of its blockers' types; a trailing `…` marks any number.
+    /// The names of the blockers' types. A trailing `…` marks any number of them.
     pub blockers: Vec<String>,
-    /// The Rust type, to tell two types of one name apart.
+    /// The Rust type, to distinguish two types with the same name.
     type_id: TypeId,
-    /// What it is called, for messages. Two types may have the same.
+    /// The name of the Rust type, for error messages. It need not be unique.
     type_name: &'static str,
 }
 
 impl JobInfo {
-    /// What is declared of this type.
+    /// Returns the declaration of `J`.
     #[must_use]
     pub fn of<J: Job>() -> Self {
         Self {
@@ -36,42 +36,49 @@ impl JobInfo {
         }
     }
 
-    /// Its name and its former names.
+    /// Returns the current name, then the former ones.
     fn names(&self) -> impl Iterator<Item = &'static str> {
         [self.name].into_iter().chain(self.aliases.iter().copied())
     }
 }
 
-/// A set of job types and how they follow each other. Sets of several modules merge.
+/// A set of job types with their continuations and blockers. Sets from several modules can be merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobGraph {
     jobs: BTreeMap<&'static str, JobInfo>,
 }
 
 impl JobGraph {
-    /// An empty set.
+    /// Creates an empty graph.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a type. Adding the same type again changes nothing; another one that shares a name or
-    /// alias with it is refused, and so is one whose alias is its own name or given twice.
+    /// Adds a job type. Adding the same type again has no effect.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if another type has the same name or alias, or if an alias of the type repeats
+    /// its name or another alias.
     pub fn add<J: Job>(&mut self) -> Result<()> {
         self.insert(JobInfo::of::<J>())
     }
 
-    /// Adds all types of another set.
+    /// Adds all types of another graph.
+    ///
+    /// # Errors
+    /// The same as for [`add`](Self::add).
     pub fn merge(&mut self, other: Self) -> Result<()> {
         other.jobs.into_values().try_for_each(|job| self.insert(job))
     }
 
-    /// The types, by name.
+    /// Returns the types, ordered by name.
     pub fn jobs(&self) -> impl Iterator<Item = &JobInfo> {
         self.jobs.values()
     }
 
-    /// The graph in the DOT language, for Graphviz: continuations as arrows, blockers as dashed ones.
+    /// Returns the graph in the DOT language of Graphviz, with continuations as solid arrows and blockers as
+    /// dashed arrows.
     #[must_use]
     pub fn to_dot(&self) -> String {
         let mut dot = String::from("digraph jobs {\n");

@@ -6,22 +6,23 @@ use crate::record::{OnBlockerFailure, Retention};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct JobOptions {
-    /// After this many attempts a failure is final; no limit if none, the default.
+    /// The number of attempts after which a failure is final. Default: `None`, no limit.
     pub max_attempts: Option<u32>,
-    /// Higher runs first; 0 is the default.
+    /// Jobs with a higher priority run first. Default: 0.
     pub priority: i8,
-    /// The length of a lease; 60 s by default.
+    /// The length of a lease. Default: 60 s.
     pub lease: Duration,
-    /// How often it is renewed; half the lease by default, and never more.
+    /// How often the lease is renewed. At most half the lease, which is the default.
     pub renewal: Option<Duration>,
-    /// After this long a handler is asked to stop and its lease is renewed no longer; no limit by default.
+    /// The time after which the handler is asked to stop and its lease is no longer renewed. Default: no
+    /// limit.
     pub timeout: Option<Duration>,
-    /// When a failed attempt is tried again.
+    /// The delay before a failed attempt is retried.
     pub backoff: Backoff,
-    /// How long a closed chain stays that such a job started.
+    /// How long a chain that starts with such a job is kept after it closes.
     pub retention: Retention,
-    /// What a job does when a blocker chain does not complete. Blockers declared as
-    /// [`Fallible`](crate::Fallible) decide for themselves.
+    /// What a job does if a blocker chain does not complete. A type with blockers declared as
+    /// [`Fallible`](crate::Fallible) ignores this setting: its handler receives the failure.
     pub on_blocker_failure: OnBlockerFailure,
 }
 
@@ -41,24 +42,24 @@ impl Default for JobOptions {
 }
 
 impl JobOptions {
-    /// How often a lease is renewed.
+    /// Returns how often a lease is renewed.
     #[must_use]
     pub fn renewal(&self) -> Duration {
         self.renewal.unwrap_or(self.lease / 2)
     }
 }
 
-/// When a failed attempt is tried again: `initial × multiplier^(attempt - 1)`, at most `max`, less a random
-/// part of up to `jitter` of it.
+/// The delay before a failed attempt is retried: `initial × multiplier^(attempt - 1)`, at most `max`, reduced
+/// by a random share of up to `jitter`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// The delay after the first attempt; 10 s by default.
+    /// The delay after the first attempt. Default: 10 s.
     pub initial: Duration,
-    /// How it grows; 2 by default.
+    /// The factor by which the delay grows with each attempt. Default: 2.
     pub multiplier: f64,
-    /// The longest delay; 300 s by default.
+    /// The longest delay. Default: 300 s.
     pub max: Duration,
-    /// From 0, the default, to 1: how much of the delay is left to chance.
+    /// The largest share of the delay that is random, from 0 to 1. Default: 0.
     pub jitter: f64,
 }
 
@@ -69,11 +70,11 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// No delay at all.
+    /// Retries immediately.
     pub const NONE: Self =
         Self { initial: Duration::ZERO, multiplier: 1.0, max: Duration::ZERO, jitter: 0.0 };
 
-    /// The delay after an attempt (from 1). `chance` is from 0 to 1.
+    /// Returns the delay after the given attempt, counted from 1. `chance` is a random number from 0 to 1.
     #[must_use]
     pub fn delay(&self, attempt: u32, chance: f64) -> Duration {
         let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);

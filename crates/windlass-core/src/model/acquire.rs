@@ -26,7 +26,8 @@ impl Turn<'_> {
         Ok(AcquireReply { jobs, ripple, now: self.now })
     }
 
-    /// The jobs that this very request took and that are still held under it, in the order of an acquire.
+    /// Returns the jobs that this same request acquired before and still holds, in acquire order. This makes
+    /// a repeat after a lost reply return the same jobs.
     fn taken_before(&self, request: &Acquire) -> Vec<Arc<JobRow>> {
         let Some(jobs) = self.tables.requests.get(&request.request) else { return Vec::new() };
         let mut rows: Vec<_> =
@@ -35,7 +36,7 @@ impl Turn<'_> {
         rows.into_iter().cloned().collect()
     }
 
-    /// The first due jobs across all types: a merge of the heads of each type's priority levels.
+    /// Returns the first due jobs across all types, by merging the heads of each type's priority levels.
     fn due_jobs<'q>(&self, request: &'q Acquire) -> Vec<(Arc<JobRow>, &'q Quota)> {
         let now = self.now;
         let mut lanes = Vec::new();
@@ -127,7 +128,7 @@ impl Turn<'_> {
         Ok(RenewReply { leases, now: self.now })
     }
 
-    /// The job, if it runs under this fence; else why the attempt no longer holds it.
+    /// Returns the job if it runs under this fence, or else why the attempt no longer holds it.
     pub(super) fn held(&self, job: JobId, fence: Fence) -> Result<&Arc<JobRow>, Lost> {
         let Some(row) = self.tables.job(job) else { return Err(Lost::NotFound) };
         match row.job.status {

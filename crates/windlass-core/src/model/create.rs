@@ -11,10 +11,11 @@ use crate::name::{ErrorText, Key, TypeName};
 use crate::record::{Blocker, ChainKey, ClosedAs, JobRecord, OnBlockerFailure, Status};
 use crate::refusal::Refusal;
 
-/// The chains that stand for chains of the same command which turned out to exist under their key.
+/// Maps the id of a requested chain to the id of the existing chain that already holds its key. Later jobs of
+/// the same command may name the requested id as a blocker.
 pub(super) type Aliases = HashMap<ChainId, ChainId>;
 
-/// Where a new job belongs.
+/// Identity and position of a new job.
 pub(super) struct Place {
     pub(super) id: JobId,
     pub(super) chain: ChainId,
@@ -53,7 +54,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The chain that holds the new one's key and is not to be replaced.
+    /// Returns the chain that holds the new chain's key, unless the new chain is to replace it.
     fn existing(&self, new: &NewChain) -> Option<Existing> {
         let key = new.key.as_ref()?;
         let holder = self.holder(&new.job.job_type, &key.key)?;
@@ -72,7 +73,7 @@ impl Turn<'_> {
         })
     }
 
-    /// The blockers with the stored chains that they mean.
+    /// Returns the blockers with aliases replaced by the stored chains.
     pub(super) fn resolve_blockers(
         &self,
         blockers: &[NewBlocker],
@@ -120,7 +121,7 @@ impl Turn<'_> {
         Created::New { job: job.placed(), repeated: false }
     }
 
-    /// Takes a key away from the chain that it points at.
+    /// Releases a key from the chain that it points at.
     pub(super) fn free_key(&mut self, chain_type: &TypeName, key: Key) {
         let Some(former) = self.tables.keys.get(&(chain_type.clone(), key)).copied() else { return };
         let Some(row) = self.tables.chain(former) else { return };
@@ -180,7 +181,8 @@ impl Turn<'_> {
         })
     }
 
-    /// The blockers as they stand, and the first that makes the job fail at once.
+    /// Returns the blockers in their current state, and the first one whose failure makes the job fail
+    /// immediately.
     fn attach(&self, blockers: Vec<NewBlocker>, policy: OnBlockerFailure) -> (Vec<Blocker>, Option<ChainId>) {
         let mut failed = None;
         let attach = |NewBlocker { chain, trace }| {
@@ -200,12 +202,13 @@ impl Turn<'_> {
     }
 }
 
-/// The blockers as jobs hold them. Most jobs have none, and need no memory for that.
+/// Converts blockers to the form that jobs store. Most jobs have none; the shared empty slice avoids an
+/// allocation.
 fn shared(blockers: Vec<Blocker>) -> Arc<[Blocker]> {
     if blockers.is_empty() { Arc::default() } else { blockers.into() }
 }
 
-/// The error of a job that fails with a blocker.
+/// Returns the error of a job that fails because a blocker failed.
 pub(super) fn blocker_failed(chain: ChainId) -> ErrorText {
     ErrorText::new(format!("{BLOCKER_FAILED}{chain}"))
 }

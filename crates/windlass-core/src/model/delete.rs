@@ -7,7 +7,7 @@ use crate::id::ChainId;
 use crate::limit::DELETE_MAX_CHAINS;
 use crate::refusal::Refusal;
 
-/// How many references a refused delete names.
+/// The maximum number of references that a refused delete reports.
 const REFERENCES_MAX: usize = 100;
 
 impl Turn<'_> {
@@ -35,7 +35,7 @@ impl Turn<'_> {
         Ok(DeleteReply::Deleted(deleted))
     }
 
-    /// The chains that would go, each once; none if they are too many.
+    /// Returns the chains to delete, without duplicates, or `None` if there are too many.
     fn doomed(&self, request: &Delete) -> Option<Vec<ChainId>> {
         let mut seen = HashSet::new();
         let mut chains: Vec<_> = request.chains.iter().filter_map(|target| self.find(target)).collect();
@@ -55,7 +55,7 @@ impl Turn<'_> {
         Some(chains)
     }
 
-    /// The open jobs outside the set that depend on a chain in it.
+    /// Returns the open jobs outside the set that depend on a chain in it.
     fn references(&self, chains: &[ChainId]) -> Vec<Refusal> {
         let doomed: HashSet<_> = chains.iter().collect();
         let mut references = Vec::new();

@@ -41,12 +41,12 @@ impl Turn<'_> {
         self.tables.trimming.first().filter(|(at, _)| *at <= self.now).map(|(_, chain)| *chain)
     }
 
-    /// The first jobs of a chain.
+    /// Returns up to `max` jobs of a chain, first job first.
     pub(super) fn jobs_of(&self, chain: ChainId, max: usize) -> Vec<JobId> {
         self.tables.chain_jobs(chain, 0..=u32::MAX).take(max).map(|(_, job)| job).collect()
     }
 
-    /// Removes a chain with all its jobs.
+    /// Removes a chain and all its jobs.
     pub(super) fn remove_chain(&mut self, chain: ChainId) {
         for job in self.jobs_of(chain, usize::MAX) {
             self.tables.set(RowKey::Job(job), None::<Row>);
@@ -54,7 +54,8 @@ impl Turn<'_> {
         self.tables.set(RowKey::Chain(chain), None);
     }
 
-    /// Removes inner jobs of a chain that may leave, oldest first. Gives their number.
+    /// Removes up to `max` expired inner jobs of a chain, oldest first, and returns how many. Inner jobs are
+    /// all but the first and the latest.
     fn trim(&mut self, chain: ChainId, max: usize) -> usize {
         let Some(row) = self.tables.chain(chain).cloned() else { return 0 };
         let inner = self.tables.chain_jobs(chain, 1..=row.latest_index.saturating_sub(1));

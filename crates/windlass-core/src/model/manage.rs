@@ -83,7 +83,7 @@ impl Turn<'_> {
         Ok(TriggerReply::Triggered(triggered))
     }
 
-    /// The pending job that a target means.
+    /// Returns the pending job that a target refers to.
     fn triggerable(&self, target: &Target) -> Result<JobId, Untriggerable> {
         let row = match target {
             Target::Job(job) => self.tables.job(*job),

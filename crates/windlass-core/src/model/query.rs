@@ -65,7 +65,8 @@ impl Turn<'_> {
         let rows = match request.filter.chain {
             None => place.within(&self.tables.jobs_by_seq),
             Some(chain) => {
-                // A chain's jobs are in the order of their creation, so that their place in it numbers them too.
+                // A chain's jobs are created in sequence, so their index in the chain can number the rows of
+                // the page too.
                 let index = |number: &u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
                 let (from, to) = (index(place.range().start()), index(place.range().end()));
                 let jobs = (!place.range().is_empty()).then(|| self.tables.chain_jobs(chain, from..=to));
@@ -130,7 +131,7 @@ impl Turn<'_> {
     }
 }
 
-/// Where a page begins and how it goes on. Rows are numbered from 1 in their order of creation.
+/// The start, order and size of a page. Rows are numbered from 1 in order of creation.
 struct Place {
     order: Order,
     after: Option<u64>,
@@ -151,7 +152,7 @@ impl Place {
         Ok(Self { order: page.order, after, max: page.max as usize })
     }
 
-    /// The rows behind the place.
+    /// Returns the row numbers that remain after the cursor.
     fn range(&self) -> RangeInclusive<u64> {
         match (self.order, self.after) {
             (_, None) => 1..=u64::MAX,
@@ -160,14 +161,14 @@ impl Place {
         }
     }
 
-    /// The rows of an index in the order asked for.
+    /// Returns the rows of an index after the cursor, in the requested order.
     fn within<'a, I: Copy>(&self, rows: &'a BTreeMap<u64, I>) -> Box<dyn Iterator<Item = (u64, I)> + 'a> {
-        // A range that ends before it begins is no range to a map.
+        // `BTreeMap::range` panics if the range ends before it starts.
         let rows = (!self.range().is_empty()).then(|| rows.range(self.range()));
         self.walk(rows.into_iter().flatten().map(|(seq, id)| (*seq, *id)))
     }
 
-    /// The rows in the order asked for.
+    /// Returns the rows in the requested order.
     fn walk<'a, I: 'a>(
         &self,
         rows: impl DoubleEndedIterator<Item = (u64, I)> + 'a,
@@ -178,7 +179,8 @@ impl Place {
         }
     }
 
-    /// The first rows that `get` lets pass, and where to go on.
+    /// Returns the first rows for which `get` returns a value, and the cursor of the next page. Stops after
+    /// scanning `PAGE_SCAN_MAX` rows.
     fn page<I, T>(
         &self,
         rows: impl Iterator<Item = (u64, I)>,

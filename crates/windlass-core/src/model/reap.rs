@@ -22,7 +22,7 @@ impl Turn<'_> {
         Ok(ReapReply { reaped, ripple })
     }
 
-    /// The running jobs whose lease has expired, longest first.
+    /// Returns the running jobs whose lease has expired, earliest expiry first.
     fn expired(&self, request: &Reap) -> Vec<JobId> {
         let except: HashSet<_> = request.except.iter().collect();
         let now = self.now;

@@ -8,7 +8,7 @@ use crate::command::{
 };
 use crate::error::Result;
 
-/// How many that are long gone one command clears away.
+/// The maximum number of expired workers or leader locks that one command removes.
 const CLEARED_MAX: usize = 10;
 
 impl Turn<'_> {

@@ -1,4 +1,4 @@
-//! What follows from the end of a chain.
+//! Closing chains and resolving the jobs that wait for them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::record::{Blocker, Closed, ClosedAs, OnBlockerFailure, Status};
 use crate::time::Millis;
 
 impl Turn<'_> {
-    /// Closes a chain whose latest job has just been closed. Jobs that wait for it are left to
+    /// Closes a chain whose latest job has just been closed. Jobs that wait for it are resolved by
     /// [`ripple`](Self::ripple).
     pub(super) fn close_chain(
         &mut self,
@@ -42,8 +42,8 @@ impl Turn<'_> {
         Some(closed)
     }
 
-    /// Resolves waits for chains that have closed, of as many jobs as one command may. The marks of the
-    /// chains let a later command go on with the rest.
+    /// Resolves the dependents of closed chains, up to the limit of one command. Chains that are not finished
+    /// stay marked as `rippling`, so that a later command continues with them.
     pub(super) fn ripple(&mut self, ripple: &mut Ripple) {
         if self.defers {
             ripple.deferred = !ripple.closed.is_empty();
@@ -65,14 +65,14 @@ impl Turn<'_> {
         }
     }
 
-    /// The first created of the jobs that wait for the chain and that its end concerns.
+    /// Returns the oldest job that waits for the chain and reacts to its end.
     fn next_waiting(&self, chain: ChainId, closed_as: ClosedAs) -> Option<JobId> {
         let waiting = self.tables.waiting.get(&chain)?;
         let patient = waiting.patient.first().filter(|_| closed_as == ClosedAs::Completed);
         waiting.eager.first().into_iter().chain(patient).min().map(|(_, job)| *job)
     }
 
-    /// Resolves the job's wait for a chain that has closed.
+    /// Resolves the job's wait for a closed chain.
     fn resolve(&mut self, job: JobId, chain: ChainId, closed_as: ClosedAs, ripple: &mut Ripple) {
         let Some(row) = self.tables.job(job) else { return };
         let mut row = JobRow::clone(row);

@@ -1,4 +1,4 @@
-//! The rows that the model is made of, and the effects that change them.
+//! The rows of the model and the effects that change them.
 
 use std::sync::Arc;
 
@@ -9,37 +9,38 @@ use crate::name::{LockName, TraceContext, TypeName};
 use crate::record::{AttemptEnd, AttemptRecord, ChainKey, Closed, JobRecord, Retention, Status};
 use crate::time::{Millis, Timestamp};
 
-/// A stored job with what only the store knows of it.
+/// A stored job, with state that only the store uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRow {
     /// The job as readers see it.
     pub job: JobRecord,
-    /// Its place in the order of creation.
+    /// Position in the order of creation.
     pub seq: u64,
-    /// How the attempt of its present fence ended, if it did and the job was not acquired since.
+    /// How the attempt with the current fence ended, if the job was closed while that attempt ran.
     pub end: Option<AttemptEnd>,
-    /// Who made the latest attempt.
+    /// The worker of the latest attempt.
     pub worker: Option<WorkerId>,
-    /// Ended attempts before the present one, oldest first.
+    /// Ended attempts, oldest first. The attempt that closed the job is in `end` instead.
     pub history: Arc<[AttemptRecord]>,
-    /// The completion from outside that closed it.
+    /// The request of the completion from outside that closed the job.
     pub outside: Option<RequestId>,
 }
 
 impl JobRow {
-    /// Where it stands.
+    /// Returns the job's ids, status and due time.
     #[must_use]
     pub fn placed(&self) -> Placed {
         let JobRecord { id: job, chain, status, due_at, .. } = self.job;
         Placed { job, chain, status, due_at }
     }
 
-    /// Whether it still needs its blockers' outputs, or may need them when it is retried.
+    /// Whether the job needs its blockers' outputs, now or if it is retried.
     pub(super) fn needs_blockers(&self) -> bool {
         self.job.status.is_open() || self.job.status == Status::Failed
     }
 
-    /// The record of its latest attempt, if there was one.
+    /// Returns the record of the latest attempt if it is running or if the job was closed while it ran. An
+    /// attempt that requeued the job is already in `history`.
     pub(super) fn latest_attempt(&self) -> Option<AttemptRecord> {
         let (worker, started_at) = (self.worker?, self.job.started_at?);
         let end = if self.job.status == Status::Running { AttemptEnd::Running } else { self.end? };
@@ -57,7 +58,7 @@ impl JobRow {
         })
     }
 
-    /// How the attempt of this fence ended, as far as is remembered.
+    /// Returns how the attempt with this fence ended, if that is still recorded.
     pub(super) fn end_of(&self, fence: Fence) -> Option<AttemptEnd> {
         if fence == self.job.fence && self.end.is_some() {
             return self.end;
@@ -69,32 +70,33 @@ impl JobRow {
 /// A stored chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainRow {
-    /// Its id.
+    /// The chain's id.
     pub id: ChainId,
-    /// Its type.
+    /// The chain's type.
     pub chain_type: TypeName,
-    /// Its place in the order of creation.
+    /// Position in the order of creation.
     pub seq: u64,
-    /// Its key.
+    /// The deduplication key.
     pub key: Option<ChainKey>,
-    /// How long it stays.
+    /// How long the chain is kept after it closes.
     pub retention: Retention,
-    /// When it was created.
+    /// When the chain was created.
     pub created_at: Timestamp,
-    /// When and how it closed.
+    /// When and how the chain closed; `None` while it is open.
     pub closed: Option<Closed>,
-    /// Its trace context.
+    /// The chain's trace context.
     pub trace: Option<TraceContext>,
-    /// Its latest job.
+    /// The chain's latest job.
     pub latest: JobId,
-    /// That job's place in the chain.
+    /// The index of the latest job in the chain.
     pub latest_index: u32,
-    /// Whether jobs that waited for it are still to be resolved.
+    /// Whether dependents of the closed chain still have to be resolved.
     pub rippling: bool,
 }
 
 impl ChainRow {
-    /// Whether it keeps others from being created with its key at this time, if that points at it.
+    /// Whether the chain prevents others from being created with its key at time `now`, provided that the key
+    /// points at it.
     pub(super) fn holds_key(&self, now: Timestamp) -> bool {
         let Some(key) = &self.key else { return false };
         let within = key.window.is_none_or(|window| now < self.created_at + window);
@@ -102,13 +104,15 @@ impl ChainRow {
             && self.closed.is_none_or(|closed| key.hold.holds(closed.closed_as) && now < closed.retain_until)
     }
 
-    /// When a closed chain may leave.
+    /// Returns when a closed chain may be deleted: when its retention has passed, but no earlier than
+    /// [`repeat_window`] after it closed.
     pub(super) fn leaves_at(&self) -> Option<Timestamp> {
         self.closed.map(|closed| closed.retain_until.max(closed.at + repeat_window()))
     }
 }
 
-/// How long anything that ended stays at least.
+/// Returns the minimum time that closed jobs and chains are kept, so that a command repeated after a lost
+/// reply is recognized.
 pub(super) fn repeat_window() -> Millis {
     Millis::new(REPEAT_WINDOW_MS).unwrap_or_default()
 }
@@ -116,49 +120,49 @@ pub(super) fn repeat_window() -> Millis {
 /// A leader lock that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRow {
-    /// By whom.
+    /// The token of the holder.
     pub token: RequestId,
-    /// Until when.
+    /// When the lock expires.
     pub until: Timestamp,
 }
 
-/// Any row.
+/// A row of any table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
     /// A job.
     Job(Arc<JobRow>),
     /// A chain.
     Chain(Arc<ChainRow>),
-    /// A worker that was heard of.
+    /// A registered worker.
     Worker(Arc<WorkerInfo>),
     /// A leader lock that is held.
     Lock(LockRow),
-    /// A type that is paused.
+    /// Marks a job type as paused.
     Paused,
 }
 
-/// Names a row.
+/// The key of a row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RowKey {
-    /// A job's.
+    /// Key of a job.
     Job(JobId),
-    /// A chain's.
+    /// Key of a chain.
     Chain(ChainId),
-    /// A worker's.
+    /// Key of a worker.
     Worker(WorkerId),
-    /// A leader lock's.
+    /// Key of a leader lock.
     Lock(LockName),
-    /// A paused type's.
+    /// Key of a paused job type.
     Paused(TypeName),
 }
 
-/// One row put or deleted.
+/// One inserted, updated or deleted row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// Which row.
+    /// The key of the row.
     pub key: RowKey,
-    /// What it was; none if it did not exist.
+    /// The previous value; `None` if the row did not exist.
     pub before: Option<Row>,
-    /// What it is; none if it was deleted.
+    /// The new value; `None` if the row was deleted.
     pub after: Option<Row>,
 }

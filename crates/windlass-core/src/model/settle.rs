@@ -16,7 +16,7 @@ use crate::record::{AttemptEnd, AttemptRecord, Blocker, ClosedAs, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
-/// How a job is closed.
+/// The values to close a job with.
 pub(super) struct Closing {
     pub(super) closed_as: ClosedAs,
     pub(super) output: Option<Payload>,
@@ -38,6 +38,8 @@ impl Turn<'_> {
         let row = match self.held(item.job, item.fence) {
             Ok(row) => Arc::clone(row),
             Err(lost) => {
+                // The attempt no longer holds the job. If it ended the way this outcome ends one, this is a
+                // repeat of a settlement whose reply was lost.
                 let end = self.tables.job(item.job).and_then(|row| row.end_of(item.fence));
                 let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
                 let placed = self.tables.job(item.job).filter(|_| repeated).map(|row| row.placed());
@@ -133,7 +135,7 @@ impl Turn<'_> {
         Applied { job: row.placed(), next: None, created: Vec::new() }
     }
 
-    /// Closes the job.
+    /// Closes the job but not its chain.
     pub(super) fn close_job(&mut self, mut row: Arc<JobRow>, closing: Closing) -> Arc<JobRow> {
         let JobRow { job, end, .. } = Arc::make_mut(&mut row);
         job.status = closing.closed_as.into();
@@ -147,7 +149,7 @@ impl Turn<'_> {
         self.tables.put_job(row)
     }
 
-    /// Puts the job back to be run again. Only retries and reaped leases count as attempts.
+    /// Requeues the job. Rescheduled and released attempts are not counted.
     pub(super) fn put_back(
         &mut self,
         mut row: Arc<JobRow>,
@@ -169,7 +171,7 @@ impl Turn<'_> {
         Applied { job: self.tables.put_job(row).placed(), next: None, created: Vec::new() }
     }
 
-    /// Completes the job without an output and adds the next one to its chain.
+    /// Completes the job without an output and adds the next job to its chain.
     pub(super) fn continue_chain(
         &mut self,
         row: Arc<JobRow>,
@@ -204,8 +206,11 @@ impl Turn<'_> {
         Ok(Applied { job, next: Some(next.placed()), created })
     }
 
-    /// Creates the chains that a settlement carries; refuses all of it with the first that is refused. A
-    /// chain that was asked to stop gets no successor, since nothing would stop that.
+    /// Creates the chains that a settlement carries. If one of them is refused, the whole settlement is
+    /// refused.
+    ///
+    /// The exception is a successor of the `stopping` chain: it is refused alone. Cancellation was requested
+    /// for that chain, and nothing would cancel its successor.
     pub(super) fn create_carried(
         &mut self,
         create: &[NewChain],
@@ -227,8 +232,11 @@ impl Turn<'_> {
             .collect()
     }
 
-    /// Whether a chain waits, directly or through others, for the one that is sought; or would wait for it if
-    /// it were retried. `seen` is what earlier searches for the same one have looked at in vain.
+    /// Whether chain `from` waits for `sought`, directly or through other chains, or would if it were
+    /// retried.
+    ///
+    /// `seen` holds the chains that earlier searches for the same chain have visited. The search gives up
+    /// after `CYCLE_SEARCH_MAX` chains.
     fn reaches(&self, from: ChainId, sought: ChainId, seen: &mut HashSet<ChainId>) -> bool {
         let mut queue = vec![from];
         while let Some(chain) = queue.pop() {
@@ -251,8 +259,8 @@ impl Turn<'_> {
     }
 }
 
-/// Whether this outcome may have ended an attempt so. A retry after the last attempt fails the job, and what
-/// would go on after a request to cancel is cancelled.
+/// Whether this outcome can end an attempt with `end`. A retry after the last attempt fails the job. An
+/// outcome that would keep the chain running after a cancel request cancels it.
 fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
     match outcome {
         Outcome::Complete { .. } => end == AttemptEnd::Completed,
@@ -266,7 +274,7 @@ fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
     }
 }
 
-/// Adds the job's running attempt to its history, as ended now.
+/// Adds the job's running attempt to its history, ended at `now`.
 pub(super) fn remember(row: &mut JobRow, end: AttemptEnd, now: Timestamp, error: Option<ErrorText>) {
     let (Some(worker), Some(started_at)) = (row.worker, row.job.started_at) else { return };
     let (attempt, fence) = (row.job.attempt, row.job.fence);
@@ -274,7 +282,7 @@ pub(super) fn remember(row: &mut JobRow, end: AttemptEnd, now: Timestamp, error:
     keep(row, record);
 }
 
-/// Adds a record to the job's history; the oldest leaves when there are too many.
+/// Adds a record to the job's history. Drops the oldest records beyond `HISTORY_MAX`.
 pub(super) fn keep(row: &mut JobRow, record: AttemptRecord) {
     let skipped = (row.history.len() + 1).saturating_sub(HISTORY_MAX);
     row.history = row.history.iter().skip(skipped).cloned().chain([record]).collect();

@@ -1,7 +1,8 @@
-//! Rows with their indexes, and the log of what changed.
+//! Rows with their indexes, and the log of changes.
 //!
-//! Every index is derived from rows: setting a row takes its former self out and puts its new self in, except
-//! where both stand alike. Undoing and replaying are therefore nothing but setting rows.
+//! Every index is derived from the rows. Setting a row removes the index entries of its old value and adds
+//! those of its new value, except for entries that are the same for both. Undo and replay therefore only need
+//! to set rows.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use crate::name::{Key, LockName, TypeName};
 use crate::record::{OnBlockerFailure, Status};
 use crate::time::Timestamp;
 
-/// A job by a time, then by order of creation.
+/// A job ordered by a time, then by creation.
 pub(super) type ByTime = (Timestamp, u64, JobId);
 
 /// Rows with their indexes.
@@ -31,36 +32,38 @@ pub(super) struct Tables {
     log: Vec<Effect>,
     next_seq: u64,
 
-    /// The types that there are jobs of.
+    /// The job types that have stored jobs.
     pub(super) types: BTreeMap<TypeName, OfType>,
-    /// Running jobs, as places in the order of creation, by the acquire that took them.
+    /// The sequence numbers of running jobs, by the acquire request that leased them.
     pub(super) requests: HashMap<RequestId, BTreeSet<u64>>,
-    /// The chain that a key points at.
+    /// The chain that each key points at.
     pub(super) keys: HashMap<(TypeName, Key), ChainId>,
-    /// The jobs of a chain behind its first, which has the chain's id, by their place in it.
+    /// The jobs of a chain after the first, by index. The first job has the chain's id and needs no index
+    /// entry.
     later_jobs: BTreeMap<(ChainId, u32), JobId>,
-    /// The jobs that wait or waited for a chain.
+    /// The jobs that wait or waited for each chain.
     pub(super) dependents: HashMap<ChainId, BTreeSet<(u64, JobId)>>,
-    /// The open jobs among them.
+    /// The open jobs among `dependents`.
     pub(super) open_dependents: HashMap<ChainId, BTreeSet<(u64, JobId)>>,
-    /// The blocked jobs that still wait for a chain.
+    /// The blocked jobs that still wait for each chain.
     pub(super) waiting: HashMap<ChainId, Waiting>,
-    /// How many jobs need a chain's output, now or when they are retried.
+    /// How many jobs need each chain's output, now or if they are retried.
     needed: HashMap<ChainId, usize>,
-    /// Closed chains that nobody needs, by the time they may leave.
+    /// Closed chains that no job needs, by the time they may be deleted.
     pub(super) leaving: BTreeSet<(Timestamp, u64, ChainId)>,
-    /// Open chains by the time their oldest inner job may leave.
+    /// Open chains by the time their oldest inner job may be deleted.
     pub(super) trimming: BTreeSet<(Timestamp, ChainId)>,
+    /// The time under which each chain is listed in `trimming`.
     trim_at: HashMap<ChainId, Timestamp>,
-    /// Closed chains whose dependents are still to be resolved, in the order in which they closed.
+    /// Closed chains whose dependents still have to be resolved, in the order in which they closed.
     pub(super) rippling: BTreeSet<(Timestamp, u64, ChainId)>,
-    /// Jobs in their order of creation.
+    /// Jobs in order of creation.
     pub(super) jobs_by_seq: BTreeMap<u64, JobId>,
-    /// Chains in their order of creation.
+    /// Chains in order of creation.
     pub(super) chains_by_seq: BTreeMap<u64, ChainId>,
     /// Workers by the time they count as gone.
     pub(super) worker_ends: BTreeSet<(Timestamp, WorkerId)>,
-    /// Leader locks by the time they end.
+    /// Leader locks by the time they expire.
     pub(super) lock_ends: BTreeSet<(Timestamp, LockName)>,
 }
 
@@ -69,20 +72,21 @@ pub(super) struct Tables {
 pub(super) struct OfType {
     /// Pending jobs by priority (highest first) and due time.
     pub(super) pending: BTreeMap<Reverse<i8>, BTreeSet<ByTime>>,
-    /// Running jobs by end of lease.
+    /// Running jobs by lease expiry.
     pub(super) running: BTreeSet<ByTime>,
-    /// How many there are of each status.
+    /// The number of jobs in each status.
     pub(super) counts: [u64; Status::ALL.len()],
 }
 
 impl OfType {
-    /// How many of its jobs have this status.
+    /// Returns the number of jobs with this status.
     pub(super) fn count(&self, status: Status) -> u64 {
         self.counts.get(status as usize).copied().unwrap_or_default()
     }
 }
 
-/// Blocked jobs that wait for a chain: those that a failure leaves waiting, and those that it does not.
+/// Blocked jobs that wait for a chain. If the chain fails or is cancelled, `patient` jobs keep waiting
+/// (`OnBlockerFailure::Wait`). `eager` jobs react to any end of the chain.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) patient: BTreeSet<(u64, JobId)>,
@@ -98,17 +102,17 @@ impl Tables {
         self.chains.get(&id)
     }
 
-    /// The chain's latest job. A chain row never stands without it.
+    /// Returns the chain's latest job. A chain row never exists without it.
     pub(super) fn latest(&self, chain: &ChainRow) -> &Arc<JobRow> {
         self.jobs.get(&chain.latest).expect("a chain's latest job is stored as long as the chain is")
     }
 
-    /// The job's chain. A job row never stands without it.
+    /// Returns the job's chain. A job row never exists without it.
     pub(super) fn chain_of(&self, job: &JobRow) -> &Arc<ChainRow> {
         self.chains.get(&job.job.chain).expect("a job's chain is stored as long as the job is")
     }
 
-    /// The jobs of a chain with these places in it, in order.
+    /// Returns the jobs of a chain whose index is in the range, in order.
     pub(super) fn chain_jobs(
         &self,
         chain: ChainId,
@@ -141,7 +145,7 @@ impl Tables {
         self.paused.iter()
     }
 
-    /// A place in the order of creation behind all others.
+    /// Returns the next sequence number in the order of creation.
     pub(super) fn next_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq
@@ -158,35 +162,35 @@ impl Tables {
         self.set(RowKey::Chain(row.id), Some(Row::Chain(row)));
     }
 
-    /// How far the log has come.
+    /// Returns the current end of the log, for [`undo_to`](Self::undo_to).
     pub(super) fn mark(&self) -> usize {
         self.log.len()
     }
 
-    /// Takes back everything since the mark.
+    /// Reverts everything logged since the mark.
     pub(super) fn undo_to(&mut self, mark: usize) {
         for effect in self.log.split_off(mark).into_iter().rev() {
             self.install(&effect.key, effect.before);
         }
     }
 
-    /// The log, which starts anew.
+    /// Returns the log and starts an empty one.
     pub(super) fn take_log(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.log)
     }
 
-    /// Forgets the log, which starts anew.
+    /// Discards the log.
     pub(super) fn clear_log(&mut self) {
         self.log.clear();
     }
 
-    /// Sets or deletes a row, and logs it.
+    /// Sets or deletes a row and logs the change.
     pub(super) fn set(&mut self, key: RowKey, after: Option<Row>) {
         let before = self.install(&key, after.clone());
         self.log.push(Effect { key, before, after });
     }
 
-    /// Sets or deletes a row with its indexes, and gives its former self.
+    /// Sets or deletes a row together with its index entries, and returns its previous value.
     pub(super) fn install(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
         match (key, after) {
             (RowKey::Job(id), Some(Row::Job(row))) => {
@@ -394,7 +398,8 @@ impl Tables {
         }
     }
 
-    /// One more or one less job needs the chain; it leaves only when nobody does.
+    /// Counts one job more or one less that needs the chain. A closed chain may be deleted only while no job
+    /// needs it.
     fn change_needed(&mut self, chain: ChainId, more: bool) {
         let count = self.needed.entry(chain).or_default();
         *count = if more { *count + 1 } else { count.saturating_sub(1) };
@@ -411,7 +416,7 @@ impl Tables {
         }
     }
 
-    /// Notes when the oldest inner job of an open chain may leave.
+    /// Updates the time at which the oldest inner job of an open chain may be deleted.
     fn reindex_trim(&mut self, chain: ChainId) {
         if let Some(at) = self.trim_at.remove(&chain) {
             self.trimming.remove(&(at, chain));
@@ -428,7 +433,7 @@ impl Tables {
     }
 }
 
-/// Takes a member out of one of several sets, and the set with it when it is empty.
+/// Removes a member from one of several sets. Removes the set if it becomes empty.
 fn remove_member<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: &K, member: &T) {
     let Some(set) = sets.get_mut(key) else { return };
     set.remove(member);
@@ -437,7 +442,7 @@ fn remove_member<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: &K, m
     }
 }
 
-/// Takes a job off a chain's list, and the list with it when it is empty.
+/// Removes a job from a chain's list. Removes the list if it becomes empty.
 fn remove_entry(lists: &mut HashMap<ChainId, BTreeSet<(u64, JobId)>>, chain: ChainId, entry: (u64, JobId)) {
     let Some(list) = lists.get_mut(&chain) else { return };
     list.remove(&entry);
@@ -446,8 +451,8 @@ fn remove_entry(lists: &mut HashMap<ChainId, BTreeSet<(u64, JobId)>>, chain: Cha
     }
 }
 
-/// Which indexes stand alike for a job before and after a change. Most changes leave its place alone, and its
-/// edges, of which there may be many.
+/// Which index entries of a job stay the same across a change. Most changes keep the job's position and its
+/// edges, and there may be many edges.
 #[derive(Clone, Copy)]
 struct Alike {
     place: bool,

@@ -12,17 +12,17 @@ use crate::name::TypeName;
 use crate::notifier::{Hint, Notifier, Publisher, Subscription, Topic};
 use crate::store::BoxFuture;
 
-/// How long a wake budget counts after the latest hint.
+/// How long a wake budget is valid after the latest hint.
 const BUDGET_TTL: Duration = Duration::from_secs(60);
 
-/// From so many budgets on, old ones are cleared away before another is added.
+/// The number of budgets from which expired ones are removed before another is added.
 const BUDGETS_BEFORE_CLEARING: usize = 100;
 
-/// Hints inside one process. Clones share their subscribers.
+/// A notifier within one process. Clones share their subscribers.
 #[derive(Clone, Debug, Default)]
 pub struct InProcessNotifier {
     shared: Arc<Mutex<Shared>>,
-    /// How many are subscribed to events: asked for every job, so that it takes no lock.
+    /// The number of subscriptions to events. Outside the mutex because it is read for every job.
     watchers: Arc<AtomicUsize>,
 }
 
@@ -41,13 +41,13 @@ struct Budget {
 }
 
 impl InProcessNotifier {
-    /// A notifier without subscribers.
+    /// Creates a notifier without subscribers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether somebody is subscribed to this.
+    /// Whether there is a subscriber to this topic.
     #[must_use]
     pub fn is_subscribed(&self, topic: &Topic) -> bool {
         self.shared().topics.contains_key(topic)
@@ -169,7 +169,8 @@ impl Shared {
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // Nothing under this lock can panic half-way through a change.
+    // No code panics while it holds this lock with a change half done, so the data behind a poisoned lock is
+    // consistent.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

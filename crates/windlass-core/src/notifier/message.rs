@@ -1,13 +1,13 @@
-//! Hints as messages.
+//! Encoding of hints as messages.
 
 use bytes::Bytes;
 
 use crate::notifier::{Hint, Topic};
 use crate::time::Timestamp;
 
-/// For notifiers that have a channel, subject or the like for each topic.
+/// Encoding for notifiers with a channel or subject per topic.
 impl Hint {
-    /// What it says beyond its topic.
+    /// Encodes the part of the hint that its topic does not already contain.
     #[must_use]
     pub fn to_message(&self) -> Bytes {
         match self {
@@ -18,7 +18,8 @@ impl Hint {
         }
     }
 
-    /// The hint that a message of this topic means; none if it is no hint, or a newer version's.
+    /// Decodes a message that was received on `topic`. Returns `None` if the message is not a hint, or is one
+    /// of a newer version.
     #[must_use]
     pub fn from_message(topic: &Topic, message: &[u8]) -> Option<Self> {
         let text = || std::str::from_utf8(message).ok();

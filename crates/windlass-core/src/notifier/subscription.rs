@@ -6,29 +6,29 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::notifier::Hint;
 
-/// How many hints wait for a reader before some are dropped.
+/// How many hints are buffered for a subscriber before further ones are dropped.
 const BUFFERED_MAX: usize = 256;
 
-/// What a subscription receives.
+/// What a subscriber receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Something happened.
+    /// A hint was published.
     Hint(Hint),
-    /// Something may have happened unheard: look at the store.
+    /// Hints may have been lost. Query the store.
     Gap {
-        /// How many hints were dropped because the reader was slow; 0 if only the connection was lost.
+        /// The number of hints dropped because the subscriber was slow. 0 if only the connection was lost.
         missed: u64,
     },
 }
 
-/// A stream of hints. Dropping it ends it.
+/// A stream of hints. Dropping it unsubscribes.
 pub struct Subscription {
     hints: mpsc::Receiver<Hint>,
     gap: Arc<Gap>,
     _end: OnDrop,
 }
 
-/// The sending end of a [`Subscription`], for those who write a notifier.
+/// The sending half of a [`Subscription`], for implementations of a notifier.
 #[derive(Clone, Debug)]
 pub struct Publisher {
     hints: mpsc::Sender<Hint>,
@@ -60,7 +60,7 @@ impl Drop for OnDrop {
 }
 
 impl Subscription {
-    /// A subscription and its sending end. `end` runs when the subscription ends.
+    /// Creates a subscription and its sending half. `end` runs when the subscription ends.
     pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> (Publisher, Self) {
         let (sender, hints) = mpsc::channel(BUFFERED_MAX);
         let gap = Arc::new(Gap::default());
@@ -68,9 +68,9 @@ impl Subscription {
         (publisher, Self { hints, gap, _end: OnDrop(Some(Box::new(end))) })
     }
 
-    /// The next signal; none once the notifier is closed.
+    /// Waits for the next signal. Returns `None` once the notifier is closed.
     ///
-    /// Cancel-safe: a dropped call takes nothing.
+    /// Cancel safe: if the future is dropped, no signal is lost.
     pub async fn next(&mut self) -> Option<Signal> {
         loop {
             let changed = self.gap.changed.notified();
@@ -85,7 +85,7 @@ impl Subscription {
         }
     }
 
-    /// The next signal, if one waits.
+    /// Returns the next signal if one is available, without waiting.
     pub fn try_next(&mut self) -> Option<Signal> {
         if let Some(gap) = self.gap.take() {
             return Some(gap);
@@ -93,20 +93,22 @@ impl Subscription {
         self.hints.try_recv().ok().map(Signal::Hint)
     }
 
-    /// Ends the subscription. No hint arrives after this.
+    /// Unsubscribes. No hint arrives afterwards.
     pub fn close(self) {}
 }
 
 impl Publisher {
-    /// Hands a hint over without waiting. A reader that is too slow gets a gap in its place.
+    /// Sends a hint without waiting. If the buffer is full, drops the hint and reports a gap instead.
     pub fn send(&self, hint: Hint) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.hints.try_send(hint) {
+            // Count before setting the flag: the reader clears the flag first and then takes the count.
+            // Otherwise it could take the flag without the count.
             self.gap.missed.fetch_add(1, Ordering::AcqRel);
             self.gap();
         }
     }
 
-    /// Tells the reader that it may have missed something.
+    /// Reports to the subscriber that it may have missed hints.
     pub fn gap(&self) {
         self.gap.set.store(true, Ordering::Release);
         self.gap.changed.notify_one();

@@ -2,14 +2,15 @@ use tracing::{Level, debug, enabled, error, info, warn};
 
 use super::{Event, Observer};
 
-/// Writes each event as a line of [`tracing`], under the target `windlass`. Every client has one; without a
-/// subscriber it costs next to nothing.
+/// Logs each event with [`tracing`], under the target `windlass`. Every client has this observer. Without a
+/// `tracing` subscriber it costs almost nothing.
 ///
-/// Lines that a handler itself writes are inside the span `attempt`, which names job, chain, type and attempt.
+/// Lines that a handler logs are inside the span `attempt`, which has the job, chain, type and attempt number
+/// as fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log;
 
-/// A line about a job.
+/// Logs a line about a job.
 macro_rules! line {
     ($level:ident, $about:expr, $message:literal $(, $field:ident = $value:expr)*) => {
         $level!(

@@ -6,8 +6,10 @@ use crate::command::*;
 use crate::error::Result;
 use crate::for_each_command;
 
-/// A store of any kind, by value. A `dyn Store` has a lifetime that futures with a reference to it take along,
-/// so that the compiler does not see that they can be sent to another thread; this has none.
+/// An owned, type-erased store.
+///
+/// A future that borrows a `dyn Store` captures the lifetime of the trait object, and the compiler then
+/// cannot prove that the future is `Send`. This type has no lifetime.
 #[derive(Debug)]
 pub(crate) struct AnyStore(Arc<dyn Store>);
 
@@ -17,7 +19,7 @@ impl AnyStore {
     }
 }
 
-/// A store that may be a `dyn Store`, as one that is not.
+/// Wraps a store that may be unsized. `Arc<S>` converts to `Arc<dyn Store>` only for a sized `S`.
 struct Shared<S: ?Sized>(Arc<S>);
 
 impl<S: Store + ?Sized> fmt::Debug for Shared<S> {

@@ -85,7 +85,7 @@ impl Observer for Seen {
 }
 
 impl Seen {
-    /// The names of what was seen since the last call.
+    /// Returns the names of the events seen since the last call.
     fn take(&self) -> Vec<String> {
         let seen = std::mem::take(&mut *self.0.lock().unwrap());
         seen.iter().map(|event| format!("{event:?}").split('(').next().unwrap().to_owned()).collect()
@@ -100,7 +100,7 @@ fn client() -> Client<MemoryStore> {
     Client::new(MemoryStore::new())
 }
 
-/// Works one job of this type off.
+/// Acquires one job of this type and settles it with the outcome.
 async fn work(client: &Client<MemoryStore>, job_type: &str, outcome: Outcome) -> Acquired {
     let acquired = acquire(client, job_type).await;
     let settlement = Settlement { job: acquired.job.id, fence: acquired.job.fence, outcome };
@@ -114,7 +114,7 @@ async fn acquire(client: &Client<MemoryStore>, job_type: &str) -> Acquired {
     client.store().acquire(acquire).await.unwrap().jobs.pop().expect("a job is due")
 }
 
-/// The next signal, which must come soon.
+/// Returns the next signal, which must arrive soon.
 async fn told(hints: &mut Subscription) -> Signal {
     let told = tokio::time::timeout(Duration::from_secs(10), hints.next()).await;
     told.expect("a hint comes in time").expect("the subscription is open")
@@ -160,7 +160,7 @@ async fn a_wait_needs_no_notification_and_ends_in_time() {
         async move { client.wait(chain).timeout(Duration::from_secs(60)).await }
     });
     tokio::task::yield_now().await;
-    // Settled behind the client's back: nobody is told.
+    // Settled directly in the store, so no notification is sent.
     work(&client, "mail", complete(7)).await;
     assert_eq!(waiting.await.unwrap().unwrap(), 7);
 
@@ -180,7 +180,7 @@ async fn a_wait_that_is_called_off_ends_at_once() {
     let (error, ()) = tokio::join!(wait.into_future(), async { token.cancel() });
     assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
     assert!(began.elapsed() < Duration::from_secs(1));
-    // What has ended is given all the same.
+    // A chain that has already closed is returned even if the token is cancelled.
     work(&client, "mail", complete(7)).await;
     assert_eq!(client.wait(chain).cancelled_by(token).await.unwrap(), 7);
 }
@@ -250,7 +250,7 @@ async fn nothing_is_announced_before_the_commit_or_after_a_rollback() {
     tx.start(mail()).await.unwrap();
     drop(tx);
     assert_eq!(seen.0.lock().unwrap().len(), 2);
-    // The next hint is that of the next commit.
+    // The rolled-back start sends no hint: the next hint belongs to the next commit.
     client.start_many([mail(), mail(), mail()]).await.unwrap();
     assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 3, .. })));
 }

@@ -1,4 +1,4 @@
-//! The model's cost per command is that of the jobs it touches, not of the jobs it stores.
+//! The cost of a command depends on the jobs it touches, not on the jobs that are stored.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,11 @@ const BATCH: usize = 100;
 const ROUNDS: usize = 200;
 const TRIES: usize = 3;
 
-/// Half of what is stored is due, half is due in the future.
+/// Half of the stored jobs are due, half are due in the future.
 #[test]
 fn acquire_and_settle_do_not_depend_on_what_is_stored() {
-    // Others on the machine may take the caches from it: it is tried again. If it were wrong, it would be a thousandfold.
+    // Other processes may evict the caches, so the measurement is repeated. If the cost did depend on the
+    // stored jobs, the ratio would be about 1,000.
     let ratios = (0..TRIES).map(|_| {
         let (few, many) = (acquire_and_settle(1_000), acquire_and_settle(1_000_000));
         let ratio = many.as_secs_f64() / few.as_secs_f64();
@@ -27,8 +28,8 @@ fn acquire_and_settle_do_not_depend_on_what_is_stored() {
     assert!(ratios.into_iter().any(|ratio| ratio < 3.0), "many stored jobs make each command dearer");
 }
 
-/// The shortest of many rounds, so that a busy machine does not decide. Each round replaces the jobs that it
-/// works off.
+/// Returns the shortest of many rounds, so that a busy machine does not affect the result. Each round
+/// replaces the jobs that it completes.
 fn acquire_and_settle(stored: usize) -> Duration {
     let now = Timestamp::from_millis(1_800_000_000_000).unwrap();
     let mut model = Model::new();

@@ -35,7 +35,7 @@ async fn staged(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>
     Ok(a.finish().await?.done(a.input().text.clone())?)
 }
 
-/// Says what it sees, and refuses where it is told to.
+/// Records each call, and fails the configured one in the first attempt.
 #[derive(Clone, Default)]
 struct Watch {
     name: &'static str,

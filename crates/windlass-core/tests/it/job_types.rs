@@ -1,4 +1,4 @@
-//! Job types by hand: outputs find their way back, sets merge, the graph is printed.
+//! Job types implemented by hand: conversion of outputs, merging of graphs, and the printed graph.
 
 use std::any::type_name;
 
@@ -33,11 +33,11 @@ impl From<String> for CrmId {
     }
 }
 
-/// An output that takes room on the stack.
+/// An output that takes space on the stack.
 #[derive(Serialize, Deserialize)]
 struct Kilobyte([[u64; 16]; 8]);
 
-// A loop (a → b → a), a tail of another output, and types that all continue with each other.
+// A loop (a → b → a), a tail with another output type, and types that all continue with each other.
 job!(A, "a", CrmId, next(B), blockers Vec<Price>);
 job!(B, "b", CrmId, next(A, C), blockers());
 job!(C, "c", String, next(), blockers());
@@ -71,7 +71,7 @@ fn a_dense_graph_is_searched_once() {
     assert!(decode_output::<W>("unknown", &Payload::encode(&1).unwrap()).is_err());
 }
 
-/// One type after the other, each continuing with the next.
+/// Declares a sequence of types, each of which continues with the next.
 macro_rules! line {
     ($last:ident) => {
         job!($last, stringify!($last), u8, next(), blockers());

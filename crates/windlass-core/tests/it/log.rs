@@ -24,7 +24,7 @@ impl Job for Echo {
 }
 impl Entry for Echo {}
 
-/// Collects lines with the fields of the spans they are in.
+/// Collects log lines with the fields of their spans.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Collected>>);
 

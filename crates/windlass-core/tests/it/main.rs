@@ -1,4 +1,4 @@
-//! What holds for the model and the memory store beyond the conformance cases.
+//! Tests of the model, the memory store, the client and the worker that go beyond the conformance cases.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod client;

@@ -52,7 +52,7 @@ impl Observer for Lines {
     }
 }
 
-/// Says when it is entered and left, with what the store then has.
+/// Records when it is entered and left, with the stored status of the job when it is left.
 struct Onion {
     name: &'static str,
     lines: Lines,

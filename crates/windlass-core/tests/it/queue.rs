@@ -1,4 +1,4 @@
-//! What holds for queues and reapers beyond the behaviours that every store has.
+//! Tests of queues and reapers that go beyond the behavior that every store has in common.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn a_wait_lasts_thirty_seconds_unless_said_otherwise() {
 async fn an_end_that_was_not_told_costs_a_poll() {
     let store = MemoryStore::new();
     let (queue, other) = (numbers(&Client::new(store.clone())), numbers(&Client::new(store)));
-    // The two clients do not hear of each other: their notifiers are their own.
+    // The clients have separate notifiers, so neither is notified of what the other does.
     let consumer = other.consume(double).poll(Duration::from_millis(10)).await.unwrap();
     let began = Instant::now();
     assert_eq!(queue.enqueue_and_wait("a", 7).await.unwrap(), 14);
@@ -42,7 +42,7 @@ async fn an_end_that_was_not_told_costs_a_poll() {
     consumer.stop(SOON).await;
 }
 
-/// A hook that hangs is cut short by whatever ends the attempt, and the work that was done counts.
+/// Whatever ends the attempt also ends a hanging hook, and the completed work counts.
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_hangs_runs_no_handler_again() {
     for stops in [true, false] {
@@ -112,7 +112,7 @@ async fn events_are_a_stream_that_ends_with_the_notifier() {
     assert_eq!(queue.events().await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// Whether a queue has a consumer of its own or is one of many that a worker handles.
+/// This applies to a queue with its own consumer and to one of several that a worker handles.
 #[tokio::test]
 async fn the_start_and_the_end_of_every_consumer_are_told() {
     let client = Client::new(MemoryStore::new());
@@ -177,7 +177,7 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
     let held = notifier.1.write().await;
     let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).publish_events().build();
     let queue = numbers(&client);
-    // Nothing is published meanwhile, and nobody waits for that.
+    // Nothing can be published while the lock is held, and the enqueue does not wait for it.
     queue.enqueue_many((0..JOBS).map(|number| queue.enqueue(number.to_string(), 1))).await.unwrap();
     drop(held);
     let counted = || {
@@ -192,7 +192,7 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
         }
         (told, missed)
     };
-    // What was lost is told with the next that is not.
+    // Lost events are counted in the next event that is published.
     let (mut enqueued, mut before) = (JOBS, (0, 0));
     let (told, missed) = tokio::time::timeout(SOON, async {
         loop {
@@ -213,12 +213,12 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
     assert!(missed > 0 && told + missed == enqueued, "{told} told and {missed} missed of {enqueued}");
 }
 
-/// A notifier that remembers what was published. While the lock is held, it waits.
+/// A notifier that records what was published. Publishing waits while the lock is held.
 #[derive(Clone, Debug, Default)]
 struct Listening(Arc<Mutex<Vec<Hint>>>, Arc<tokio::sync::RwLock<()>>);
 
 impl Listening {
-    /// Waits until exactly so many hints are like this.
+    /// Waits until this many hints match, and checks that there are no more.
     async fn until(&self, is: impl Fn(&Hint) -> bool, count: usize) {
         let published = || self.0.lock().unwrap().iter().filter(|hint| is(hint)).count();
         tokio::time::timeout(SOON, async {
@@ -305,7 +305,7 @@ async fn leads(reaper: &RunningReaper) {
     tokio::time::timeout(SOON, leadership.wait_for(|leads| *leads)).await.unwrap().unwrap();
 }
 
-/// Waits until nothing is stored.
+/// Waits until the store is empty.
 async fn swept(client: &Client<MemoryStore>) {
     tokio::time::timeout(SOON, async {
         while !client.store().count(Count { types: Types::All }).await.unwrap().types.is_empty() {
@@ -338,7 +338,7 @@ async fn errors_of_a_reaper_are_observed() {
     assert!(failures.0.lock().unwrap()[0].starts_with("reap: "));
 }
 
-/// A store that has no leader locks.
+/// A store without leader locks.
 #[derive(Debug)]
 struct Lockless(MemoryStore);
 

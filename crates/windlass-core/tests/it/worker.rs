@@ -255,7 +255,7 @@ struct Gate {
     reasons: Arc<Mutex<Vec<AbortReason>>>,
 }
 
-/// Runs until it is told to stop.
+/// Runs until it is aborted.
 async fn obedient(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
     gate.started.notify_one();
     let reason = job.aborted().wait().await;
@@ -280,7 +280,7 @@ async fn leases_outlive_their_length_by_renewal() {
         .await
         .unwrap();
     let chain = client.start(Slow { number: 1 }).await.unwrap();
-    // Three leases long, with another worker that would reap it.
+    // Three times the lease, with another worker that would reap the job.
     let error = client.wait(chain).timeout(Duration::from_millis(1_200)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     gate.started.notify_one();

@@ -1,4 +1,4 @@
-//! Known-bad variants: systems with a defect that the invariants must find.
+//! Known-bad variants: systems with a defect that the invariants must detect.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use super::world::pass;
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bad {
-    /// Settlements are carried out for whoever holds the job.
+    /// A settlement is applied whichever attempt holds the job.
     FenceDropped,
-    /// A commit is reported before it has been tried, and may fail.
+    /// A commit is reported before it is attempted, and may still fail.
     AnnouncedBeforeCommit,
-    /// A batch of settlements is acknowledged and forgotten.
+    /// A batch of settlements is acknowledged but not stored.
     SettleBatchDropped,
-    /// A renewal is answered and writes nothing.
+    /// A renewal is answered but not stored.
     LeaseNotRenewed,
-    /// A stop returns and gives nothing back.
+    /// A stop returns without requeuing its jobs.
     StopForgets,
-    /// A key keeps nobody from starting another chain.
+    /// A key does not prevent another chain from being started.
     KeyIgnored,
-    /// A stored chain is gone one day.
+    /// A stored chain disappears.
     ChainMislaid,
-    /// Expired leases stay.
+    /// Expired leases are not reaped.
     NothingReaped,
-    /// A handler's rows stay when its transaction is rolled back.
+    /// A handler's rows persist when its transaction is rolled back.
     RowsOutsideTransaction,
 }
 
@@ -45,7 +45,7 @@ impl Bad {
         Self::RowsOutsideTransaction,
     ];
 
-    /// The invariant that must find it.
+    /// Returns the invariant that must detect the defect.
     pub(crate) const fn found_by(self) -> Invariant {
         match self {
             Self::FenceDropped => Invariant::StaleAttemptsWriteNothing,
@@ -60,16 +60,16 @@ impl Bad {
     }
 }
 
-/// What a defect makes of a command.
+/// How a defect changes a command.
 pub(super) enum Distorted {
-    /// This is carried out.
+    /// Execute this command instead.
     Command(Command),
-    /// Nothing is carried out, and this is the answer.
+    /// Execute nothing and return this reply.
     Reply(Reply),
 }
 
 impl SimStore {
-    /// What the defect makes of a command outside transactions.
+    /// Applies the defect to a command outside transactions.
     pub(super) async fn distort(&self, command: Command) -> Result<Distorted> {
         let answer = match (self.world.bad, &command) {
             (Some(Bad::SettleBatchDropped), Command::Settle(_)) if self.world.percent(25) => {
@@ -93,7 +93,7 @@ impl SimStore {
         }
     }
 
-    /// What the defect makes of any command.
+    /// Applies the defects that also affect transactions.
     pub(super) async fn distort_in_tx(&self, mut command: Command) -> Result<Distorted> {
         match (self.world.bad, &mut command) {
             (Some(Bad::FenceDropped), Command::Settle(settle)) => {
@@ -127,7 +127,7 @@ impl SimStore {
         self.world.bad == Some(Bad::RowsOutsideTransaction)
     }
 
-    /// Loses a stored chain.
+    /// Deletes a pending chain.
     async fn mislay(&self) -> Result<()> {
         let filter = ChainFilter { statuses: vec![Status::Pending], ..ChainFilter::default() };
         let found = self.inner.list_chains(ListChains { filter, page: Page::default() }).await?;
@@ -136,7 +136,7 @@ impl SimStore {
     }
 }
 
-/// The reply that a command would get.
+/// Returns the reply that a command would get, without storing anything.
 async fn pretend(store: &MemoryStore, command: Command) -> Result<Reply> {
     let mut tx = store.begin().await?;
     let reply = store.execute_in(&mut tx, command).await?;

@@ -1,4 +1,4 @@
-//! Clients: they start, wait, look and interfere.
+//! Simulated clients, which start, wait for and manage chains.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use super::jobs::{Act, Approval, Gather, Hop, Lenient, Mark, Pay, Plain, Plan, S
 use super::store::SimStore;
 use super::world::{World, pass, short};
 
-/// How long those wait who wait for the end: longer than any world lasts.
+/// The timeout of waits that must see the chain's end. Longer than any simulation lasts.
 const UNTIL_THE_END: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// What clients were promised.
+/// What the store has promised to clients.
 #[derive(Default)]
 pub(crate) struct Promises {
-    /// Starts that were acknowledged.
+    /// Chains whose start was acknowledged.
     pub(crate) started: Vec<ChainId>,
-    /// Chains that were acknowledged as new under a key of their type.
+    /// Chains that were acknowledged as new under a key, with their type and key.
     pub(crate) keyed: Vec<(&'static str, u64, ChainId)>,
-    /// Chains of transactions that were rolled back.
+    /// Chains started in transactions that were rolled back.
     pub(crate) rolled_back: Vec<ChainId>,
     plain: Vec<Chain<Plain>>,
     approvals: Vec<ChainId>,
-    /// Those who wait, and for what.
+    /// Running waits and the chains they wait for.
     pub(crate) waits: Vec<(ChainId, JoinHandle<()>)>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Does one thing after the other.
+    /// Performs random actions, one after the other.
     pub(crate) async fn run(self) {
         for _ in 0..self.world.settings.actions {
             pass(self.world.between(Duration::ZERO, Duration::from_secs(4))).await;
@@ -78,7 +78,7 @@ impl Caller {
         }
     }
 
-    /// Starts a job that waits for others.
+    /// Starts a job that waits for other chains.
     async fn start_blocked(&self, plan: Plan) -> Result<&'static str> {
         let blockers = self.some_plain();
         match self.world.below(3) {
@@ -89,7 +89,7 @@ impl Caller {
         .map(|_| "start blocked")
     }
 
-    /// Starts a chain, sometimes with a key, and often repeats what failed.
+    /// Starts a chain, sometimes with a key.
     async fn start<J: Entry>(&self, start: Start<'_, J, Ready>) -> Result<&'static str> {
         let key = self.world.percent(30).then(|| self.world.below(3));
         let start = match key {
@@ -166,7 +166,7 @@ impl Caller {
         self.client.delete(vec![chain.into()], self.world.percent(50)).await.map(|_| "delete")
     }
 
-    /// Completes an approval, or whatever else is open, from outside.
+    /// Completes an approval from outside, or another open chain if there is no approval.
     pub(crate) async fn approve(&self) -> Result<&'static str> {
         let approval = self.promises().approvals.pop();
         let Some(chain) = approval.or_else(|| self.some_chain()) else { return Ok("nothing to approve") };
@@ -196,7 +196,7 @@ impl Caller {
         })
     }
 
-    /// A start was acknowledged: it is a promise. Some wait for its answer.
+    /// Records an acknowledged start as a promise. Waits for some of the chains.
     fn started<J: Entry>(&self, chain: Chain<J>, key: Option<u64>) {
         let mut promises = self.promises();
         promises.started.push(chain.id());
@@ -234,7 +234,7 @@ impl Caller {
         (0..count).filter_map(pick).copied().collect()
     }
 
-    /// What the runs of a job do. In the end it does well.
+    /// Returns a random plan for the runs of a job. Runs beyond the plan succeed.
     fn plan(&self) -> Plan {
         let acts = (0..self.world.below(4)).map(|_| match self.world.below(12) {
             0..3 => Act::Work(self.world.below(2_000)),
@@ -250,7 +250,7 @@ impl Caller {
         Plan { by: 0, acts: acts.collect(), hops: 0, waits_for: Vec::new() }
     }
 
-    /// The plan of a chain of several jobs.
+    /// Returns the plan of a chain of several jobs.
     fn travel(&self, plan: Plan) -> Plan {
         let hops = u32::try_from(self.world.below(4)).unwrap();
         let waits_for = if self.world.percent(30) { self.some_plain() } else { Vec::new() };
@@ -258,7 +258,7 @@ impl Caller {
     }
 }
 
-/// Waits for a chain to the end, and compares the answer with the journal.
+/// Waits for a chain to close and compares the answer with the journal.
 async fn wait<J: Entry>(world: Arc<World>, client: Client<SimStore>, chain: Chain<J>) {
     use windlass_core::ClosedAs::{Cancelled, Completed, Failed};
     let answer = client.wait(chain).timeout(UNTIL_THE_END).await;

@@ -1,4 +1,4 @@
-//! What must hold in the end.
+//! Checks at the end of a simulation.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use super::jobs::{Mark, error_fence};
 use super::journal::{Ended, Journal, RowKind};
 use super::world::{World, short};
 
-/// Compares the store's final state with the journal and with what clients were promised.
+/// Compares the store's final state with the journal and with what was promised to clients.
 pub(crate) async fn everything(world: &Arc<World>, store: &MemoryStore, promises: &Mutex<Promises>) {
     let page = Page { max: u32::try_from(PAGE_MAX).unwrap(), ..Page::default() };
     let chains = store.list_chains(ListChains { page: page.clone(), ..ListChains::default() }).await.unwrap();
@@ -52,7 +52,7 @@ struct End<'a> {
 }
 
 impl End<'_> {
-    /// What clients were told is so.
+    /// Checks that everything promised to clients holds.
     fn promises(&self, promises: &Promises) -> Broken {
         let mut broken = Broken::new();
         for chain in &promises.started {
@@ -76,7 +76,7 @@ impl End<'_> {
         broken
     }
 
-    /// No two chains were open under the same key at the same time.
+    /// Checks that no two chains were open under the same key at the same time.
     fn keys(&self, keyed: &[(&str, u64, ChainId)]) -> Broken {
         let mut broken = Broken::new();
         for (index, (kind, key, chain)) in keyed.iter().enumerate() {
@@ -101,7 +101,8 @@ impl End<'_> {
         broken
     }
 
-    /// Nothing is left to do, but for jobs that wait for what has failed.
+    /// Checks that no job is left that could still make progress. A blocked job may remain if it waits for a
+    /// chain that is itself blocked, or that failed while the job's policy is to wait.
     fn stuck(&self, job: &JobRecord) -> Broken {
         let name = short(job.id.as_uuid());
         let is_stuck = match job.status {
@@ -123,7 +124,7 @@ impl End<'_> {
         is_stuck.then(|| (Invariant::NothingIsStuck, what())).into_iter().collect()
     }
 
-    /// The store's history is the journal's.
+    /// Checks that an attempt in the store's history ended as the journal says.
     fn attempt(&self, job: &JobRecord, attempt: &AttemptRecord) -> Option<(Invariant, String)> {
         let name = short(job.id.as_uuid());
         let expected = match self.journal.ended.get(&(job.id, attempt.fence))? {
@@ -137,7 +138,7 @@ impl End<'_> {
             Ended::Reaped => attempt.end == AttemptEnd::Reaped,
             Ended::Displaced => attempt.end == AttemptEnd::Displaced,
         };
-        // What was cancelled keeps the job's earlier error.
+        // A cancelled attempt keeps the job's earlier error, which names another attempt.
         let failed = matches!(attempt.end, AttemptEnd::Retried | AttemptEnd::Failed | AttemptEnd::Exhausted);
         let by = attempt.error.as_ref().and_then(|error| error_fence(&error.to_string()));
         let stale = failed && by.is_some_and(|by| by != attempt.fence);
@@ -145,7 +146,8 @@ impl End<'_> {
         (!expected || stale).then_some((Invariant::StaleAttemptsWriteNothing, what))
     }
 
-    /// A job that was completed by an attempt has that attempt's output and, if it writes rows, one row of it.
+    /// Checks that a job completed by an attempt has the output of that attempt and, if its type writes rows,
+    /// exactly one final row of that attempt.
     fn effects(&self, job: &JobRecord) -> Broken {
         let mut broken = Broken::new();
         let name = short(job.id.as_uuid());

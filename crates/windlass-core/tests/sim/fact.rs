@@ -1,10 +1,10 @@
-//! What may be announced: a fact for each event that claims a write.
+//! The facts that events may announce, one for each event that claims a write.
 
 use windlass_core::{About, ChainId, ClosedAs, Event, JobId, WorkerId};
 
 use super::journal::Ended;
 
-/// Something that was committed. Attempts are named by their number and their worker.
+/// A committed fact. Attempts are identified by their number and worker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fact {
     ChainCreated(ChainId),
@@ -27,7 +27,7 @@ pub(crate) enum Fact {
 }
 
 impl Fact {
-    /// An attempt ended by its own settlement.
+    /// Returns the fact for an attempt that ended.
     pub(crate) fn ended(
         ended: Ended,
         job: JobId,
@@ -48,7 +48,7 @@ impl Fact {
         }
     }
 
-    /// What an event of an attempt, or of a chain, claims; none for one that claims no write.
+    /// Returns the fact that an event claims, or `None` if the event claims no write.
     pub(crate) fn claimed(event: &Event) -> Option<Self> {
         let attempt = |about: &About, fact: fn(JobId, u32, WorkerId) -> Self| {
             Some(fact(about.job, about.attempt?, about.worker?))

@@ -1,29 +1,29 @@
-//! What may become of a call.
+//! The faults of a store call.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// What becomes of a call of the store.
+/// The fate of a store call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Fine,
-    /// Nothing is carried out, and the caller hears of an error.
+    /// Nothing is executed, and the caller gets an error.
     Fails,
-    /// It is carried out, and the caller hears of an error.
+    /// The command is executed, but the caller gets an error.
     LosesReply,
-    /// It is carried out after this time. A caller that gave up does not keep it from that.
+    /// The command is executed after this delay, even if the caller has given up by then.
     IsLate(Duration),
-    /// It is carried out, and the answer comes after this time.
+    /// The command is executed, and the reply arrives after this delay.
     AnswersLate(Duration),
-    /// Nothing is carried out, and the caller hears of an error after this time.
+    /// Nothing is executed, and the caller gets an error after this delay.
     Hangs(Duration),
-    /// Some of its items are answered as busy.
+    /// Some items are answered as busy.
     IsBusy,
 }
 
 impl Fate {
-    /// A fate by chance; one that is cut off gets nowhere.
+    /// Chooses a random fate. A call of a node that is cut off never succeeds.
     pub(crate) fn choose(chance: &mut Rng, fault_permille: u64, cut_off: bool) -> Self {
         if cut_off {
             return match chance.u8(..4) {

@@ -1,42 +1,43 @@
-//! What is never true, as far as a simulated world can tell.
+//! The invariants that a simulation can check.
 
-/// Something that must hold.
+/// A property that must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Invariant {
     /// An acknowledged start is stored until it is deleted.
     StartsAreKept,
-    /// What was rolled back was never there.
+    /// A chain that was rolled back was never visible.
     RollbacksLeaveNothing,
-    /// Once the faults have ended everything comes to its end: nothing runs, waits for a worker, or is blocked
-    /// for nothing.
+    /// Once the faults have ended, all work is finished: no job is running, waits for a worker, or is blocked
+    /// without reason.
     NothingIsStuck,
     /// Only the attempt that holds a job writes for it.
     StaleAttemptsWriteNothing,
-    /// A job is closed once; a closed one only after it was retried.
+    /// A job is closed once, and again only after a retry.
     JobsCloseOnce,
-    /// What a handler wrote in its transaction is there exactly if the job's end is.
+    /// The rows that a handler writes in its transaction are stored if and only if the job's settlement is.
     EffectsCommitWithTheEnd,
-    /// What observers and notifiers are told has been committed, and is told once.
+    /// Observers and notifiers receive only committed changes, each once.
     OnlyCommitsAreAnnounced,
     /// A key points at one open chain at a time.
     KeysPointAtOneChain,
-    /// One acquisition is one run of a handler.
+    /// A handler runs once per acquisition.
     AttemptsRunOnce,
-    /// A job runs after its blockers have ended.
+    /// A job runs only after its blockers have closed.
     BlockedJobsDoNotRun,
-    /// What a stop interrupts is not counted, and nothing is tried more often than it may.
+    /// An attempt that is interrupted by a stop is not counted, and no job exceeds its maximum number of
+    /// attempts.
     AttemptsAreCountedRight,
-    /// A stop ends within its deadline and a bounded time.
+    /// A stop ends within its deadline plus a bounded time.
     StopsEnd,
-    /// What a stop leaves undone is given back, if the store can be reached.
+    /// A stop requeues unfinished jobs, if the store can be reached.
     StopsGiveBack,
-    /// A worker without trouble loses no lease.
+    /// A worker whose calls meet no fault loses no lease.
     LeasesAreKept,
-    /// Whoever waits for a chain gets its true answer.
+    /// A wait for a chain returns its actual result.
     WaitsAreAnswered,
 }
 
-/// A broken invariant.
+/// A violated invariant.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
     pub(crate) invariant: Invariant,

@@ -1,4 +1,4 @@
-//! The job types of a simulated world, and their handlers, which do what their input says.
+//! The job types of a simulation, and their handlers, which do what the input says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,47 +17,47 @@ use super::world::{NodeId, World, pass, short};
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
-/// The error of a handler that ends because its worker stops.
+/// The error of a handler that is interrupted because its worker stops.
 pub(crate) const INTERRUPTED: &str = "interrupted by the stop";
 
-/// What every handler gives: who made it.
+/// The output of every handler: the fence of the attempt that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     pub(crate) fence: u64,
 }
 
-/// What every job takes: what its runs do, one after the other, and then what comes after it.
+/// The input of every job: what each of its runs does, and which jobs follow.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// The attempt that created the job; 0 for a client.
+    /// The fence of the attempt that created the job; 0 if a client did.
     pub(crate) by: u64,
     pub(crate) acts: Vec<Act>,
-    /// How many jobs are to follow in the chain.
+    /// The number of jobs that follow in the chain.
     pub(crate) hops: u32,
-    /// Chains that the last one of them waits for.
+    /// Chains that a final `Gather` job waits for. If empty, there is no such job.
     pub(crate) waits_for: Vec<String>,
 }
 
-/// What a run of a handler does.
+/// What one run of a handler does.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Act {
-    /// Works for so many milliseconds, and stops when it is told to.
+    /// Works for this many milliseconds, and stops when it is aborted.
     Work(u64),
-    /// Works for so many milliseconds, and does not listen.
+    /// Works for this many milliseconds, and ignores an abort.
     Deaf(u64),
-    /// Works for so many tenths of a lease.
+    /// Works for this many tenths of a lease.
     Leases(u64),
     Fail,
     Panic,
-    /// Wants to run again after so many milliseconds.
+    /// Reschedules the job by this many milliseconds.
     Reschedule(u64),
-    /// Fails for good.
+    /// Fails the job for good.
     GiveUp,
-    /// Has its end in its transaction, and fails then.
+    /// Finishes in its transaction, then drops the result and returns an error.
     Regret,
 }
 
-/// How a handler goes on.
+/// How a handler ends.
 #[derive(Clone, Copy)]
 enum Flow {
     Done,
@@ -99,12 +99,12 @@ macro_rules! job {
     };
 }
 
-/// The name of the type whose attempts may run out of time, so that their leases end.
+/// The name of the type with a timeout. Its leases may expire on purpose.
 pub(crate) const TIMED: &str = "timed";
 
 job!(Plain, "plain", (), (), options());
 job!(Timed, TIMED, (), (), JobOptions { timeout: Some(Settings::present().timeout), ..options() });
-// Nobody has a handler for it: it is completed from outside.
+// No worker handles this type; it is completed from outside.
 job!(Approval, "approval", (), (), options());
 job!(Hop, "hop", (Hop, Pay, Gather), (), options());
 job!(Pay, "pay", (Plain,), (), options());
@@ -153,7 +153,7 @@ pub(crate) async fn hop(job: Ctx<Hop>, State(app): State<App>) -> Result<Next<Ho
         let plan = Plan { by: mark.fence, acts, hops: hops.saturating_sub(1), waits_for };
         Ok(match hops {
             0 => Next::then(gather(plan)?),
-            // The last but one of those that wait for nothing pays.
+            // A chain that waits for nothing ends with a `Pay` job.
             1 if plan.waits_for.is_empty() => Next::then(Pay(plan)),
             _ => Next::then(next(Hop(plan)).after(Duration::from_millis(u64::from(hops) * 100))),
         })
@@ -166,7 +166,8 @@ fn gather(plan: Plan) -> Result<Continuation<Gather, Ready>> {
     Ok(next(Gather(plan)).blocked_by(chains))
 }
 
-/// Prepares, works and finishes; or does all in one transaction, if its plan has an even number of acts.
+/// Prepares, works and finishes in separate transactions, or does everything in one if the plan has an even
+/// number of acts.
 pub(crate) async fn pay(
     attempt: Attempt<Pay, SimStore>,
     State(app): State<App>,
@@ -205,7 +206,7 @@ pub(crate) async fn pay(
 }
 
 impl App {
-    /// Does what the plan says for this run.
+    /// Performs the act that the plan has for this run.
     async fn act(&self, job: &JobRecord, plan: &Plan, abort: &Abort) -> Result<Flow> {
         self.world.alive(self.node).await;
         let ran_before = self.world.state().journal.run(job.id, job.fence);
@@ -228,7 +229,7 @@ impl App {
                 Flow::Done
             }
             Act::Fail => return Err(error(job, "fails")),
-            // Without the hook, whose output would drown the trace.
+            // Skip the panic hook, whose output would drown the trace.
             Act::Panic => std::panic::resume_unwind(Box::new("as planned")),
             Act::Reschedule(time) => Flow::Reschedule(Duration::from_millis(time)),
             Act::GiveUp => Flow::GiveUp,
@@ -238,7 +239,7 @@ impl App {
         Ok(flow)
     }
 
-    /// Works for so long, or until it is told to stop.
+    /// Works for this long, or until the attempt is aborted.
     async fn work(&self, job: &JobRecord, time: Duration, abort: &Abort) -> Result<Flow> {
         let reason = tokio::select! {
             biased;
@@ -253,7 +254,7 @@ impl App {
     }
 }
 
-/// How a handler without a transaction ends.
+/// Ends a handler that has no transaction.
 fn end<J: Job>(job: &JobRecord, flow: Flow, done: impl FnOnce(Mark) -> Result<Next<J>>) -> Result<Next<J>> {
     match flow {
         Flow::Done => done(Mark { fence: job.fence.0 }),
@@ -263,12 +264,12 @@ fn end<J: Job>(job: &JobRecord, flow: Flow, done: impl FnOnce(Mark) -> Result<Ne
     }
 }
 
-/// An error that names its attempt.
+/// Returns an error that contains the fence of its attempt.
 fn error(job: &JobRecord, what: &str) -> BoxError {
     format!("fence {}: {what}", job.fence.0).into()
 }
 
-/// The attempt that an error names.
+/// Returns the fence that an error contains.
 pub(crate) fn error_fence(text: &str) -> Option<Fence> {
     text.strip_prefix("fence ")?.split(':').next()?.parse().ok().map(Fence)
 }

@@ -1,7 +1,7 @@
-//! What was committed, in its order: the truth that everything else is compared with.
+//! The sequence of commits: the truth against which everything else is compared.
 //!
-//! The journal is fed below the faults, with commands that were carried out and their replies. It keeps its
-//! own short account of jobs and chains, and complains at once about a commit that must not be.
+//! The journal records commands that were executed, with their replies, below the layer that injects faults.
+//! It keeps its own compact model of jobs and chains, and reports a forbidden commit immediately.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use super::invariant::{Invariant, Violation};
 use super::jobs::{INTERRUPTED, Mark, Plan, TIMED, error_fence};
 use super::world::{NodeId, short};
 
-/// A lease of which this much is left can still be renewed.
+/// A lease with at least this much time left can still be renewed.
 const RENEWABLE: Duration = Duration::from_millis(400);
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Journal {
     pub(crate) acquired: BTreeMap<(JobId, Fence), Acquisition>,
     held: BTreeMap<JobId, Fence>,
     pub(crate) ended: BTreeMap<(JobId, Fence), Ended>,
-    /// Attempts that count, since the creation or the latest retry.
+    /// Counted attempts since the creation or the latest retry.
     counted: BTreeMap<JobId, u32>,
     closed_jobs: BTreeSet<JobId>,
     pub(crate) chains: BTreeMap<ChainId, Life>,
@@ -34,7 +34,7 @@ pub(crate) struct Journal {
     runs: BTreeMap<JobId, Vec<Fence>>,
 }
 
-/// A job was taken.
+/// A job that was acquired.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
     pub(crate) node: NodeId,
@@ -58,16 +58,16 @@ pub(crate) enum Ended {
     Displaced,
 }
 
-/// What became of a chain, in numbers of commits.
+/// The life of a chain, measured in commits.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    /// From its creation or a retry to its end.
+    /// Spans from creation or a retry to the next close.
     pub(crate) open: Vec<(u64, Option<u64>)>,
     pub(crate) ends: Vec<ClosedAs>,
     pub(crate) deleted: bool,
 }
 
-/// What a handler writes in its transaction.
+/// A row that a handler writes in its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) job: JobId,
@@ -77,13 +77,13 @@ pub(crate) struct Row {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowKind {
-    /// Before the work.
+    /// Written before the work.
     Prepared,
-    /// With the end of the attempt.
+    /// Written together with the end of the attempt.
     Finished,
 }
 
-/// What is to be said about a commit.
+/// What a commit revealed.
 #[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) violations: Vec<Violation>,
@@ -97,7 +97,7 @@ impl Findings {
 }
 
 impl Journal {
-    /// A command was carried out for a node.
+    /// Records a command that was executed for a node.
     pub(crate) fn commit(&mut self, node: NodeId, command: &Command, reply: &Reply) -> Findings {
         self.commits += 1;
         let mut findings = Findings::default();
@@ -132,7 +132,7 @@ impl Journal {
         findings
     }
 
-    /// Rows were committed, together with commands that stand in the journal by now.
+    /// Records rows that were committed. The commands of the same transaction must already be recorded.
     pub(crate) fn commit_rows(&mut self, rows: &[Row]) -> Findings {
         let mut findings = Findings::default();
         for row in rows {
@@ -154,7 +154,7 @@ impl Journal {
         findings
     }
 
-    /// Takes a fact that is announced; false if there is none, or it was announced before.
+    /// Consumes a fact that is announced. Returns false if it was never committed, or was announced before.
     pub(crate) fn take(&mut self, fact: &Fact) -> bool {
         match self.facts.get_mut(fact) {
             Some(left) if *left > 0 => {
@@ -165,7 +165,8 @@ impl Journal {
         }
     }
 
-    /// A handler runs: how often its job was run before; none if this very attempt was.
+    /// Records that a handler runs. Returns how often the job ran before, or `None` if this attempt already
+    /// ran.
     pub(crate) fn run(&mut self, job: JobId, fence: Fence) -> Option<usize> {
         let runs = self.runs.entry(job).or_default();
         let is_new = !runs.contains(&fence);
@@ -175,7 +176,7 @@ impl Journal {
         })
     }
 
-    /// Jobs that a worker holds, but for those whose time may be over, so that their leases end.
+    /// Returns the jobs that a worker holds, except for the type with a timeout, whose leases may expire.
     pub(crate) fn held_by(&self, worker: WorkerId) -> Vec<JobId> {
         let of = |(job, fence): &(&JobId, &Fence)| {
             self.acquired
@@ -220,7 +221,7 @@ impl Journal {
         }
     }
 
-    /// A job was created.
+    /// Records a job that was created.
     fn placed(&mut self, job: Placed) {
         self.add(Fact::JobCreated(job.job));
         match job.status {
@@ -254,7 +255,8 @@ impl Journal {
             let left = job.lease.map_or(Duration::ZERO, |lease| lease.until.since(reply.now));
             match self.acquired.entry((job.id, job.fence)) {
                 Entry::Vacant(entry) => drop(entry.insert(acquisition)),
-                // Told again after a lost reply. If there is time enough to renew it, it must not be lost.
+                // The same jobs, returned again after a lost reply. If the lease can still be renewed, the
+                // acquisition counts from now on, and the worker must not lose it.
                 Entry::Occupied(mut entry) => {
                     if left > RENEWABLE {
                         entry.insert(acquisition);
@@ -403,7 +405,8 @@ impl Journal {
     }
 }
 
-/// The attempt that made what an outcome carries: handlers put their fence into all they give.
+/// Returns the fence of the attempt that produced an outcome. Handlers put their fence into everything they
+/// write.
 fn writer(outcome: &Outcome) -> Option<Fence> {
     let decode = |payload: &Payload| payload.decode::<Mark>().ok().map(|mark| Fence(mark.fence));
     match outcome {

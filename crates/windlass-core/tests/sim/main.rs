@@ -1,7 +1,9 @@
-//! The seeded simulation: real clients and workers, with handlers that fail, panic, overrun and do not
-//! listen, on a store and a notifier that delay, fail, and fail after the commit; with crashes, outages and
-//! stops; on virtual time. What was committed is written down below the faults, and what the parts were told,
-//! and told others, is compared with that.
+//! The seeded simulation, on virtual time.
+//!
+//! It runs real clients and workers. Handlers fail, panic, exceed their time and ignore aborts. The store and
+//! the notifier delay calls, fail, and fail after the commit. Processes crash and stop, and the store has
+//! outages. The journal records what was committed below the faults; everything that clients, workers,
+//! observers and notifiers receive is compared with it.
 //!
 //! `cargo xtask sim --seeds N` runs more seeds, `cargo xtask sim --seed X` replays one.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -28,16 +30,16 @@ use bad::Bad;
 use scenario::run;
 use world::Report;
 
-/// How many seeds the normal tests run.
+/// How many seeds a normal test run covers.
 const SEEDS: u64 = 500;
 
-/// How much of the trace of a seed that breaks something is shown.
+/// How many trace lines are printed for a seed that violates an invariant.
 const LINES_SHOWN: usize = 150;
 
-/// Within so many seeds a known-bad variant must be found.
+/// The number of seeds within which a known-bad variant must be detected.
 const SEEDS_TO_FIND: u64 = 2_000;
 
-/// What a simulation of many seeds must have exercised: without it, it would prove little.
+/// What a simulation of many seeds must exercise. Without it, a successful run would prove little.
 const EXERCISED: [&str; 65] = [
     "abort AlreadyClosed",
     "abort Cancelled",
@@ -145,7 +147,7 @@ fn a_seed_gives_the_same_world_again() {
 #[test]
 fn known_bad_variants_are_found() {
     for bad in Bad::ALL {
-        // A fault may show in other ways first; by its own invariant it must be found too.
+        // A defect may violate other invariants first. Its own invariant must detect it too.
         let found = (0..SEEDS_TO_FIND).find_map(|seed| {
             let violation = run(seed, Some(bad), LINES_SHOWN).violation?;
             (violation.invariant == bad.found_by()).then_some((seed, violation))
@@ -155,7 +157,7 @@ fn known_bad_variants_are_found() {
     }
 }
 
-/// What broke, how it came to that, and how to see it again.
+/// Returns the violation, the end of its trace, and how to replay it.
 fn explain(seed: u64, report: &Report) -> String {
     let Some(violation) = &report.violation else { return String::new() };
     format!(

@@ -1,4 +1,4 @@
-//! One world from its beginning to its end.
+//! One simulation from start to end.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,17 +21,18 @@ use super::world::{NodeId, Report, World, pass};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// So long may a stop take beyond its deadline: it has last calls to make, each with a time of its own.
+/// How much longer than its deadline a stop may take. A stop makes a few last calls, each with its own
+/// timeout.
 const STOP_GRACE: Duration = Duration::from_secs(12);
 
-/// So long after the last fault everything must have come to its end.
+/// The time after the last fault within which all work must be finished.
 const DRAINED_WITHIN: Duration = Duration::from_secs(60 * 60);
 
-/// So long after that those who wait must have heard of it: a look hangs for a minute at most.
+/// The time after that within which all waits must be answered. A query hangs for at most a minute.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(80);
 
-/// Runs the world of a seed. The same seed gives the same world, to the last line of its trace.
-/// The last lines of that are shown in the report.
+/// Runs the simulation of a seed. The same seed produces the same simulation, to the last line of the trace.
+/// The report contains the last `shown` lines of the trace.
 pub(crate) fn run(seed: u64, bad: Option<Bad>, shown: usize) -> Report {
     seed_ids(seed);
     fastrand::seed(seed);
@@ -95,7 +96,7 @@ impl Scenario {
         check::everything(&self.world, self.store.truth(), &self.promises).await;
     }
 
-    /// The client of a process of its own.
+    /// Creates a client in its own process.
     fn client(&self) -> (NodeId, Client<SimStore>) {
         let (node, world) = (self.world.join(), Arc::clone(&self.world));
         let notifier = SimNotifier { world: Arc::clone(&world), node, inner: self.notifier.clone() };
@@ -129,7 +130,7 @@ impl Scenario {
         self.workers.push(Member { node, running });
     }
 
-    /// Something happens to the world.
+    /// Injects a random disturbance.
     async fn disturb(&mut self) {
         let world = Arc::clone(&self.world);
         let until = Instant::now() + world.between(SECOND, 20 * SECOND);
@@ -180,7 +181,7 @@ impl Scenario {
         self.workers.remove(index)
     }
 
-    /// Stops a worker in the background, and looks at what it leaves.
+    /// Stops a worker in the background and checks what it leaves behind.
     fn stop(&mut self, Member { node, running }: Member, deadline: Duration) {
         let world = Arc::clone(&self.world);
         let (worker, store) = (running.id(), self.store.clone());
@@ -203,13 +204,13 @@ impl Scenario {
                 let what = format!("a stopped worker still holds {} jobs", held.len());
                 world.violate(Invariant::StopsGiveBack, what);
             }
-            // What it left behind is nobody's now.
+            // Its process is gone: what it left behind belongs to no one.
             world.crash(node);
             store.disconnect(Some(node));
         });
     }
 
-    /// Waits until all that can end has ended.
+    /// Waits until all work that can finish is finished.
     async fn drain(&self) {
         let until = Instant::now() + DRAINED_WITHIN;
         let caller = self.caller();
@@ -229,7 +230,7 @@ impl Scenario {
             }
             pass(SECOND).await;
         }
-        // Those who wait look for themselves at times, if the look before did not hang.
+        // Waits poll the store from time to time, unless their previous query hangs.
         let waiting =
             || self.promises.lock().unwrap().waits.iter().any(|(_, waiting)| !waiting.is_finished());
         let until = Instant::now() + ANSWERED_WITHIN;
@@ -239,7 +240,7 @@ impl Scenario {
     }
 }
 
-/// Jobs that a worker, or somebody outside, is still to end.
+/// Returns the jobs that a worker or a completion from outside still has to end.
 async fn unfinished(store: &SimStore) -> Vec<JobRecord> {
     let filter = JobFilter { statuses: vec![Status::Pending, Status::Running], ..JobFilter::default() };
     let page = Page { max: u32::try_from(PAGE_MAX).unwrap(), ..Page::default() };

@@ -1,38 +1,40 @@
-//! What a seed chooses once for its whole world.
+//! The settings that a seed chooses for its simulation.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// The settings of one world.
+/// The settings of one simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) workers: u64,
     pub(crate) clients: u64,
-    /// How many things each client does.
+    /// How many actions each client performs.
     pub(crate) actions: u64,
-    /// How often a call meets a fault, and a hint.
+    /// How many of 1,000 store calls, and of 1,000 hints, meet a fault.
     pub(crate) fault_permille: u64,
     pub(crate) hint_fault_permille: u64,
-    /// How often the world is disturbed: crashes, stops, outages.
+    /// How many disturbances there are: crashes, stops, outages.
     pub(crate) disturbances: u64,
-    /// How long a call takes at most, on its way and on the way back.
+    /// The maximum latency of a call, in each direction.
     pub(crate) latency: Duration,
     pub(crate) lease: Duration,
-    /// Of the type that has one.
+    /// The timeout of the one type that has one.
     pub(crate) timeout: Duration,
     pub(crate) backoff: Duration,
     pub(crate) max_attempts: Option<u32>,
 }
 
 thread_local! {
-    /// Job types ask for their options by a function without arguments; one world runs in a thread at a time.
+    /// `Job::options` takes no arguments, so the settings are thread-local.
+    /// Each thread runs one simulation at a time.
     static PRESENT: Cell<Option<Settings>> = const { Cell::new(None) };
 }
 
 impl Settings {
-    /// What this seed chooses. A fifth of the worlds is calm, so that there is no excuse in them.
+    /// Chooses the settings of a seed. A fifth of the simulations have no faults, so that the invariants that
+    /// excuse faults apply without exception.
     pub(crate) fn choose(seed: u64) -> Self {
         let mut chance = Rng::with_seed(seed);
         let fault_permille = match chance.u8(..10) {
@@ -58,7 +60,7 @@ impl Settings {
         settings
     }
 
-    /// The settings of the world that runs in this thread.
+    /// Returns the settings of the simulation that runs in this thread.
     pub(crate) fn present() -> Self {
         PRESENT.get().expect("a world chooses its settings before its jobs ask for them")
     }

@@ -1,4 +1,4 @@
-//! A memory store on virtual time, behind a way that delays, fails, and fails after the commit.
+//! A memory store on virtual time, behind a connection that delays calls, fails, and fails after the commit.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,10 +17,10 @@ use super::jobs::TIMED;
 use super::journal::{Findings, Row};
 use super::world::{NodeId, RuntimeClock, World, pass, short};
 
-/// A call that takes longer has been in trouble, whatever the reason.
+/// Calls that take longer count as trouble, whatever the reason.
 const SLOW: Duration = Duration::from_millis(200);
 
-/// The store as one node reaches it. What is committed is told to the journal.
+/// The store as one node reaches it. Every commit is recorded in the journal.
 #[derive(Clone, Debug)]
 pub(crate) struct SimStore {
     pub(super) world: Arc<World>,
@@ -35,17 +35,18 @@ impl SimStore {
         Self { world: Arc::clone(world), node, inner, connections: Arc::default() }
     }
 
-    /// The same store, reached from another node.
+    /// Returns the same store as another node reaches it.
     pub(crate) fn at(&self, node: NodeId) -> Self {
         Self { node, ..self.clone() }
     }
 
-    /// The store itself, without anything in the way.
+    /// Returns the underlying store, without faults.
     pub(crate) const fn truth(&self) -> &MemoryStore {
         &self.inner
     }
 
-    /// Ends the open transactions of a node, or of all: it crashed, or the store starts anew.
+    /// Ends the open transactions of one node, because it crashed, or of all nodes, because the store
+    /// restarts.
     pub(crate) fn disconnect(&self, node: Option<NodeId>) {
         let mut connections = self.connections.lock().unwrap();
         for connection in connections.iter().filter_map(Weak::upgrade) {
@@ -68,7 +69,7 @@ impl SimStore {
         self.call(name, fate, carry_out).await
     }
 
-    /// What becomes of the next call. A node that has crashed makes none.
+    /// Chooses the fate of the next call. A crashed node makes no calls.
     async fn meet(&self) -> Fate {
         self.world.alive(self.node).await;
         self.world.fate(self.node)
@@ -83,7 +84,7 @@ impl SimStore {
         let asked_at = Instant::now();
         let _trouble = (fate != Fate::Fine).then(|| self.world.trouble_begins(self.node));
         let answer = match fate {
-            // It goes on when the caller gives up.
+            // Spawned, so that it continues when the caller gives up.
             Fate::IsLate(_) => {
                 let late = tokio::spawn(self.clone().answer(fate, carry_out));
                 late.await.unwrap_or_else(|_| Err(down()))
@@ -91,7 +92,7 @@ impl SimStore {
             _ => self.clone().answer(fate, carry_out).await,
         };
         if !self.world.is_alive(self.node) {
-            // An answer to nobody; a transaction in it ends.
+            // The caller has crashed. Dropping the answer ends a transaction that it may contain.
             drop(answer);
             return std::future::pending().await;
         }
@@ -139,7 +140,7 @@ impl SimStore {
         }
     }
 
-    /// Carries a command out, and tells the journal.
+    /// Executes a command and records it in the journal.
     async fn carry_out(&self, command: Command) -> Result<Reply> {
         if let (Command::Exchange(exchange), Some(_)) = (&command, self.world.bad) {
             return self.carry_out_apart(exchange.clone(), Fate::Fine).await;
@@ -157,7 +158,8 @@ impl SimStore {
         Ok(reply)
     }
 
-    /// An exchange as its two parts, so that a fault or a defect of a settlement is one of an exchange too.
+    /// Executes an exchange as its two parts, so that faults and defects of a settlement apply to exchanges
+    /// too.
     async fn carry_out_apart(&self, Exchange { settle, acquire }: Exchange, fate: Fate) -> Result<Reply> {
         let settle = match fate {
             Fate::IsBusy => Box::pin(self.carry_out_in_part(settle.into())).await?,
@@ -167,7 +169,7 @@ impl SimStore {
         Ok(Reply::Exchange(ExchangeReply { settle: settle.try_into()?, acquire: acquire.try_into()? }))
     }
 
-    /// Answers some items as busy, and carries the others out.
+    /// Answers some items as busy and executes the others.
     async fn carry_out_in_part(&self, command: Command) -> Result<Reply> {
         let busy = |items: usize| (0..items).map(|_| self.world.percent(60)).collect::<Vec<_>>();
         match command {
@@ -260,14 +262,14 @@ macro_rules! store {
 }
 windlass_core::for_each_command!(store);
 
-/// What an open transaction holds in the store; it goes when its node or the store does.
+/// An open transaction on the side of the store. It ends when its node crashes or the store restarts.
 #[derive(Debug)]
 struct Connection {
     node: NodeId,
     tx: Mutex<Option<MemoryTx>>,
 }
 
-/// A transaction with the application's rows in it.
+/// A transaction that contains rows of the application.
 #[derive(Debug)]
 pub(crate) struct SimTx {
     store: SimStore,
@@ -390,7 +392,8 @@ impl Transactional for SimStore {
         })
     }
 
-    /// Inside a transaction a call is late or fails; then the connection is lost, and all with it.
+    /// In a transaction, a fault delays a call or makes it fail. A failure loses the connection and the
+    /// transaction with it.
     fn execute_in<'a>(&'a self, tx: &'a mut SimTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
         Box::pin(async move {
             let (name, fate) = (command.name(), self.meet().await);
@@ -411,7 +414,7 @@ impl Transactional for SimStore {
     }
 }
 
-/// A command in a trace.
+/// Formats a command for the trace.
 struct Shown<'a>(&'a Command, &'a Reply);
 
 impl std::fmt::Display for Shown<'_> {
@@ -457,7 +460,7 @@ impl std::fmt::Display for Shown<'_> {
     }
 }
 
-/// The name of a value's variant.
+/// Formats the name of a value's variant.
 struct Variant<T>(T);
 
 impl<T: std::fmt::Debug> std::fmt::Display for Variant<T> {

@@ -14,7 +14,7 @@ use super::invariant::Invariant;
 use super::store::down;
 use super::world::{NodeId, World, pass, short};
 
-/// Compares what is announced with what was committed.
+/// Compares announced events with what was committed.
 #[derive(Debug)]
 pub(crate) struct SimObserver {
     pub(crate) world: Arc<World>,
@@ -38,7 +38,7 @@ impl Observer for SimObserver {
     }
 }
 
-/// Hints that get lost, come late and come twice.
+/// A notifier whose hints get lost, arrive late or arrive twice.
 #[derive(Debug)]
 pub(crate) struct SimNotifier {
     pub(crate) world: Arc<World>,
@@ -47,7 +47,7 @@ pub(crate) struct SimNotifier {
 }
 
 impl SimNotifier {
-    /// What a hint claims must have been committed too.
+    /// Checks that a closed chain that a hint announces was committed as closed.
     fn check(&self, hint: &Hint) {
         if let Hint::ChainClosed(chain) = hint
             && !self.world.state().journal.is_or_was_closed(*chain)
@@ -102,7 +102,7 @@ impl Notifier for SimNotifier {
     }
 }
 
-/// Hands hints on to one subscriber, more or less.
+/// Forwards hints to one subscriber, with faults.
 async fn forward(
     world: Arc<World>,
     node: NodeId,

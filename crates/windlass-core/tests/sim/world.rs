@@ -1,4 +1,4 @@
-//! What all parts of a simulated world share: chance, faults, the trace, and what went wrong.
+//! The shared state of a simulation: randomness, faults, the trace, and violations.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,12 +19,12 @@ use super::invariant::{Invariant, Violation};
 use super::journal::Journal;
 use super::settings::Settings;
 
-/// One simulated world. Clones of the `Arc` share it.
+/// One simulation.
 pub(crate) struct World {
     pub(crate) settings: Settings,
     /// The known-bad variant that is simulated, if any.
     pub(crate) bad: Option<Bad>,
-    /// Told when an invariant breaks.
+    /// Notified when an invariant is violated.
     pub(crate) broken: Notify,
     began: Instant,
     state: Mutex<State>,
@@ -37,28 +37,28 @@ pub(crate) struct State {
     trace: Trace,
     tally: BTreeMap<String, u64>,
     violation: Option<Violation>,
-    /// Whether faults happen at all.
+    /// Whether faults are injected.
     troubled: bool,
-    /// Until then no node reaches the store.
+    /// The time until which no node reaches the store.
     outage_until: Instant,
 }
 
-/// A process that takes part: a worker's or a client's.
+/// A process of the simulation: a worker's or a client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeId(usize);
 
 #[derive(Debug)]
 struct Node {
     alive: bool,
-    /// Whether its worker was told to end, in whatever way.
+    /// Whether its worker was stopped or dropped.
     ending: bool,
     cut_off_until: Instant,
-    /// When a fault last touched one of its calls, and how many it touches now.
+    /// When a fault last affected a call of this node, and how many calls are affected now.
     troubled_at: Option<Instant>,
     in_trouble: usize,
 }
 
-/// A call that a fault has touched and that goes on.
+/// A running call that is affected by a fault.
 pub(crate) struct Trouble {
     world: Arc<World>,
     node: NodeId,
@@ -79,13 +79,13 @@ impl Node {
 
 #[derive(Default)]
 struct Trace {
-    /// How many of the last lines are kept to be shown.
+    /// How many of the last lines are kept for the report.
     shown: usize,
     last: VecDeque<String>,
     hash: DefaultHasher,
 }
 
-/// What a run came to.
+/// The result of a simulation.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) trace_hash: u64,
@@ -114,17 +114,17 @@ impl World {
         self.state.lock().unwrap()
     }
 
-    /// A number below `end`, by chance.
+    /// Returns a random number below `end`.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.state().chance.u64(..end.max(1))
     }
 
-    /// True so often, of a hundred times.
+    /// Returns true with a probability of `chance` percent.
     pub(crate) fn percent(&self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// A time from `from` to `to`, by chance.
+    /// Returns a random duration from `from` to `to`.
     pub(crate) fn between(&self, from: Duration, to: Duration) -> Duration {
         let span = u64::try_from(to.saturating_sub(from).as_millis()).unwrap();
         from + Duration::from_millis(self.below(span + 1))
@@ -140,7 +140,7 @@ impl World {
         *self.state().tally.entry(what.into()).or_default() += 1;
     }
 
-    /// Notes that an invariant is broken. The first one counts.
+    /// Records that an invariant is violated. Only the first violation is reported.
     pub(crate) fn violate(&self, invariant: Invariant, what: impl Into<String>) {
         let mut state = self.state();
         let what = what.into();
@@ -149,7 +149,7 @@ impl World {
         self.broken.notify_one();
     }
 
-    /// Another process takes part.
+    /// Adds a process to the simulation.
     pub(crate) fn join(&self) -> NodeId {
         let mut state = self.state();
         let now = Instant::now();
@@ -163,7 +163,7 @@ impl World {
         NodeId(state.nodes.len() - 1)
     }
 
-    /// The process is gone, from one instruction to the next: it neither does nor hears anything again.
+    /// Crashes a process between two instructions. It performs and receives nothing from then on.
     pub(crate) fn crash(&self, node: NodeId) {
         self.state().nodes[node.0].alive = false;
         self.trace(Some(node), format_args!("crashes"));
@@ -173,34 +173,35 @@ impl World {
         self.state().nodes[node.0].alive
     }
 
-    /// Goes on only if the process is not gone.
+    /// Continues only if the process is alive.
     pub(crate) async fn alive(&self, node: NodeId) {
         if !self.is_alive(node) {
             pending::<()>().await;
         }
     }
 
-    /// The node's worker ends by intent: what it leaves may be reaped.
+    /// Marks a node whose worker ends on purpose. Jobs that it leaves may be reaped.
     pub(crate) fn ending(&self, node: NodeId) {
         self.state().nodes[node.0].ending = true;
     }
 
-    /// Keeps a node from the store, and the store from all.
+    /// Makes the store unreachable for a node.
     pub(crate) fn cut_off(&self, node: NodeId, until: Instant) {
         self.state().nodes[node.0].cut_off_until = until;
     }
 
+    /// Makes the store unreachable for all nodes.
     pub(crate) fn outage(&self, until: Instant) {
         self.state().outage_until = until;
     }
 
-    /// From now on all goes well.
+    /// Stops injecting faults.
     pub(crate) fn heal(&self) {
         self.state().troubled = false;
         self.trace(None, format_args!("all is well from here on"));
     }
 
-    /// What becomes of a node's next call.
+    /// Chooses the fate of a node's next call.
     pub(crate) fn fate(&self, node: NodeId) -> Fate {
         let mut state = self.state();
         if !state.troubled {
@@ -216,32 +217,32 @@ impl World {
         fate
     }
 
-    /// Whether a hint, of a thousand, is lost, doubled or late.
+    /// Whether the next hint meets a fault.
     pub(crate) fn hint_fails(&self) -> bool {
         let mut state = self.state();
         state.troubled && state.chance.u64(..1_000) < self.settings.hint_fault_permille
     }
 
-    /// A fault touches a call of this node now.
+    /// Records that a fault affects a call of this node now.
     pub(crate) fn trouble(&self, node: NodeId) {
         self.state().nodes[node.0].troubled_at = Some(Instant::now());
     }
 
-    /// A fault touches a call of this node until this is dropped.
+    /// Records that a fault affects a call of this node until the returned value is dropped.
     pub(crate) fn trouble_begins(self: &Arc<Self>, node: NodeId) -> Trouble {
         self.trouble(node);
         self.state().nodes[node.0].in_trouble += 1;
         Trouble { world: Arc::clone(self), node }
     }
 
-    /// Whether the node could do all it was to do since then.
+    /// Whether the node was alive, not stopping, and free of faults since then.
     pub(crate) fn was_well_since(&self, node: NodeId, since: Instant) -> bool {
         let state = self.state();
         let node = &state.nodes[node.0];
         node.alive && !node.ending && node.was_untroubled_since(since)
     }
 
-    /// Whether no fault touched a call of the node since then.
+    /// Whether no fault affected a call of the node since then.
     pub(crate) fn was_untroubled_since(&self, node: NodeId, since: Instant) -> bool {
         self.state().nodes[node.0].was_untroubled_since(since)
     }
@@ -258,7 +259,7 @@ impl World {
 }
 
 impl State {
-    /// Adds a line to the trace, which ends with the first broken invariant.
+    /// Adds a line to the trace, which ends with the first violation.
     fn line(&mut self, began: Instant, node: Option<NodeId>, what: fmt::Arguments<'_>) {
         if self.violation.is_some() {
             return;
@@ -276,7 +277,7 @@ impl State {
     }
 }
 
-/// The store's clock is the runtime's, which is paused.
+/// A clock that follows the runtime's paused time.
 #[derive(Debug)]
 pub(crate) struct RuntimeClock(pub(crate) Instant);
 
@@ -292,12 +293,12 @@ impl fmt::Debug for World {
     }
 }
 
-/// Lets so much virtual time pass.
+/// Lets this much virtual time pass.
 pub(crate) async fn pass(time: Duration) {
     sleep_until(Instant::now() + time).await;
 }
 
-/// An id as a trace shows it: seeded ids count up in their first 48 bits.
+/// Returns an id in the short form that traces show. Seeded ids count up in their first 48 bits.
 pub(crate) fn short(id: &Uuid) -> u128 {
     id.as_u128() >> 80
 }

@@ -1,4 +1,4 @@
-//! What the cases do not say: servers that go away, and notifiers without a wake budget.
+//! Cases that the conformance suite lacks: servers that go away, and notifiers without a wake budget.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -52,7 +52,7 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
     let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
 
-    // What is published while the client still subscribes again is lost, so that it is published until it is heard.
+    // Hints published before the client has resubscribed are lost, so publish until one arrives.
     wait_until("the subscription hears again", PATIENCE, async || {
         notifier.publish(hint.clone()).await.unwrap();
         let heard = timeout(Duration::from_millis(100), subscription.next()).await;

@@ -1,4 +1,5 @@
-//! Names that mean something to NATS mean nothing here, in subjects and in the bucket's keys. Others are in the cases.
+//! Type names with characters that are special in NATS stay exact, in subjects and in keys of the bucket. The
+//! conformance suite covers other names.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ async fn names_of_types_are_exact_in_subjects_and_budgets() {
             assert_eq!(signal, Some(Signal::Hint(scheduled(name))), "{name:?}");
         }
     }
-    // Each name has a budget of its own, of one.
+    // Each name has its own budget of one.
     for name in names {
         let job_type = TypeName::new(name).unwrap();
         assert!(notifiers[0].claim_wake(job_type.clone()).await.unwrap(), "{name:?}");

@@ -1,4 +1,4 @@
-//! TLS, users and passwords, by URL and with a client of the caller's own.
+//! TLS, users and passwords, given in the URL or by the caller's own client.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const URL: &str = "WINDLASS_TLS_URL";
 const PASSWORD: &str = "s3:cr@t/100%";
 const PASSWORD_IN_URL: &str = "s3%3Acr%40t%2F100%25";
 
-/// A server that speaks TLS, with a user `ada`.
+/// Starts a TLS server with a user `ada`.
 async fn server() -> NatsServer {
     NatsServer::builder().tls().arg("--user", "ada").arg("--pass", PASSWORD).start().await
 }
@@ -38,7 +38,7 @@ async fn a_client_of_the_callers_own_brings_its_certificates() {
     hear_a_hint(NatsNotifier::with_client(client, Options::default()).await.unwrap()).await;
 }
 
-/// Runs in a process of its own, whose system trusts the certificate.
+/// Runs in its own process, whose system trusts the certificate.
 #[tokio::test(flavor = "multi_thread")]
 async fn by_url_alone() {
     if is_worker_process() {
@@ -47,7 +47,7 @@ async fn by_url_alone() {
     }
 }
 
-/// The same with a password that is wrong.
+/// Like [`by_url_alone`], with a wrong password.
 #[tokio::test(flavor = "multi_thread")]
 async fn by_url_with_a_wrong_password() {
     if is_worker_process() {
@@ -69,7 +69,7 @@ async fn a_url_is_enough_where_the_system_trusts_the_certificate() {
     in_a_process_that_trusts(&server, "tls::by_url_with_a_wrong_password", "wr0ng").await;
 }
 
-/// The error says what to do, and no secret.
+/// Asserts that the error states the remedy and contains no secret.
 async fn check_refused(url: &str, says: &str) {
     let error = NatsNotifier::open(url, Options::default()).await.unwrap_err();
     let text = format!("{error} {error:?}");

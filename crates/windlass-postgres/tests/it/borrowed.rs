@@ -1,4 +1,4 @@
-//! Commands inside a transaction that the application began with its own driver.
+//! Commands in a transaction that the application began with its own driver.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Job for Approve {
 
 impl Entry for Approve {}
 
-/// A client, and a chain for each of the commands.
+/// A client, and one chain per command.
 struct Office<P> {
     client: Client<PostgresStore<P>>,
     cancelled: Chain<Approve>,
@@ -33,7 +33,7 @@ struct Office<P> {
     _server: SharedPostgres,
 }
 
-/// What became of them all: who is there, who is due, and how they stand.
+/// State of the chains after the commands.
 #[derive(Debug, PartialEq)]
 struct Look {
     stored: usize,
@@ -69,7 +69,7 @@ impl<P: Provider> Office<P> {
         Self { client, cancelled, triggered, deleted, completed, _server: server }
     }
 
-    /// Every command that an application gives, in its transaction.
+    /// Runs every kind of command that applications use in a transaction.
     async fn act(&self, tx: impl Into<P::Lent<'_>>) -> Unannounced {
         let mut inside = self.client.in_tx(tx.into());
         inside.start_many([Approve, Approve]).await.unwrap();
@@ -93,7 +93,7 @@ impl<P: Provider> Office<P> {
         }
     }
 
-    /// Without a transaction each command would commit by itself.
+    /// Checks that commands are refused outside a transaction, where each would commit on its own.
     async fn refuses(&self, connection: impl Into<P::Lent<'_>>) {
         let error = self.client.in_tx(connection.into()).start(Approve).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
@@ -153,7 +153,7 @@ async fn tokio_postgres_lends_its_transactions_and_clients() {
     reading.await.unwrap().unwrap();
 }
 
-/// A pool of the application's own keeps its prepared statements.
+/// With the application's own deadpool, the store uses its cache of prepared statements.
 #[cfg(feature = "tokio-postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn deadpool_lends_its_transactions() {
@@ -178,7 +178,7 @@ async fn deadpool_lends_its_transactions() {
     assert_eq!(office.look().await, DONE);
 }
 
-/// Whether a transaction is open is asked once, and again only after the application had it in its hands.
+/// The client checks once that a transaction is open, and again only after the application has borrowed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_transaction_is_asked_about_once() {
     let pool = PgPool::connect(&shared_postgres().await.url()).await.unwrap();

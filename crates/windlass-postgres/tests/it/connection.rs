@@ -1,4 +1,4 @@
-//! A connection is cut in the middle of a finish: nothing is half-written, and the worker goes on by itself.
+//! A connection is cut while an attempt finishes: nothing is half written, and the worker recovers on its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::ledger::{SqlxTable, TABLE};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// When the connection is cut, in the first attempt.
+/// When the connection is cut in the first attempt.
 #[derive(Clone, Copy, Debug)]
 enum Cut {
-    /// After the handler has written its row, and before its job is settled.
+    /// After the handler wrote its row and before the job is settled.
     BetweenStatements,
-    /// When all is written, and before the server hears of the commit.
+    /// After all writes and before the server receives the commit.
     BeforeCommit,
-    /// When the server has committed, and before its answer arrives.
+    /// After the server committed and before its reply arrives.
     AfterCommit,
 }
 
@@ -31,9 +31,9 @@ enum Cut {
 struct Line {
     proxy: Arc<Mutex<Proxy>>,
     cut: Cut,
-    /// How the driver says it.
+    /// The commit statement as the driver sends it.
     commit: &'static str,
-    /// Tells when the commit has been cut off.
+    /// Resolves when the connection was cut at the commit.
     cuts: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
 }
 
@@ -71,7 +71,7 @@ async fn pay<L: Ledger>(
     Ok(step.done(a.attempt())?)
 }
 
-/// Which attempt of the job ended it. Its row is there once.
+/// Returns the attempt that completed the job. Checks that its row was written once.
 async fn last_attempt<L, P>(connect: impl AsyncFn(String) -> P, commit: &'static str, cut: Cut) -> u32
 where
     L: Ledger<Store = PostgresStore<P>>,

@@ -1,4 +1,4 @@
-//! Worker processes, connections and the server are killed under load: nothing is lost, stuck or done twice.
+//! Kills worker processes, connections and the server under load: no job is lost or stuck, and none takes effect twice.
 
 use std::env;
 use std::process::Command;
@@ -15,15 +15,15 @@ use windlass_testkit::crash::{self, Crew, Effect, JOBS_PER_LOAD, Run, Voyage, th
 use crate::known_bad::spoil_in;
 use crate::ledger::{SqlxTable, TABLE};
 
-/// The server that worker processes are to use.
+/// Environment variable with the server's URL for worker processes.
 const URL: &str = "WINDLASS_CRASH_URL";
 
 const WORKERS: usize = 3;
 const WORK: Duration = Duration::from_millis(20);
-/// Attempts that are to be overtaken are seldom in the middle of a transaction, which would keep reapers away.
+/// Long attempts are rarely paused inside a transaction, whose locks would keep reapers from their jobs.
 const PAUSED_WORK: Duration = Duration::from_secs(1);
 
-/// The main of the worker processes; in the test run itself there is nothing to do.
+/// Main function of the worker processes. Does nothing in the test run itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_process() {
     if crash::is_worker_process() {
@@ -33,7 +33,7 @@ async fn worker_process() {
     }
 }
 
-/// A server of its own with a store and a ledger, and worker processes on it.
+/// A private server with a store, a ledger and worker processes.
 struct Fixture {
     server: PostgresServer,
     pool: PgPool,
@@ -94,7 +94,7 @@ async fn killed_workers_and_servers_lose_nothing_and_do_nothing_twice() {
     voyage.check(&log, &ledger(&fixture.pool).await).await;
 }
 
-/// Five connections of workers are killed in each second.
+/// Kills five connections of workers per second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_connections_lose_nothing_and_do_nothing_twice() {
     let kills = if is_full() { 5 * 300 } else { 5 * 4 };
@@ -134,10 +134,10 @@ async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
     voyage.check(&log, &ledger(&fixture.pool).await).await;
 }
 
-/// The harness is worth something: it sees when a paused worker writes over what the new owner does.
+/// The harness detects a paused worker that overwrites the work of the new owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_ignores_the_fence_is_caught() {
-    // Whether a worker that goes on finds the new owner still at work is a matter of luck.
+    // A stale write succeeds only if the new owner is still running when the paused worker resumes, so try often.
     for _ in 0..30 {
         let mut fixture = Fixture::new().await;
         for (function, fence, by) in [

@@ -1,4 +1,4 @@
-//! The disk is full, while jobs run, and has room again.
+//! The disk fills up while jobs run, and later has room again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ const SOON: Duration = Duration::from_secs(60);
 const SLOTS: u32 = 4;
 const CHAINS: usize = 20;
 
-/// Rows that are neither compressed nor stored elsewhere.
+/// Tables whose rows are neither compressed nor stored out of line.
 const TABLES: &str = "create table receipt (job uuid not null, paper text not null);
     alter table receipt alter paper set storage plain;
     create table filler (bytes text not null);
     alter table filler alter bytes set storage plain";
 
-/// Large enough that there is never room for it by chance.
+/// Inserts rows so large that none fits into free space of an existing page.
 const FILL: &str = "insert into filler select repeat('x', 7000) from generate_series(1, $1)";
 
 type Postgres = PostgresStore<Sqlx>;
@@ -49,10 +49,11 @@ impl Entry for Print {}
 
 #[derive(Clone)]
 struct Office {
-    /// Tells that an attempt runs, and lets it go on.
+    /// Gets a permit when an attempt starts.
     running: Arc<Semaphore>,
+    /// Lets attempts continue.
     gate: Arc<Semaphore>,
-    /// Tells that the disk had no room for a receipt.
+    /// Gets a permit when a receipt did not fit on the disk.
     refused: Arc<Semaphore>,
 }
 
@@ -70,7 +71,7 @@ async fn print(
     Ok(step.done(())?)
 }
 
-/// Writes until there is no room, in ever smaller pieces.
+/// Writes ever smaller pieces until the disk is full.
 async fn fill(pool: &PgPool) {
     for rows in [100, 10, 1] {
         while let Ok(done) = sqlx::query(FILL).bind(rows).execute(pool).await {
@@ -87,7 +88,7 @@ async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
         eprintln!("skipped: a disk that can be filled needs the right to mount one");
         return;
     }
-    // A vacuum would give back what an insert took that found no room.
+    // A vacuum would free the space that failed inserts took.
     let server = PostgresServer::builder().small_disk(24).setting("autovacuum", "off").start().await;
     let pool = PgPool::connect(&server.url()).await.unwrap();
     sqlx::raw_sql(TABLES).execute(&pool).await.unwrap();
@@ -125,7 +126,7 @@ async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     assert_eq!(receipts.trim(), format!("{}|{all}", all * 10), "each has its receipt once");
 }
 
-/// More than a page has room for, and not to be compressed.
+/// Returns a text that does not fit into a page, even compressed.
 fn noise() -> String {
     std::iter::repeat_with(fastrand::alphanumeric).take(100_000).collect()
 }

@@ -1,4 +1,4 @@
-//! Every isolation level that the database may have as its default, through each driver and through PgBouncer.
+//! The store at every default isolation level, through each driver and through PgBouncer.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use windlass_testkit::{PgBouncer, PostgresServer};
 use crate::known_bad::spoil_in;
 
 const LEVELS: [&str; 3] = ["read committed", "repeatable read", "serializable"];
-/// Those at which a transaction reads from a snapshot.
+/// The levels at which a transaction reads from a snapshot.
 const SNAPSHOTS: [&str; 2] = ["repeatable read", "serializable"];
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A server whose transactions have this level unless they ask for another one.
+/// Starts a server with this default isolation level.
 async fn server(level: &str) -> PostgresServer {
     PostgresServer::builder().setting("default_transaction_isolation", level).start().await
 }
 
-/// A store, through two handles.
+/// Opens a store twice and erases it.
 async fn subject<P: Provider, F: Future<Output = P>>(connect: impl Fn() -> F, options: Options) -> Subject {
     let clock = Arc::new(ManualClock::default());
     let options = options.clock(clock.clone());
@@ -52,7 +52,7 @@ async fn passes(subject: &Subject, scenario: Scenario) -> bool {
     AssertUnwindSafe(scenario(subject.clone())).catch_unwind().await.is_ok()
 }
 
-/// The scenarios that fail.
+/// Returns the names of the scenarios that fail.
 async fn failures(subject: &Subject) -> Vec<&'static str> {
     let mut failed = Vec::new();
     for (name, scenario) in SCENARIOS {
@@ -95,7 +95,7 @@ async fn no_snapshot_hides_a_change_behind_a_pooler() {
     }
 }
 
-/// The store's own commands race at read committed, whatever the default is.
+/// The store's own commands run at read committed, whatever the default is.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_store_race_at_any_default() {
     for level in SNAPSHOTS {
@@ -143,26 +143,27 @@ async fn random_commands_get_the_models_replies_at_any_default() {
     }
 }
 
-/// Without the check, the commands run at the session's level, where concurrent ends strand a job or fail.
+/// Without the check in `own_v1`, commands run at the session's level, where blockers that end concurrently strand a
+/// job or fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn known_bad_commands_at_the_default_level_lose_the_race() {
     let server = server("repeatable read").await;
     let subject = sqlx_subject(&server).await;
     let pool = PgPool::connect(&server.url()).await.unwrap();
     spoil_in(&pool, "windlass", "own_v1", "begin\n", "begin return given;\n").await;
-    // As long as no command was refused, none is begun for; the default is a guess that the store makes when it opens.
+    // Open the store while the default is read committed, so that it does not begin transactions for its commands.
     server.query("alter role windlass set default_transaction_isolation = 'read committed'");
     let unaware = sqlx_subject(&server).await;
     server.query("alter role windlass reset default_transaction_isolation");
     server.kill_backends();
     drop(subject);
-    // The pools notice that their connections are gone.
+    // Let the pools notice that their connections are gone.
     let _ = (unaware.store.erase().await, unaware.other.erase().await);
     let fan_in: Scenario = |s| Box::pin(race::blockers_end_at_once(s));
     assert!(!passes(&unaware, fan_in).await);
 }
 
-/// A mark that is left only if dependents are seen is not enough.
+/// A closing chain that is marked only if its snapshot shows dependents strands a job.
 #[tokio::test(flavor = "multi_thread")]
 async fn known_bad_marks_strand_a_job() {
     let server = server("repeatable read").await;
@@ -182,7 +183,7 @@ async fn known_bad_marks_strand_a_job() {
     }
 }
 
-/// Marks of chains without dependents do not stay.
+/// Marks of chains without dependents are removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn marks_leave() {
     let server = server("repeatable read").await;
@@ -246,7 +247,7 @@ async fn ship(_: Ctx<Ship>, State(started): State<mpsc::UnboundedSender<Instant>
     Ok(started.send(Instant::now())?)
 }
 
-/// Approves in the handler's own transaction.
+/// Completes the approval in the handler's transaction.
 async fn approve(
     a: Attempt<Approval, Postgres>,
     State(_): State<mpsc::UnboundedSender<Instant>>,
@@ -256,7 +257,7 @@ async fn approve(
     Ok(step.done(())?)
 }
 
-/// How a test ends the blocker in a transaction whose snapshot is older than the wait.
+/// Which kind of transaction completes the blocker. The snapshots of the first two are older than the dependent.
 #[derive(Clone, Copy, Debug)]
 enum By {
     OwnTransaction,
@@ -264,7 +265,8 @@ enum By {
     Handler,
 }
 
-/// How long it takes from the commit that ends the blocker to the start of its dependent. Workers do not poll.
+/// Returns the time from the commit that completes the blocker to the start of its dependent. The worker of the
+/// dependent does not poll.
 async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Duration {
     let (sender, mut started) = mpsc::unbounded_channel();
     let worker = Worker::new(client).poll(Duration::from_secs(3_600)).state(sender).handle(ship);
@@ -314,7 +316,7 @@ async fn dependents_start_soon_after_the_commit() {
         let store = PostgresStore::open(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
         let client = Client::new(store);
         for by in [By::OwnTransaction, By::BorrowedTransaction, By::Handler] {
-            // Others on the machine may delay it.
+            // Repeat, because other load on the machine may delay it.
             let mut took = Vec::new();
             while took.last().is_none_or(|took| *took > Duration::from_millis(250)) {
                 assert!(took.len() < 5, "{level}, {by:?}: it took {took:?}");
@@ -340,7 +342,7 @@ impl Job for Long {
 
 impl Entry for Long {}
 
-/// Works in its transaction for several renewals.
+/// Keeps its transaction open for longer than its lease, so that the lease must be renewed meanwhile.
 async fn long(a: Attempt<Long, Postgres>) -> Result<Done<Long, Postgres>, BoxError> {
     let mut step = a.atomic().await?;
     sqlx::query("select 1").execute(&mut **step.tx()).await?;
@@ -368,7 +370,7 @@ async fn a_transaction_that_outlasts_renewals_does_not_conflict_with_them() {
     }
 }
 
-/// Many starters at once, none of which sees what the others have migrated by an old snapshot.
+/// Many programs migrate at the same time. None may miss the others' migrations because of an old snapshot.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_may_open_a_new_schema_at_once_at_any_default() {
     for level in SNAPSHOTS {

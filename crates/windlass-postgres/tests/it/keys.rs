@@ -1,4 +1,4 @@
-//! Jobs with keys that are created together.
+//! Chains with keys that are created in one command.
 
 use sqlx::Connection;
 use windlass_conformance::{complete, json};
@@ -7,7 +7,7 @@ use windlass_core::{ChainId, KeyHold, Store, Transactional};
 
 use crate::Database;
 
-/// What became of each: the chain, and whether it is new.
+/// Returns each item's chain and whether it is new.
 fn told(created: &[Created]) -> Vec<(ChainId, bool)> {
     let told = |created: &Created| match created {
         Created::New { job, .. } => (job.chain, true),
@@ -33,7 +33,7 @@ async fn keys_of_every_kind_share_a_command() {
     let chains: Vec<NewChain> = new.into_iter().chain([s.start("a").build()]).collect();
     let ids: Vec<_> = chains.iter().map(|chain| chain.id).collect();
     for _ in 0..2 {
-        // Repeated, since the reply may be lost.
+        // Run twice: repeating the command after a lost reply must return the same.
         let created = s.create(chains.clone()).await;
         let expected = [(ids[0], true), (open, false), (cached, false), (ids[3], true), (ids[4], true)];
         assert_eq!(told(&created), expected);
@@ -49,7 +49,7 @@ async fn keys_of_every_kind_share_a_command() {
     assert_eq!(dangling, 0);
 }
 
-/// A transaction that sees a chain which is gone by now gets an answer for each item all the same.
+/// A transaction whose snapshot contains a chain that was deleted since gets one answer per item.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_with_an_old_view_gets_one_answer_for_each() {
     let database = Database::new().await;
@@ -66,7 +66,7 @@ async fn a_transaction_with_an_old_view_gets_one_answer_for_each() {
     database.store.delete(gone).await.unwrap();
     let chains = ["open", "free"].map(|key| s.start("a").key(key).build()).to_vec();
     let created = database.store.run_in((&mut *tx).into(), Create { chains }).await;
-    // PostgreSQL may refuse such a transaction; whatever it lets pass is whole.
+    // PostgreSQL may refuse such a transaction. If it does not, the result must be complete.
     if let Ok(reply) = created {
         assert_eq!(reply.chains.len(), 2);
         tx.commit().await.unwrap();

@@ -1,4 +1,4 @@
-//! The races again, on functions that were broken on purpose: the scenarios notice it.
+//! Race scenarios on functions that are broken on purpose: the scenarios must detect it.
 
 use sqlx::PgPool;
 use windlass_conformance::complete;
@@ -7,7 +7,8 @@ use windlass_core::command::{Acquired, Create, Settle, Settled, Settlement};
 
 use crate::Database;
 
-/// Changes the text of a function. The part must be there: a change of the functions may not make a bad store good.
+/// Replaces `part` in the text of a function. Panics if it is missing: otherwise a change of the functions could turn a
+/// faulty store into a correct one unnoticed.
 pub(crate) async fn spoil_in(pool: &PgPool, schema: &str, function: &str, part: &str, by: &str) {
     let text =
         "select pg_get_functiondef(oid) from pg_proc where proname = $1 and pronamespace = $2::regnamespace";
@@ -25,7 +26,8 @@ fn settle(attempt: &Acquired) -> Settle {
     Settle { settlements: vec![Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome }] }
 }
 
-/// Two blockers end in transactions that overlap. Whether the job that waits for both can be taken afterwards.
+/// Completes two blockers in overlapping transactions. Returns whether the job that waits for both can be acquired
+/// afterwards.
 async fn is_unblocked_by_overlapping_ends(database: &Database) -> bool {
     let s = database.subject();
     let (one, two) = (s.start("b").await, s.start("b").await);
@@ -38,7 +40,8 @@ async fn is_unblocked_by_overlapping_ends(database: &Database) -> bool {
     s.acquire("a", 1).await.len() == 1
 }
 
-/// A job is attached to a chain in a transaction, during which the chain ends. Whether the job can be taken afterwards.
+/// Attaches a job to a chain in a transaction during which the chain completes. Returns whether the job can be acquired
+/// afterwards.
 async fn is_unblocked_after_attaching_to_an_end(database: &Database) -> bool {
     let s = database.subject();
     let blocker = s.start("b").await;
@@ -73,7 +76,7 @@ async fn without_a_lock_on_blockers_attaching_to_an_end_strands_the_job() {
         "if shared or cardinality(wanted) = 0 then",
     )
     .await;
-    // What is not locked is not busy either.
+    // A blocker that is not locked must not be reported as busy either.
     spoil(&database, "lock_chains_v1", "return wanted;", "return '{}';").await;
     assert!(!is_unblocked_after_attaching_to_an_end(&database).await);
 }

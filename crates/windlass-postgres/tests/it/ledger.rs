@@ -1,10 +1,10 @@
-//! A table of the application, through each of the drivers.
+//! A table of the application, written through each of the drivers.
 
 use windlass_core::{BoxError, BoxFuture, Fence, Transactional};
 use windlass_postgres::{PostgresStore, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 
-/// Nothing keeps a row from being there twice.
+/// Has no unique constraint, so that a test can detect duplicate rows.
 pub(crate) const TABLE: &str =
     "create table ledger (chain uuid not null, job uuid not null, fence bigint not null)";
 
@@ -21,7 +21,7 @@ impl Ledger for SqlxTable {
     ) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async move {
             let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
-            // Behind a pooler a prepared statement would be missed, or found where nobody expects it.
+            // Not prepared: behind a pooler, the next transaction may run on another server connection.
             let row = sqlx::query(ROW).persistent(false).bind(chain.as_uuid()).bind(job.as_uuid());
             row.bind(i64::try_from(fence)?).execute(&mut **tx).await?;
             Ok(())

@@ -1,4 +1,4 @@
-//! What the conformance suite cannot know: PostgreSQL's own ways.
+//! Tests of PostgreSQL specifics that the conformance suite does not cover.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -35,7 +35,7 @@ use windlass_core::{ManualClock, WorkerId};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::SharedPostgres;
 
-/// The store through sqlx, for the suites.
+/// Returns the fixture of the store through sqlx.
 fn postgres() -> impl Fixture {
     fixture::Postgres {
         name: "postgres",
@@ -43,7 +43,7 @@ fn postgres() -> impl Fixture {
     }
 }
 
-/// A fresh schema with a store on it, and a pool of the test's own.
+/// A fresh schema with a store, and a separate pool for the test.
 struct Database {
     server: SharedPostgres,
     options: Options,
@@ -60,14 +60,14 @@ impl Database {
         Self { server, options, clock, pool, store }
     }
 
-    /// The store with the short ways of the suites.
+    /// Returns the store with the helpers of the conformance suite.
     fn subject(&self) -> Subject {
         let mut subject = Subject::new(self.store.clone(), self.store.clone(), self.clock.clone());
         subject.worker = WorkerId::new();
         subject
     }
 
-    /// A statement of the test's own, with the schema in place of `{}`.
+    /// Returns a statement with `{}` replaced by the schema.
     fn sql(&self, text: &str) -> sqlx::AssertSqlSafe<String> {
         sqlx::AssertSqlSafe(text.replace("{}", self.server.namespace()))
     }

@@ -1,4 +1,4 @@
-//! The notifier and its connection.
+//! The notifier and its listening connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ async fn a_lost_connection_is_made_again_and_the_gap_is_told() {
 
     assert!(server.kill_backends() > 0, "there was a connection to kill");
     assert_eq!(subscription.next().await, Some(Signal::Gap { missed: 0 }));
-    // Hints may be lost while connections of the pool are replaced.
+    // Hints may be lost while the pool replaces its connections.
     let heard = wait_until("a hint arrives again", Duration::from_secs(60), async || {
         notifier.publish(hint()).await.unwrap();
         matches!(subscription.try_next(), Some(Signal::Hint(_)))
@@ -39,7 +39,7 @@ async fn a_lost_connection_is_made_again_and_the_gap_is_told() {
     heard.await;
 }
 
-/// Each process has one connection that listens, whatever the number of its subscriptions.
+/// A notifier has one listening connection, whatever the number of subscriptions.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_subscriptions_share_one_connection() {
     let server = PostgresServer::start().await;
@@ -53,8 +53,8 @@ async fn all_subscriptions_share_one_connection() {
     assert_eq!(listening.trim(), "1");
 }
 
-/// Events leave room for the hints that wake workers, and what is dropped is told. All of this comes before the notifier
-/// has its turn on this one thread.
+/// Events leave room in the queue for hints that wake workers, and dropped hints are logged. The test runs on one
+/// thread, so all hints are queued before the notifier's task sends any.
 #[tokio::test]
 async fn hints_that_pile_up_are_bounded_and_drops_are_told() {
     let (warnings, _guard) = warnings();
@@ -82,7 +82,7 @@ async fn hints_that_pile_up_are_bounded_and_drops_are_told() {
     );
 }
 
-/// A driver whose listening connections hear nothing, as behind a pooler in transaction mode. It counts them.
+/// A provider whose listening connections receive nothing, as behind a pooler in transaction mode. Counts them.
 #[derive(Debug)]
 struct Deaf(Sqlx, Arc<AtomicUsize>);
 
@@ -157,8 +157,8 @@ impl Provider for Deaf {
     }
 }
 
-/// It goes on without notifications: subscribing and publishing are no errors, and workers poll. It tries again from time
-/// to time, and does not warn again.
+/// The notifier continues without notifications: subscribing and publishing succeed, and workers poll. It retries
+/// periodically and does not warn again.
 #[tokio::test]
 async fn a_connection_that_hears_nothing_is_noticed_and_told_once() {
     let (warnings, _guard) = warnings();
@@ -169,7 +169,8 @@ async fn a_connection_that_hears_nothing_is_noticed_and_told_once() {
     let mut subscription = notifier.subscribe(vec![Topic::Scheduled(type_name("a"))]).await.unwrap();
     notifier.publish(hint()).await.unwrap();
     assert_eq!(subscription.try_next(), None);
-    // It is left alone for a minute each time. A second passes with every look: the server's answers take real time.
+    // The notifier waits a minute between attempts. Advance by one second per poll and resume the clock in between,
+    // because replies of the server take real time.
     wait_until("it has listened three times", Duration::from_secs(3_600), async || {
         time::pause();
         time::advance(Duration::from_secs(1)).await;

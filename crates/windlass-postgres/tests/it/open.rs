@@ -62,7 +62,7 @@ async fn a_much_newer_schema_is_refused_and_the_next_one_is_not() {
         .await;
 }
 
-/// The next version brings functions of its own beside these and adds to the tables; programs of both work at once.
+/// The next version adds its own functions and columns. Programs of both versions run at the same time.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_and_new_programs_overlap_during_an_upgrade() {
     let database = Database::new().await;

@@ -1,4 +1,4 @@
-//! The server goes away and comes back.
+//! The server crashes and restarts, or becomes a standby.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ async fn a_server_that_became_a_standby_says_so() {
         Arc::new(ManualClock::default()),
     );
     let create = Create { chains: vec![s.start("a").build()] };
-    // The first calls may find that their connection was closed.
+    // The first calls may fail because their connection was closed.
     wait_until("it says what to do", SOON, async || {
         let error = s.store.create(create.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

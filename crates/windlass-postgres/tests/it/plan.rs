@@ -1,4 +1,4 @@
-//! What commands cost does not depend on what else is stored.
+//! The cost of a command does not depend on how much else is stored.
 
 use sqlx::{Connection, PgConnection};
 use windlass_conformance::{LEASE, complete, continue_with, fail, key, retry_after, type_name};
@@ -11,11 +11,10 @@ use windlass_core::{ChainId, Status, Transactional};
 
 use crate::Database;
 
-/// How many rows a command may look at, with many times as many stored.
+/// Maximum number of rows that a command may read. Many times as many are stored.
 const LOOKED_AT_MAX: i64 = 400;
 
-/// Closed and future jobs, as if they had been there for long. A type of its own has a job that is due, one whose lease
-/// has expired, and a chain with a key.
+/// Inserts `$1` completed jobs and as many that are due far in the future.
 const STORED: &str = "
 insert into {}.job (id, chain, position, type, chain_type, status, priority, due_at, fence, on_blocker_failure, created_at,
   closed_at, input_codec, input)
@@ -32,7 +31,7 @@ from {}.job";
 
 const LEAVING: &str = "insert into {}.leaving (leaves_at, seq, chain) select leaves_at, seq, id from {}.chain where closed_at is not null";
 
-/// The rows that this transaction has read so far: those of whole tables, and those found by indexes.
+/// Returns how many rows this transaction has read so far: by sequential scans, and by index.
 async fn looked_at(connection: &mut PgConnection, database: &Database) -> (i64, i64) {
     let text = "select coalesce(sum(seq_tup_read), 0)::bigint, coalesce(sum(idx_tup_fetch), 0)::bigint
         from pg_stat_xact_user_tables where schemaname = '{}' and relname in ('job', 'chain', 'key', 'leaving', 'blocker')";
@@ -40,7 +39,7 @@ async fn looked_at(connection: &mut PgConnection, database: &Database) -> (i64, 
 }
 
 async fn check(database: &Database, connection: &mut PgConnection, text: &str) {
-    // In a new session nothing is known yet, and after some calls PostgreSQL may plan otherwise.
+    // Repeat: a new session has no cached plans, and PostgreSQL may change its plan after some calls.
     for _ in 0..8 {
         let before = looked_at(connection, database).await;
         sqlx::raw_sql(database.sql(text)).execute(&mut *connection).await.unwrap();
@@ -81,14 +80,14 @@ async fn closed_and_future_jobs_cost_nothing() {
             "select * from {}.expire_v1(1800000000000, 100)",
             "select * from {}.find_v1(1800000000000, '{null}', '{null}', '{a}', '{3}')",
         ] {
-            // The schema stands where nothing but braces is; an empty array is written otherwise.
+            // `{}` is the placeholder for the schema, so write empty arrays differently.
             let command = command.replace("'{}'::uuid[]", "array[]::uuid[]");
             check(&database, &mut tx, &command).await;
         }
     }
 }
 
-/// Others that run and wait, as many as a fleet of workers has.
+/// Inserts running and blocked jobs of another type, as many as a fleet of workers has.
 const OTHERS: &str = "
 insert into {}.job (id, chain, position, type, chain_type, status, priority, due_at, fence, on_blocker_failure, created_at,
   lease_until, input_codec, input)
@@ -96,7 +95,7 @@ select i, i, 0, 'other', 'other', case when n % 2 = 0 then 'running' else 'block
   case when n % 2 = 0 then 9000000000000 end, 'json', '1'
 from (select n, gen_random_uuid() as i from generate_series(1, 20000) n) rows;";
 
-/// What runs elsewhere is not looked at by who ends an attempt; nor if the plan was made when there was little.
+/// Settling an attempt does not read other running or blocked jobs, even if the plan was made when there were few.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_run_or_wait_elsewhere_cost_nothing() {
     let database = Database::new().await;
@@ -132,11 +131,11 @@ async fn jobs_that_run_or_wait_elsewhere_cost_nothing() {
     }
 }
 
-/// Closed and open chains with their keys.
+/// Inserts a key for each chain.
 const KEYED: &str =
     "insert into {}.key (type, key, chain) select type, id::text, id from {}.chain on conflict do nothing";
 
-/// A connection keeps its plans: those that were made when there was nothing or little are as good later.
+/// A connection keeps its plans. Those made when little or nothing was stored must stay good later.
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_outlast_the_time_when_little_was_stored() {
     for first in [0, 60] {
@@ -182,7 +181,7 @@ async fn plans_outlast_the_time_when_little_was_stored() {
     }
 }
 
-/// Runs a look-up in a transaction, and gives the rows that it read: those of whole tables, and those found by indexes.
+/// Runs a command in a transaction. Returns how many rows it read: by sequential scans, and by index.
 async fn cost(database: &Database, tx: &mut sqlx::PgTransaction<'static>, query: Command) -> (i64, i64) {
     let before = looked_at(tx, database).await;
     database.store.execute_in(tx.into(), query).await.unwrap();
@@ -224,7 +223,7 @@ async fn look_ups_lists_and_counts_use_indexes() {
             );
         }
     }
-    // Open jobs are counted one by one, in an index; closed ones are estimated where they are many.
+    // Open jobs are counted in an index. Closed jobs are estimated if there are many.
     let (whole, _) = cost(&database, &mut tx, Count { types: Types::All }.into()).await;
     assert_eq!(whole, 0, "a whole table was read to count");
     let counted = database.store.run_in((&mut tx).into(), Count { types: Types::All }).await.unwrap();
@@ -233,8 +232,8 @@ async fn look_ups_lists_and_counts_use_indexes() {
     let (whole, _) =
         cost(&database, &mut tx, Count { types: Types::Only(vec![type_name("a")]) }.into()).await;
     assert_eq!(whole, 0, "a whole table was read to count one type");
-    // Whether much, little or nothing passes a filter: a page ends after as many jobs or chains as it may look at. Each
-    // is two rows: its chain's, and its own or the latest job's.
+    // Whether many, few or no rows pass a filter, a page ends after the maximum number of scanned jobs or chains. Each
+    // of them reads two rows: the chain, and the job itself or the latest job.
     for (name, status) in [("a", Status::Completed), ("a", Status::Pending), ("none", Status::Failed)] {
         let (types, statuses) = (vec![type_name(name)], vec![status]);
         let filter = JobFilter { types: types.clone(), statuses: statuses.clone(), ..JobFilter::default() };

@@ -1,4 +1,4 @@
-//! Behind PgBouncer, which gives each transaction another connection of the server.
+//! The store and the notifier behind PgBouncer, which assigns a server connection per transaction.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
 const CHAINS: u32 = 50;
 
-/// Each transaction may get another connection, and none of them knows of prepared statements.
+/// Prepared statements off: each transaction may run on another server connection.
 fn options() -> Options {
     Options::default().cached_statements(false)
 }
@@ -44,7 +44,7 @@ async fn pay<L: Ledger>(a: Attempt<Pay, L::Store>) -> Result<Done<Pay, L::Store>
     Ok(step.done(a.input().0)?)
 }
 
-/// What did not work at the first try.
+/// Records failed store calls, workers and attempts.
 #[derive(Clone, Debug, Default)]
 struct Failures(Arc<Mutex<Vec<Event>>>);
 
@@ -56,7 +56,7 @@ impl Observer for Failures {
     }
 }
 
-/// Many jobs at once are done, with their rows, by a client whose every connection leads through the pooler.
+/// Runs many jobs at the same time, with rows of the application, by a client that connects only through the pooler.
 async fn check_store<L, P, F>(connect: impl Fn(String) -> F)
 where
     L: Ledger<Store = PostgresStore<P>>,
@@ -95,7 +95,7 @@ where
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_works_behind_a_pooler() {
-    // More starts and waits at once than connections: some of them wait for one.
+    // There are more concurrent starts and waits than connections, so some of them wait for a connection.
     let connect = async |url: String| {
         let pool = Sqlx::pool_options().acquire_timeout(SOON).connect(&url).await.unwrap();
         Sqlx::from(pool)
@@ -112,7 +112,7 @@ async fn the_store_works_behind_a_pooler_on_tokio_postgres() {
     check_store::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
 }
 
-/// A `LISTEN` does not last longer than its transaction there.
+/// Behind the pooler, a `LISTEN` lasts no longer than its transaction.
 async fn check_notifier<L, P, F>(connect: impl Fn(String) -> F)
 where
     L: Ledger<Store = PostgresStore<P>>,

@@ -15,7 +15,8 @@ use crate::Database;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Repeats what takes at least so long if it is wrong, until it takes less once. Others on the machine may delay it.
+/// Repeats `take` until it takes less than `bound` once, at most five times. A faulty store always takes longer; a
+/// correct one may be delayed by other load on the machine.
 async fn repeat_until_within(bound: Duration, mut take: impl AsyncFnMut(usize) -> Duration) {
     let mut took = Vec::new();
     while took.last().is_none_or(|took| *took >= bound) {
@@ -65,7 +66,7 @@ async fn batches_in_opposite_order_meet_no_deadlock() {
     race::batches_in_opposite_order(Database::new().await.subject()).await;
 }
 
-/// A job is in somebody's open transaction while its worker renews fifty leases: one is busy, and none is delayed.
+/// An open transaction has locked one job while its worker renews fifty leases: one is busy, and none is delayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_in_an_open_transaction_delays_no_renewal() {
     let database = Database::new().await;
@@ -87,7 +88,7 @@ async fn a_row_in_an_open_transaction_delays_no_renewal() {
     database.store.rollback(tx).await.unwrap();
 }
 
-/// A key that somebody's open transaction takes is busy, and whoever waited gets it after a rollback.
+/// A key taken in an open transaction is busy, and free again after a rollback.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_in_an_open_transaction_is_busy_and_not_waited_for_without_end() {
     let database = Database::new().await;
@@ -105,12 +106,12 @@ async fn a_key_in_an_open_transaction_is_busy_and_not_waited_for_without_end() {
     assert!(matches!(s.create(vec![chains[0].clone()]).await[0], Created::New { .. }));
 }
 
-/// Keys that somebody's open transaction has delay nobody who shares a batch with them.
+/// Keys held by an open transaction do not delay other items of the same batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn held_keys_delay_no_free_ones() {
     let database = Database::new().await;
     let s = database.subject();
-    // Each of the five held keys would be waited for a second.
+    // A faulty store waits one second for each of the five held keys.
     repeat_until_within(Duration::from_secs(1), async |round| {
         let keyed = |key: usize| s.start("a").key(&format!("k{round}:{key:02}")).build();
         let mut tx = database.store.begin().await.unwrap();
@@ -128,8 +129,8 @@ async fn held_keys_delay_no_free_ones() {
     .await;
 }
 
-/// What a client creates, of which another's open transaction has a key until the client has tried twice. It gives up after
-/// a while; if that was before the transaction had ended, all begins anew with another key.
+/// Creates chains with a client while an open transaction holds one of their keys. The transaction ends once the client
+/// has tried twice. If the client gave up before that, repeats everything with another key.
 async fn create_beside_holder(
     database: &Database,
     s: &Subject,
@@ -160,7 +161,7 @@ async fn create_beside_holder(
     panic!("the client gave up before the transaction had ended, again and again");
 }
 
-/// A client waits for a key by itself, while others go on.
+/// A client retries a held key on its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_tries_a_held_key_again() {
     let database = Database::new().await;
@@ -170,7 +171,8 @@ async fn a_client_tries_a_held_key_again() {
     assert!(created.iter().all(|one| matches!(one, Created::New { .. })), "{created:?}");
 }
 
-/// What a client tries again means what it meant: its blocker is named by a chain of the same call whose key another holds.
+/// A retried item keeps its meaning. Its blocker is a chain of the same call whose key belongs to an existing chain, so
+/// it must wait for that existing chain.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_tried_again_waits_for_whom_it_named() {
     let database = Database::new().await;
@@ -192,7 +194,8 @@ async fn what_is_tried_again_waits_for_whom_it_named() {
     s.expect_status(waiting, Status::Pending).await;
 }
 
-/// While an open transaction waits for a chain to stay as it is, the chain's jobs run, are renewed and put back.
+/// While an open transaction attaches a job to a chain, the chain's jobs can be acquired and renewed. Only closing the
+/// chain is busy.
 #[tokio::test(flavor = "multi_thread")]
 async fn attaching_in_an_open_transaction_stops_only_the_end_of_the_blocker() {
     let database = Database::new().await;
@@ -209,8 +212,9 @@ async fn attaching_in_an_open_transaction_stops_only_the_end_of_the_blocker() {
     s.expect_status(waiting.id, Status::Pending).await;
 }
 
-/// A key stands for a chain that somebody's open transaction is about to close. Who waits for it by that key is not stored
-/// before it is known how the chain ends: it would wait for an end that was told already.
+/// A key points at a chain that an open transaction is closing. A job that waits for that chain by its key is not
+/// stored until the transaction ends. Otherwise it would wait forever for a chain whose dependents were already
+/// resolved.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_attaches_by_key_to_a_chain_that_closes_is_not_stranded() {
     let database = Database::new().await;
@@ -239,13 +243,14 @@ async fn who_attaches_by_key_to_a_chain_that_closes_is_not_stranded() {
     }
 }
 
-/// One of many chains that jobs go on to wait for is somebody's: that one is busy, and the others are not delayed.
+/// Many jobs continue with jobs that have blockers, and another transaction has locked one blocker. That one is busy,
+/// and the others are not delayed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_blocker_delays_no_other_continuation() {
     const JOBS: usize = 200;
     let database = Database::new().await;
     let s = database.subject();
-    // If each of them were delayed by 20 ms, all together would take four seconds.
+    // A delay of 20 ms for each of them would add up to four seconds.
     repeat_until_within(Duration::from_secs(2), async |_| {
         let blockers: Vec<_> = (0..JOBS).map(|_| s.start("b").build()).collect();
         s.create(blockers.clone()).await;
@@ -273,7 +278,7 @@ async fn a_held_blocker_delays_no_other_continuation() {
     .await;
 }
 
-/// Chains leave while jobs attach to them: whoever was let in finds its blocker.
+/// Chains expire while jobs attach to them: the blocker of every stored job still exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_a_job_attaches_to_does_not_leave() {
     const CHAINS: usize = 300;

@@ -1,4 +1,5 @@
-//! The store agrees with the model about random commands, some of them in transactions that are rolled back.
+//! Compares the store's replies to random commands with the reference model's. Some run in transactions that are
+//! rolled back.
 
 use windlass_conformance::{Tally, random};
 use windlass_core::Capabilities;

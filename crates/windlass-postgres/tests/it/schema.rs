@@ -1,10 +1,10 @@
-//! The schema, its golden file, and the statements that run on it.
+//! The schema, its golden file, and the statements.
 
 use windlass_postgres::Options;
 
 use crate::Database;
 
-/// Everything in the schema as PostgreSQL itself tells it, without the schema's name.
+/// Describes everything in the schema, from PostgreSQL's catalog.
 const DUMP: &str = "
 select string_agg(text, E'\\n\\n' order by kind, text) || E'\\n' from (
   select 1 as kind, format(
@@ -66,7 +66,7 @@ async fn every_statement_can_be_prepared_and_gives_rows_of_one_shape() {
     }
 }
 
-/// Every function is looked at as a whole, also where no other test goes.
+/// The schema is the same whether the store migrates it or the text of `migrations_sql` is run.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_migrations_as_text_make_the_same_schema() {
     let database = Database::new().await;

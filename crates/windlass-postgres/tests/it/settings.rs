@@ -1,5 +1,5 @@
-//! Settings of the server, the database or the role that change what a statement means or sees. Those that need no care
-//! are in force when the contract is tried through tokio-postgres.
+//! Settings of the server, the database or the role that change what a statement means or reads. Settings that the
+//! store need not handle specially are covered by the conformance suite through tokio-postgres.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use windlass_core::{ErrorKind, ManualClock, Status, Store, Transactional};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::{PgBouncer, PostgresServer};
 
-/// Starts a job, works on it, and looks at it, outside transactions.
+/// Runs the store's commands outside transactions: creates, acquires, renews and completes jobs, reaps and expires.
 async fn check_works(url: &str, options: Options) {
     let store = Arc::new(PostgresStore::open(Sqlx::connect(url).await.unwrap(), options).await.unwrap());
     let s = Subject::new(store.clone(), store.clone(), Arc::new(ManualClock::default()));
@@ -55,8 +55,8 @@ async fn read_only_transactions_by_default_do_not_stop_the_store() {
     assert!(error.to_string().contains("begin one that writes"), "{error}");
 }
 
-/// A command waits for a row for longer than the role's statements may take: one item is busy, and the others are not
-/// cancelled with it.
+/// A command may wait for a row for longer than the role's `statement_timeout`: one item is busy, and the timeout does
+/// not cancel the rest of the batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_statement_timeout_cancels_no_batch() {
     let server = PostgresServer::start().await;

@@ -1,4 +1,4 @@
-//! What this thread is warned of.
+//! Captures log warnings of this crate.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -8,8 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// The warnings of this crate, from now on until the guard is dropped. They are heard on this thread only, so that all
-/// tasks of a test must run on it.
+/// Captures warnings until the guard is dropped. Captures only on this thread, so all tasks of the test must run on it.
 pub(crate) fn warnings() -> (Warnings, DefaultGuard) {
     let warnings = Warnings::default();
     (warnings.clone(), tracing::subscriber::set_default(warnings))

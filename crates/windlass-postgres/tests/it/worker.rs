@@ -1,4 +1,4 @@
-//! Jobs that are created with the application's rows, and completed with the rows that they write.
+//! Jobs created in one transaction with rows of the application, and completed with the rows they write.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Job for Greet {
 
 impl Entry for Greet {}
 
-/// Writes a row in the transaction that completes the job, and fails the first time, when all is written.
+/// Writes a row in the transaction that completes the job. The first attempt fails after all writes.
 async fn greet(a: Attempt<Greet, Postgres>) -> Result<Done<Greet, Postgres>, BoxError> {
     let user = a.input().user;
     let mut step = a.finish().await?;
@@ -85,7 +85,7 @@ async fn rows_and_jobs_commit_together_or_not_at_all() {
     assert_eq!(stored, 0);
 }
 
-/// Starting in a transaction that was ended behind the driver's back would commit by itself.
+/// Ends the transaction without the driver noticing. A start must be refused, because it would commit on its own.
 async fn check_outside<P: Provider>(provider: P, end: impl AsyncFn(&mut P::Tx)) {
     let (_server, _, options) = fixture::fresh().await;
     let client = Client::new(PostgresStore::open(provider, options).await.unwrap());

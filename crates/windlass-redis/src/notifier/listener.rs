@@ -16,35 +16,37 @@ use crate::connection::CONNECT_TIMEOUT;
 use crate::error::from_driver;
 use crate::hint;
 
-/// The times between two attempts to connect: the first, and the longest, to which they double.
+/// Delay between connection attempts: initial and maximum. It doubles after each failure.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// How often the server is asked whether it is still there, and how long it may take to answer.
+/// Interval between pings, which detect a connection that is dead but not closed.
 const PING: Duration = Duration::from_secs(10);
+/// Response timeout on the listening connection, also for pings.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The connection that listens.
+/// Keeps the listening connection open.
 ///
-/// In a cluster all channels of a namespace belong to the shard that has its keys, so that one connection is enough. A
-/// server that is not that shard names it, and is left for it.
+/// In a cluster, all channels of a namespace belong to the shard that holds its keys, so one connection is enough. If
+/// the listener connects to another shard, that shard replies with the address of the right one, and the listener
+/// reconnects there.
 pub(super) struct Listener {
     client: Client,
     shared: Arc<Shared>,
 }
 
-/// What one connection listens to, by channel.
+/// Subscribed topics by channel name.
 type Channels = HashMap<Vec<u8>, Topic>;
 
 impl Listener {
     pub(super) fn new(client: &Client, shared: Arc<Shared>) -> Result<Self> {
         let info = client.get_connection_info().clone();
-        // Only this protocol brings messages and answers on one connection.
+        // Only RESP3 delivers pub/sub messages and command replies on the same connection.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(info.set_redis_settings(settings)).map_err(from_driver)?;
         Ok(Self { client, shared })
     }
 
-    /// Listens, and connects again whenever the connection is lost.
+    /// Listens forever. Reconnects whenever the connection is lost.
     pub(super) async fn keep_listening(mut self) {
         let (first, longest) = RECONNECT;
         let mut wait = first;
@@ -62,7 +64,10 @@ impl Listener {
         }
     }
 
-    /// Listens until the connection is lost. `missed` says whether something may have happened unheard since the last.
+    /// Listens until the connection is lost.
+    ///
+    /// `missed` becomes true with the first live connection. Every later connection signals a gap, since hints may have
+    /// been lost in between. `wait` is reset once the connection is live.
     async fn listen(&self, missed: &mut bool, wait: &mut Duration) -> Option<RedisError> {
         let (pushes, mut pushed) = mpsc::unbounded_channel();
         let config = AsyncConnectionConfig::new()
@@ -84,7 +89,7 @@ impl Listener {
         self.hear(&mut connection, &mut channels, &mut pushed).await.err()
     }
 
-    /// Hears, and follows changes of the topics, until the connection is lost.
+    /// Delivers hints and applies changes of the topics until the connection is lost.
     async fn hear(
         &self,
         connection: &mut MultiplexedConnection,
@@ -95,7 +100,9 @@ impl Listener {
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // What was heard comes before what is asked for by now: it may be about channels of the same name.
+                // Handle received pushes before changing subscriptions. Otherwise the confirmation of an earlier
+                // unsubscribe could be handled after a new subscription to the same channel, and would look like a lost
+                // channel.
                 biased;
                 push = pushed.recv() => match push {
                     Some(push) if self.take(&push, channels) => {}
@@ -107,7 +114,7 @@ impl Listener {
         }
     }
 
-    /// Subscribes to what is asked for by now, and no longer to what is not.
+    /// Subscribes to added topics and unsubscribes from removed ones.
     async fn catch_up(
         &self,
         connection: &mut MultiplexedConnection,
@@ -131,11 +138,11 @@ impl Listener {
         Ok(())
     }
 
-    /// Hands on what was pushed. Whether the connection still hears what it should.
+    /// Handles one push message. Returns false if the connection no longer receives all wanted channels.
     fn take(&self, push: &PushInfo, channels: &Channels) -> bool {
         match (&push.kind, push.data.as_slice()) {
             (PushKind::Disconnection, _) => return false,
-            // The server does so when another one has got the shard.
+            // The server unsubscribes a channel when its slot moves to another shard.
             (PushKind::SUnsubscribe, [Value::BulkString(channel), ..]) => {
                 return !channels.contains_key(channel);
             }
@@ -151,7 +158,7 @@ impl Listener {
         true
     }
 
-    /// The same client for another server, `host:port`.
+    /// Returns the same client for another server, given as `host:port`.
     fn client_of(&self, node: &str) -> Option<Client> {
         let (host, port) = node.rsplit_once(':')?;
         let (host, port) = (host.to_owned(), port.parse().ok()?);

@@ -1,4 +1,4 @@
-//! A cluster of three shards, with the namespace moved between them under load.
+//! Moves a namespace between the shards of a cluster under load.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// The shard that has the namespace.
+    /// Returns the shard that owned the namespace's slot when the cluster was created.
     async fn owner(&mut self) -> usize {
         let slot: u16 = self.ask(0, "KEYSLOT", &[TAG]).await;
         usize::from(slot / (SLOTS / 3 + 1))
@@ -98,7 +98,7 @@ fn cmd(command: &str, arguments: &[&str]) -> Cmd {
     cmd
 }
 
-/// A plain connection leads nowhere else, and the error says so.
+/// Checks that a plain connection to the wrong shard fails with an error that says so.
 async fn check_elsewhere(connection: MultiplexedConnection, options: Options) {
     let error = RedisStore::with_connection(connection, options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -110,7 +110,7 @@ async fn a_namespace_moves_between_shards_under_load() {
     let moves = if std::env::var_os("WINDLASS_FULL").is_some() { 6 } else { 1 };
     let mut cluster = Cluster::start().await;
     let mut owner = cluster.owner().await;
-    // Any shard leads to the one that has the namespace.
+    // Opening with the URL of another shard must find the owner.
     let url = cluster.servers[(owner + 1) % 3].url();
     let options = Options::default().namespace("moved");
     check_elsewhere(cluster.connections[(owner + 1) % 3].clone(), options.clone()).await;
@@ -130,7 +130,7 @@ async fn a_namespace_moves_between_shards_under_load() {
         let starts = tokio::spawn(async move {
             let mut chains = Vec::new();
             for _ in 0..JOBS_PER_MOVE {
-                // While the namespace moves a start may be refused; nothing of it is written then.
+                // A start may fail while the namespace moves. In that case it has written nothing.
                 let ends_at = Instant::now() + PATIENCE;
                 chains.push(loop {
                     match starting.start(Haul).await {
@@ -152,7 +152,7 @@ async fn a_namespace_moves_between_shards_under_load() {
     println!("{} jobs while the namespace moved {moves} times", chains.len());
     assert_eq!(chains.len(), moves * JOBS_PER_MOVE);
 
-    // Hints are heard where the namespace is now, after a word that some were missed.
+    // The subscription signals a gap, and then receives hints from the namespace's new shard.
     let told = async { while !matches!(heard.next().await.unwrap(), Signal::Gap { .. }) {} };
     timeout(PATIENCE, told).await.expect("whoever listened is told to look at the store");
     while heard.try_next().is_some() {}

@@ -1,4 +1,4 @@
-//! Worker processes are killed and paused under load: nothing is lost, stuck or done twice.
+//! Kills and pauses worker processes under load: no job is lost or stuck, and none takes effect twice.
 
 use std::collections::{HashMap, HashSet};
 use std::env;
@@ -14,7 +14,7 @@ use windlass_testkit::shared_redis;
 
 pub(crate) const URL: &str = "WINDLASS_CRASH_URL";
 pub(crate) const NAMESPACE: &str = "WINDLASS_CRASH_NAMESPACE";
-/// Set for workers on a store that is bad on purpose.
+/// Environment variable that makes a worker process use the store that ignores fences.
 #[cfg(feature = "known-bad")]
 const FENCE_IGNORED: &str = "WINDLASS_CRASH_FENCE_IGNORED";
 
@@ -22,11 +22,11 @@ const WORKERS: usize = 3;
 const SLOTS: u32 = 8;
 /// Each chain has two jobs.
 const CHAINS_PER_KILL: usize = 50;
-/// After so many kills a worker is paused until its jobs are others'.
+/// Number of kills after which a worker is paused until other workers have taken over its jobs.
 const KILLS_PER_PAUSE: usize = 5;
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Goes on with a job that carries a mark of this attempt.
+/// Continues with a job whose input is a mark unique to this attempt.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Haul;
 
@@ -44,8 +44,8 @@ impl Job for Haul {
 impl Entry for Haul {}
 impl Then<Stow> for Haul {}
 
-/// Reports the mark that it was given. It may do so twice; but of another mark only if two attempts of the job before it
-/// had been written.
+/// Reports the mark in its input. It may report one mark twice. Two different marks in a chain mean that two attempts
+/// of the previous job were committed.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Stow {
     mark: String,
@@ -73,13 +73,13 @@ async fn stow(job: Ctx<Stow>) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A few milliseconds, so that a kill finds attempts under way.
+/// Takes a few milliseconds, so that a kill interrupts running attempts.
 async fn work<J: Job>(job: &Ctx<J>) {
     let duration = Duration::from_millis(u64::from(job.job().id.as_uuid().as_bytes()[15] % 20));
     let _ = timeout(duration, job.aborted().wait()).await;
 }
 
-/// The main of the worker processes; in the test run itself there is nothing to do.
+/// Main function of the worker processes. Does nothing in the test run itself.
 #[tokio::test]
 async fn worker_process() {
     if !crash::is_worker_process() {
@@ -95,7 +95,7 @@ async fn worker_process() {
     crash::serve(worker.await.unwrap()).await;
 }
 
-/// The store of a worker process.
+/// Opens the store of a worker process.
 async fn open_store() -> RedisStore {
     let url = env::var(URL).unwrap();
     let options = Options::default().namespace(env::var(NAMESPACE).unwrap());
@@ -107,7 +107,8 @@ async fn open_store() -> RedisStore {
     RedisStore::open(&url, options).await.unwrap()
 }
 
-/// A client of a fresh namespace, and a command for worker processes on it, with these variables.
+/// Returns a client in a fresh namespace, and a function that creates commands for worker processes there. Sets the
+/// environment variables `variables` for them.
 async fn fixture(
     variables: &'static [&'static str],
 ) -> (Client<RedisStore>, impl Fn() -> Command + Clone + Send) {
@@ -146,7 +147,7 @@ async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
             "only {killed} of {kills} kills found jobs running"
         );
     }
-    // Whoever was paused may have been done by then.
+    // A paused worker may have had no job left to take over.
     while crew.overtaken() == 0 {
         assert!(chains.len() < 3 * kills * CHAINS_PER_KILL, "no paused worker was overtaken");
         chains.extend(start_chains(&client).await);
@@ -168,12 +169,12 @@ async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
     assert_eq!(audit(client.store(), &chains, &effects).await, Audit::default());
 }
 
-/// The harness is worth something: it sees when a paused worker writes over what the new owner does.
+/// The harness detects a paused worker that overwrites the work of the new owner.
 #[cfg(feature = "known-bad")]
 #[tokio::test]
 async fn a_store_that_ignores_the_fence_is_caught() {
     let (client, command) = fixture(&[FENCE_IGNORED]).await;
-    // Whether a worker that goes on finds the new owner still at work is a matter of luck.
+    // A stale write succeeds only if the new owner is still running when the paused worker resumes, so try often.
     for _ in 0..30 {
         let mut crew = Crew::start(WORKERS, command.clone()).await;
         start_chains(&client).await;

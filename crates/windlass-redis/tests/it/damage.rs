@@ -1,4 +1,4 @@
-//! Something else has written under the namespace.
+//! Another program has overwritten keys of the namespace.
 
 use redis::AsyncCommands;
 use windlass_conformance::{LEASE, Subject, complete, continue_with, fail, json, retry, type_name};
@@ -11,7 +11,7 @@ use windlass_core::{Error, ErrorKind, LockName, Millis, RequestId, WorkerId};
 
 use crate::database::{Database, subject};
 
-/// Puts a text where the store has something else: the command fails, names the key, and changes nothing.
+/// Overwrites a key with a string and checks that the command fails, names the key, and changes nothing.
 async fn check(key: &str, command: &Command, subject: &Subject, database: &mut Database) {
     let (error, changed) = run_damaged(key, command, subject, database).await;
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
@@ -19,7 +19,7 @@ async fn check(key: &str, command: &Command, subject: &Subject, database: &mut D
     assert!(!changed, "{key}");
 }
 
-/// The error of a command for which a key is damaged, and whether the command changed anything. The key is mended
+/// Overwrites a key and runs the command. Returns its error, and whether the command changed anything. Restores the key
 /// afterwards.
 async fn run_damaged(
     key: &str,
@@ -64,7 +64,7 @@ async fn a_create_names_the_key_and_writes_nothing() {
     for key in ["pending:0:a", "lanes", "keys", "seq", &waits, &dependents, &own] {
         check(key, &create, &subject, &mut database).await;
     }
-    // After all that the store works as if nothing had happened.
+    // The store still works afterwards.
     assert_eq!(subject.acquire("b", 10).await.len(), 1);
 }
 
@@ -92,7 +92,7 @@ async fn an_attempts_commands_name_the_key_and_write_nothing() {
     subject.complete(&attempt, "1").await;
 }
 
-/// Settles two attempts at once while a key of the second is damaged. Whether anything of it was written.
+/// Settles two attempts in one batch while a key of the second is damaged. Returns whether anything was written.
 pub(crate) async fn settles_by_half(subject: &Subject, database: &mut Database) -> bool {
     for job_type in ["a", "b"] {
         subject.start(job_type).await;

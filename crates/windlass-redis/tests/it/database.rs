@@ -1,4 +1,4 @@
-//! A look at the server behind the store's back.
+//! Direct access to the server, without the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use windlass_testkit::SharedRedis;
 
 use crate::fixture::{connect, fresh};
 
-/// A store in a fresh namespace, and a look at that.
+/// Returns a store in a fresh namespace and direct access to that namespace.
 pub(crate) async fn subject() -> (Subject, Database) {
     let (server, clock, options) = fresh().await;
     let database = Database::open(&server).await;
@@ -31,12 +31,12 @@ impl Database {
         Self { connection, namespace: server.namespace().to_owned() }
     }
 
-    /// The full name of a key.
+    /// Returns the full name of a key.
     pub(crate) fn key(&self, name: &str) -> String {
         format!("{{windlass:{}}}:{name}", self.namespace)
     }
 
-    /// Everything that is stored, as the server would write it to a disk.
+    /// Returns all stored keys and values, in the server's serialization format.
     pub(crate) async fn dump(&mut self) -> BTreeMap<String, Vec<u8>> {
         let keys: Vec<String> = self.connection.keys(self.key("*")).await.unwrap();
         let mut dump = BTreeMap::new();
@@ -47,7 +47,7 @@ impl Database {
         dump
     }
 
-    /// The names of all keys.
+    /// Returns the names of all keys.
     pub(crate) async fn names(&mut self) -> Vec<String> {
         self.dump().await.into_keys().collect()
     }

@@ -1,5 +1,5 @@
-//! The server takes no writes for a while: it is a replica, it was made one, its memory is full. Workers go on by
-//! themselves when it takes them again.
+//! The server refuses writes for a while: it is a replica, it becomes one, or its memory is full. Workers continue on
+//! their own once it accepts writes again.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn worker(client: &Client<RedisStore>) -> Worker<RedisStore> {
     Worker::new(client).poll(fast).handle(haul)
 }
 
-/// Sends a command to a server, past the store.
+/// Sends a command to a server directly, without the store.
 async fn tell(server: &RedisServer, words: &str) {
     let mut connection = connect(server.url()).await;
     let words: Vec<_> = words.split(' ').collect();
@@ -37,7 +37,8 @@ async fn tell(server: &RedisServer, words: &str) {
     let _: () = command.query_async(&mut connection).await.unwrap();
 }
 
-/// The error of a start while the server takes no writes; then, by `mend`, it does, and a job is started and done.
+/// Checks the error of a start while the server refuses writes. Then calls `mend` and checks that a job can be started
+/// and completes.
 async fn check(client: &Client<RedisStore>, says: &str, mend: impl AsyncFnOnce()) {
     let error = client.start(Haul).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -64,7 +65,8 @@ async fn workers_of_a_replica_go_on_when_it_is_promoted() {
     worker.stop(PATIENCE).await;
 }
 
-/// An address that leads to one server and later to another, while connections stay where they are.
+/// Returns the URL of a proxy to the server at `port`. When `port` changes, new connections go to the new server, but
+/// open ones stay.
 async fn address(port: Arc<AtomicU16>) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());

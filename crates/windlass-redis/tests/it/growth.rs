@@ -1,4 +1,4 @@
-//! Nothing grows without bound: when all has left, all has left.
+//! Nothing grows without bound: once all chains are removed, no key of theirs remains.
 
 use windlass_conformance::{complete, continue_with, fail, retry};
 use windlass_core::command::{Create, Delete, DeleteReply, Expire};
@@ -12,7 +12,7 @@ const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 async fn only_the_counter_stays_when_all_chains_have_left() {
     let (subject, mut database) = subject().await;
 
-    // Keys that outlive their chain, one that does not, and priorities.
+    // A key that is held after its chain closes, one that is not, and priorities.
     subject.start("a").key("any").hold(KeyHold::Any).priority(5).await;
     subject.start("a").key("open").priority(-5).await;
     subject.work("a", retry("once more")).await;
@@ -28,7 +28,7 @@ async fn only_the_counter_stays_when_all_chains_have_left() {
     subject.advance(60_000);
     subject.reap().await;
     subject.work("b", complete("2")).await;
-    // Jobs that waited: with success, with failure, and for more than one.
+    // Jobs with several blockers, of which one completes and one fails.
     let (good, bad) = (subject.start("good").await, subject.start("bad").await);
     subject.start("c").blocked_by([good, bad]).on_failure(OnBlockerFailure::Receive).await;
     subject.start("d").blocked_by([good, bad]).on_failure(OnBlockerFailure::Fail).await;
@@ -37,7 +37,7 @@ async fn only_the_counter_stays_when_all_chains_have_left() {
     subject.work("c", complete("4")).await;
     assert!(subject.acquire("d", 1).await.is_empty());
 
-    // The failed jobs still need their blockers, which leave in a second round.
+    // Failed jobs still need their blockers, so the blockers are removed in a second round.
     for _ in 0..2 {
         subject.advance(HUNDRED_DAYS);
         while subject.run(Expire { max: 2 }).await.more {}
@@ -67,7 +67,8 @@ async fn a_long_chain_leaves_as_fast_as_it_may() {
     assert_eq!(database.names().await, [database.key("seq")]);
 }
 
-/// A failed job needs its blocker. One that was deleted and created again knows nothing of that need, nor of its end.
+/// A failed job needs its blocker. A blocker that was deleted and created again does not count that dependent, so the
+/// dependent's removal must not decrease its count.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocker_that_was_deleted_and_created_again_leaves() {
     let (subject, mut database) = subject().await;

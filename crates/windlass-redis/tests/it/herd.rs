@@ -1,4 +1,4 @@
-//! Many idle workers and few jobs: as many look for them as there are jobs, not all.
+//! With many idle workers and few jobs, about as many workers query the store as there are jobs, not all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ const WORKERS: usize = 50;
 const JOBS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs until it is let go, so that no worker looks for another job.
+/// Runs until released, so that its worker does not acquire another job.
 async fn haul(_: Ctx<Haul>, State(released): State<Arc<Semaphore>>) -> Result<(), BoxError> {
     drop(released.acquire().await?);
     Ok(())
@@ -69,7 +69,7 @@ impl Store for Counting {
     }
 }
 
-/// Redis' hints, with its budget or as if there were none. Counts those who ask whether to look.
+/// A Redis notifier with or without its wake budget. Counts calls of `claim_wake`.
 #[derive(Debug)]
 struct Hints {
     notifier: RedisNotifier,
@@ -99,7 +99,7 @@ impl Notifier for Hints {
     }
 }
 
-/// How many acquires reach the store when few jobs are started while many workers are idle.
+/// Returns how many acquires reach the store when a few jobs are started while many workers are idle.
 async fn acquires(has_budget: bool) -> usize {
     let server = shared_redis().await;
     let options = Options::default().namespace(server.namespace());
@@ -118,7 +118,7 @@ async fn acquires(has_budget: bool) -> usize {
 
     let before = count();
     let chains = client.start_many((0..JOBS).map(|_| Haul)).await.unwrap();
-    // Those who are told to look do so before they ask again.
+    // A worker whose claim is granted acquires before it claims again.
     wait_until("everyone was asked or works", PATIENCE, async || asked.load(Ordering::SeqCst) >= WORKERS)
         .await;
     let acquires = count() - before;

@@ -1,4 +1,4 @@
-//! The conformance suite catches stores that are wrong on purpose.
+//! The conformance suite catches stores that break the contract on purpose.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Fixture for Bad {
     }
 }
 
-/// Each of these cases fails on the bad store, and none on the good one.
+/// Checks that each of these cases fails on the faulty store and passes on the correct one.
 async fn check(known_bad: KnownBad, cases: &[&str]) {
     let report = run_cases(&Bad(known_bad), cases).await;
     let caught_by: Vec<_> = report.failed().map(|(case, _)| case.id).collect();
@@ -62,7 +62,7 @@ async fn a_settlement_applied_by_half_is_caught() {
     check(KnownBad::SettleHalfApplied, &["chain.carried.refused"]).await;
 }
 
-// The cases cannot damage what is stored; the good store is shown to withstand it where damage is tested.
+// Conformance cases cannot damage stored data. `damage.rs` shows that the correct store passes this check.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_written_by_half_is_caught() {
     let (server, clock, options) = fresh().await;

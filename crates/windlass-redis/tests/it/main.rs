@@ -1,4 +1,4 @@
-//! What the conformance cases do not say: scripts, servers, damage, and stores that are wrong on purpose.
+//! Tests beyond the conformance cases: scripts, servers, damaged data, and stores that break the contract on purpose.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

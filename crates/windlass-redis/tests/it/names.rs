@@ -1,5 +1,4 @@
-//! Names and keys that look like something of the store's own are only names and keys. Others are in the conformance
-//! cases.
+//! Type names and keys that look like the store's own Redis keys. The conformance cases cover other unusual names.
 
 use windlass_conformance::complete;
 use windlass_core::command::{Count, Expire, Types};

@@ -1,4 +1,4 @@
-//! Hints when the server goes away, and what they leave behind.
+//! Hints across server outages, and the keys that hints leave behind.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
     let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
 
-    // The connection that sends comes back on its own; until then hints are lost.
+    // The publishing connection reconnects independently; until then hints are lost.
     wait_until("the subscription hears again", PATIENCE, async || {
         notifier.publish(hint.clone()).await.unwrap();
         let heard = timeout(Duration::from_millis(100), subscription.next()).await;

@@ -1,5 +1,5 @@
-//! The server is killed and started again, and cut off, while worker processes run: no acknowledged chain is lost, none
-//! is stuck, nothing is done twice.
+//! Kills, restarts and disconnects the server while worker processes run: no acknowledged chain is lost or stuck, and
+//! none takes effect twice.
 
 use std::collections::{HashMap, HashSet};
 use std::env;
@@ -21,10 +21,10 @@ const WORKERS: usize = 2;
 const NAMESPACE_NAME: &str = "outage";
 const CHAINS_PER_CREATE: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(300);
-/// So many chains are acknowledged between two outages.
+/// Number of chains acknowledged between two outages.
 const CHAINS_PER_OUTAGE: usize = 100;
 
-/// Starts chains until it is told to stop, each until it is acknowledged.
+/// Starts chains until stopped. Repeats each start until it is acknowledged.
 struct Starter {
     task: JoinHandle<()>,
     stop: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ impl Starter {
         let task = tokio::spawn(async move {
             while !told.load(Ordering::SeqCst) {
                 let chains: Vec<_> = (0..CHAINS_PER_CREATE).map(|_| new_chain()).collect();
-                // Repeated until it succeeds, as any command may be.
+                // Every command is safe to repeat.
                 let ends_at = Instant::now() + PATIENCE;
                 while let Err(error) = store.create(Create { chains: chains.clone() }).await {
                     assert!(Instant::now() < ends_at, "{error}");
@@ -53,7 +53,7 @@ impl Starter {
         self.started.lock().unwrap().len()
     }
 
-    /// Returns when so many more are acknowledged.
+    /// Waits until `more` further chains are acknowledged.
     async fn start(&self, more: usize) {
         let goal = self.count() + more;
         wait_until("chains are started", PATIENCE, async || self.count() >= goal).await;
@@ -75,7 +75,7 @@ fn options() -> Options {
 }
 
 async fn begin(url: String) -> (Starter, Crew) {
-    // Less than a store has otherwise: who starts chains is to notice outages soon.
+    // Shorter than the default, so that the starter notices outages quickly.
     let options = options().response_timeout(Duration::from_secs(2));
     let store = Arc::new(RedisStore::open(&url, options).await.unwrap());
     let crew = Crew::start(WORKERS, move || {
@@ -87,7 +87,7 @@ async fn begin(url: String) -> (Starter, Crew) {
     (Starter::new(store), crew)
 }
 
-/// All is done that was acknowledged, and once.
+/// Checks that every acknowledged chain completed and took effect once.
 async fn check(url: &str, starter: Starter, crew: Crew, outages: usize) -> CrewLog {
     let chains = starter.stop().await;
     let store = RedisStore::open(url, options()).await.unwrap();
@@ -105,8 +105,8 @@ async fn check(url: &str, starter: Starter, crew: Crew, outages: usize) -> CrewL
     log
 }
 
-/// Those of the chains that are stored, when they are all that is stored, have all completed, and everything that the
-/// store knows of them agrees.
+/// Returns the chains that are still stored. Checks that nothing else is stored, that all of them completed, and that
+/// the store's data is consistent.
 async fn check_what_remains(url: &str, chains: &[ChainId]) -> Vec<ChainId> {
     let store = RedisStore::open(url, options()).await.unwrap();
     let mut remaining = Vec::new();
@@ -116,7 +116,7 @@ async fn check_what_remains(url: &str, chains: &[ChainId]) -> Vec<ChainId> {
         remaining.extend(found.into_iter().flatten().map(|chain| chain.id));
     }
     wait_until_closed(&store, &remaining, PATIENCE).await;
-    // What is lost of a completion is done again: only the store is looked at.
+    // A job whose completion was lost runs again, so this ignores the workers' effects and audits the store alone.
     let effects = remaining.iter().map(|chain| (*chain, 1)).collect();
     assert_eq!(audit(&store, &remaining, &effects).await, Audit::default());
     for count in store.count(Count { types: Types::All }).await.unwrap().types {
@@ -126,7 +126,7 @@ async fn check_what_remains(url: &str, chains: &[ChainId]) -> Vec<ChainId> {
     remaining
 }
 
-/// A server with chains and workers that was killed and started again so many times.
+/// Kills and restarts a server `kills` times while chains are started and workers run.
 async fn server_killed(sync: &str, kills: usize) -> (RedisServer, Starter, Crew) {
     let mut server =
         RedisServer::builder().arg("--appendonly", "yes").arg("--appendfsync", sync).start().await;
@@ -151,7 +151,8 @@ async fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
     check(&server.url(), starter, crew, kills).await;
 }
 
-/// While it syncs it writes nothing, for up to two seconds, though it acknowledges: its end may lose that.
+/// With `everysec`, the server acknowledges writes for up to two seconds while a sync delays writing them to the file.
+/// A kill may lose these.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_syncs_each_second_stays_consistent() {
     let kills = times(2, 20);
@@ -170,7 +171,7 @@ async fn a_server_that_is_cut_off_loses_nothing_that_it_acknowledged() {
     let cuts = times(5, 50);
     for cut in 0..cuts {
         starter.start(CHAINS_PER_OUTAGE).await;
-        // In turn: connections end with replies on their way; nobody gets through for a while.
+        // Alternate: cut connections with replies in flight, or refuse new connections for a while.
         if cut % 2 == 0 {
             proxy.stall_replies();
             proxy.cut().await;

@@ -1,11 +1,11 @@
-//! The store agrees with the model about random commands.
+//! Compares the store's replies to random commands with the reference model's.
 
 use windlass_conformance::{Tally, random};
 use windlass_redis::CAPABILITIES;
 
 use crate::fixture::Redis;
 
-/// A page of a list looks at a bounded number of rows, and the model at more: no run may have so many.
+/// Few enough that no list exceeds the number of rows one page scans. The model scans more, so replies would differ.
 const COMMANDS_PER_SEED: usize = 2_500;
 
 #[tokio::test(flavor = "multi_thread")]

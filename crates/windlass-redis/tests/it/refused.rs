@@ -1,4 +1,4 @@
-//! The server refuses: the user may not do something, the memory is full, the version is too old.
+//! The server refuses a command or is unsuitable: missing permissions, full memory, old version.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use crate::fixture::{connect, fresh};
 
 const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 
-/// Adds to the rules of a user who is called like the namespace.
+/// Adds ACL rules to the user that is named like the namespace.
 async fn allow(rules: &str, server: &SharedRedis, database: &mut Database) {
     let mut command = redis::cmd("ACL");
     command.arg("SETUSER").arg(server.namespace()).arg(rules.split(' ').collect::<Vec<_>>());
     let _: () = command.query_async(&mut database.connection).await.unwrap();
 }
 
-/// Where that user connects.
+/// Returns the URL for that user.
 fn url_of_user(server: &SharedRedis) -> String {
     server.url().replace("redis://", &format!("redis://{}:secret@", server.namespace()))
 }
@@ -60,7 +60,7 @@ async fn a_user_who_lacks_a_command_is_told_at_the_start() {
     allow("allkeys -evalsha -eval", &server, &mut database).await;
     check(store().await.unwrap_err(), &["allow this user scripts"]);
 
-    // Who may wait for replicas only if asked to, and who may only look.
+    // `WAIT` is required only with `wait_for_replicas`, and a user without write commands may still read.
     allow("nocommands +@read +@write +@scripting +client +info +time", &server, &mut database).await;
     store().await.unwrap();
     let waiting = options.clone().wait_for_replicas(1, Duration::from_secs(1));
@@ -112,7 +112,7 @@ async fn what_is_kept_no_longer_leaves_a_server_that_is_out_of_memory() {
     let options = Options::default().clock(clock.clone());
     let store = Arc::new(RedisStore::open(&server.url(), options).await.unwrap());
     let subject = Subject::new(store.clone(), store, clock);
-    // Failed jobs need their blocker: as each leaves, the blocker's row changes.
+    // Failed jobs need their blocker, so removing each of them writes to the blocker's row.
     let blocker = subject.start("a").await;
     subject.work("a", complete("1")).await;
     for _ in 0..3 {
@@ -134,7 +134,7 @@ async fn what_is_kept_no_longer_leaves_a_server_that_is_out_of_memory() {
     }
 }
 
-/// Answers as a server of this version would, as far as it is asked at the opening of a store. Its port.
+/// Starts a fake server that replies to the commands used to open a store, with this `INFO`. Returns its port.
 fn server_of_version(info: &'static str) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -146,7 +146,7 @@ fn server_of_version(info: &'static str) -> u16 {
     port
 }
 
-/// Answers until the connection ends.
+/// Replies to commands until the connection ends.
 fn answer(mut stream: TcpStream, info: &str) {
     for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
         let answer = match line.as_str() {

@@ -1,4 +1,4 @@
-//! The server is restarted, forgets its scripts, and is shared with others.
+//! Server restarts, flushed scripts, durability settings, shared servers.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn is_stored(store: &RedisStore, id: ChainId) -> bool {
 
 #[tokio::test]
 async fn scripts_come_back_after_they_were_flushed() {
-    // One of its own, since others count their round trips.
+    // A private server: flushing scripts would change the round trips that other tests count.
     let server = RedisServer::start().await;
     let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
     let mut connection = connect(server.url()).await;
@@ -47,7 +47,7 @@ async fn a_store_goes_on_when_its_server_comes_back() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     server.restart().await;
 
-    // Repeated until it succeeds, as any command may be.
+    // Every command is safe to repeat.
     wait_until("the store has connected again", Duration::from_secs(60), async || {
         store.create(Create { chains: vec![second.clone()] }).await.is_ok()
     })
@@ -67,7 +67,7 @@ async fn durability_is_as_the_server_is_set_up() {
         ("CONFIG SET appendonly no", Durability::Volatile),
         ("CONFIG SET appendonly yes", Durability::Buffered),
         ("CONFIG SET appendfsync always", Durability::Synced),
-        // Who may not ask how often the file is synced is promised the least.
+        // Without permission to query the settings, the store reports the lowest durability.
         ("ACL SETUSER default -config", Durability::Buffered),
         ("ACL SETUSER default -info", Durability::Volatile),
     ];
@@ -89,7 +89,7 @@ async fn a_connection_of_the_callers_own_is_used() {
     let reply = store.create(Create { chains: vec![new.clone()] }).await.unwrap();
     let after = Timestamp::now();
     assert_eq!(reply.durability, Durability::Volatile);
-    // Without a clock of its own the store takes the server's, which runs on this machine.
+    // Without a manual clock the store uses the server's clock, which is this machine's.
     let Created::New { job, .. } = reply.chains[0] else { panic!("it is new") };
     assert!(before <= job.due_at && job.due_at <= after, "{before:?} {:?} {after:?}", job.due_at);
 }
@@ -100,7 +100,7 @@ async fn erasing_a_namespace_leaves_the_others() {
     let open = async |namespace: &str| {
         RedisStore::open(&server.url(), Options::default().namespace(namespace)).await.unwrap()
     };
-    // The neighbour's name begins with this one's.
+    // The other namespace's name begins with this one's.
     let longer = format!("{}-{}", server.namespace(), neighbour.namespace());
     let (store, other) = (open(server.namespace()).await, open(&longer).await);
     let (own, foreign) = (chain(), chain());

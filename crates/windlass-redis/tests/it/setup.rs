@@ -1,4 +1,4 @@
-//! How the server is set up: what is refused, what is reported, and what replicas have.
+//! Server configuration: eviction, replicas, and waiting for replicas.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn create() -> Create {
     Create { chains: vec![NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")))] }
 }
 
-/// A server that copies another one.
+/// Starts a replica of a server and waits until it is connected.
 pub(crate) async fn replica_of(primary: &RedisServer) -> RedisServer {
     let address = format!("127.0.0.1 {}", primary.port());
     let replica = RedisServer::builder().arg("--replicaof", address).start().await;
@@ -67,7 +67,7 @@ async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
     let reply = store.create(create()).await.unwrap();
     assert_eq!(reply.durability, Durability::Replicated(1));
 
-    // It is written all the same where nobody copies it in time.
+    // If no replica has it in time, it is written all the same.
     replica.kill().await;
     let options = Options::default().wait_for_replicas(1, Duration::from_millis(50));
     let store = RedisStore::open(&primary.url(), options).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
     assert_eq!(reply.durability, Durability::Volatile);
 }
 
-/// By `WAITAOF` where the server has it: a replica that writes to no disk does not count there.
+/// With `WAITAOF`, a replica without an append-only file does not count.
 #[tokio::test]
 async fn a_creation_waits_for_the_disks_of_replicas_where_the_server_can_tell() {
     let primary = RedisServer::builder().arg("--appendonly", "yes").start().await;

@@ -1,4 +1,4 @@
-//! TLS, users and passwords, by URL and with a client of the caller's own.
+//! TLS, users and passwords, by URL and with the caller's own client.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ const URL: &str = "WINDLASS_TLS_URL";
 const PASSWORD: &str = "s3:cr@t/100%";
 const PASSWORD_IN_URL: &str = "s3%3Acr%40t%2F100%25";
 
-/// A server that speaks TLS, with a user `ada`.
+/// Starts a TLS server with a user `ada`.
 async fn server() -> RedisServer {
     let server = RedisServer::builder().tls().start().await;
     let client = trusting(&server.url(), &server.certificate());
@@ -43,7 +43,7 @@ fn url(server: &RedisServer, password: &str) -> String {
     server.url().replace("rediss://", &format!("rediss://ada:{password}@"))
 }
 
-/// A client that trusts this certificate.
+/// Returns a client that trusts this certificate.
 fn trusting(url: &str, certificate: &Path) -> Client {
     let root_cert = Some(fs::read(certificate).unwrap());
     Client::build_with_tls(
@@ -53,7 +53,7 @@ fn trusting(url: &str, certificate: &Path) -> Client {
     .unwrap()
 }
 
-/// Starts a chain, and hears a hint.
+/// Creates a chain and receives a hint.
 async fn use_both(store: RedisStore, notifier: RedisNotifier) {
     let chain = NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")));
     let hint = Hint::ChainClosed(chain.id);
@@ -71,7 +71,7 @@ async fn a_client_of_the_callers_own_brings_its_certificates() {
     use_both(store, RedisNotifier::with_client(&client, &Options::default()).await.unwrap()).await;
 }
 
-/// Runs in a process of its own, whose system trusts the certificate.
+/// Runs in a separate process that trusts the certificate.
 #[tokio::test(flavor = "multi_thread")]
 async fn by_url_alone() {
     if !is_worker_process() {
@@ -91,7 +91,7 @@ async fn a_url_is_enough_where_the_system_trusts_the_certificate() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// The error of store and notifier says what to do, and no secret.
+/// Checks that the error says what to do and contains no password.
 fn check(error: &Error, says: &str) {
     let text = format!("{error} {error:?}");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{text}");

@@ -1,4 +1,4 @@
-//! A batch is applied whole or not at all, whatever happens half-way.
+//! A batch is applied in full or not at all, wherever it is interrupted.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -11,10 +11,10 @@ use windlass_sqlite::{Options, SqliteStore};
 
 use crate::{File, new_chain, start, take};
 
-/// How many settlements the batch has.
+/// Number of settlements in a batch.
 const BATCH: u32 = 3;
 
-/// Some jobs that are held, and a batch that completes them, each with a chain to create.
+/// Leased jobs, and a batch that completes them, each with a chain to create.
 struct Batch {
     jobs: Vec<JobId>,
     carried: Vec<JobId>,
@@ -38,7 +38,7 @@ impl Batch {
         }
     }
 
-    /// How many of the settlements were applied.
+    /// Returns how many of the settlements were applied.
     async fn applied(&self, store: &SqliteStore) -> usize {
         let jobs = store.get_jobs(GetJobs { jobs: self.jobs.clone() }).await.unwrap().jobs;
         let carried = store.get_jobs(GetJobs { jobs: self.carried.clone() }).await.unwrap().jobs;
@@ -49,7 +49,7 @@ impl Batch {
     }
 }
 
-/// Settles a batch whose last item meets an error of the database. Gives how many of its items were applied.
+/// Settles a batch whose last item fails with a database error. Returns how many of its items were applied.
 pub(crate) async fn applied_before_error(options: impl Fn(&File) -> Options) -> usize {
     let file = File::new();
     let store = SqliteStore::open(options(&file)).await.unwrap();
@@ -73,8 +73,8 @@ pub(crate) async fn applied_before_error(options: impl Fn(&File) -> Options) -> 
     applied
 }
 
-/// Gives up on a batch after its first statement, after its second, and so on. Gives how many of its items were applied
-/// in all these cases.
+/// Drops a batch after its first statement, then another after its second, and so on. Returns the distinct numbers of
+/// items that were applied.
 pub(crate) async fn applied_before_cut(
     options: impl Fn(&File) -> Options,
     in_transaction: bool,
@@ -102,7 +102,7 @@ pub(crate) async fn applied_before_cut(
         if let Some(tx) = tx {
             store.commit(tx).await.unwrap();
         }
-        // Whoever has the writer now comes after the end of the transaction, by a commit or not.
+        // This acquire waits for the write lock, so the interrupted transaction has ended by then, committed or not.
         assert_eq!(take(&store, 0).await, []);
         seen.insert(batch.applied(&store).await);
         if never_cut {
@@ -117,7 +117,7 @@ async fn an_error_half_way_leaves_nothing_of_a_batch() {
     assert_eq!(applied_before_error(File::options).await, 0);
 }
 
-/// SQLite may end the transaction by itself, as it does when the disk is full, and then there is nothing to roll back.
+/// SQLite may end a transaction by itself, for example when the disk is full. Then there is nothing to roll back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_that_ends_the_transaction_leaves_the_store_usable() {
     let file = File::new();

@@ -1,4 +1,4 @@
-//! Worker processes are killed and paused under load: nothing is lost, stuck or done twice.
+//! Kills and pauses worker processes under load: no job is lost, stuck or executed twice.
 
 use std::env;
 use std::process::Command;
@@ -11,17 +11,18 @@ use windlass_testkit::crash::{self, Crew, Effect, JOBS_PER_LOAD, Ledger, Run, Vo
 
 use crate::File;
 
-/// The file that worker processes are to open.
+/// Environment variable with the file for the worker processes.
 const FILE: &str = "WINDLASS_CRASH_FILE";
-/// Set for workers on a store that is bad on purpose.
+/// Environment variable that makes worker processes use a broken store.
 #[cfg(feature = "known-bad")]
 const FENCE_IGNORED: &str = "WINDLASS_CRASH_FENCE_IGNORED";
 
 const WORKERS: usize = 3;
-/// Attempts that are to be overtaken are seldom in the middle of a transaction, which would keep reapers away.
+/// Long enough that a paused attempt is rarely inside a transaction, whose write lock would keep other workers from
+/// reaping it.
 const PAUSED_WORK: Duration = Duration::from_secs(1);
 
-/// A table beside the store's.
+/// A ledger in a table of the application.
 struct Table;
 
 impl Ledger for Table {
@@ -51,7 +52,7 @@ async fn ledger(file: &File) -> Vec<Effect> {
     rows.iter().map(effect).collect()
 }
 
-/// The main of the worker processes; in the test run itself there is nothing to do.
+/// The entry point of the worker processes. Does nothing in the test run itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_process() {
     if crash::is_worker_process() {
@@ -69,7 +70,8 @@ fn workers_options() -> Options {
     options
 }
 
-/// A client of a fresh file that has a ledger, and a command for worker processes on it, with this variable.
+/// Returns a client on a new file with a ledger, and a command that starts worker processes on it with this variable
+/// set.
 async fn fixture(variable: Option<&'static str>) -> (File, Client<SqliteStore>, impl Fn() -> Command + Send) {
     let file = File::new();
     let store = SqliteStore::open(Options::new(file.path())).await.unwrap();
@@ -114,11 +116,11 @@ async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
     voyage.check(&log, &ledger(&file).await).await;
 }
 
-/// The harness is worth something: it sees when a paused worker writes over what the new owner does.
+/// Checks the harness: it notices if a paused worker overwrites the work of the new owner.
 #[cfg(feature = "known-bad")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_ignores_the_fence_is_caught() {
-    // Whether a worker that goes on finds the new owner still at work is a matter of luck.
+    // It depends on timing whether a resumed worker finds the new owner still at work, so try several times.
     for _ in 0..30 {
         let (file, client, command) = fixture(Some(FENCE_IGNORED)).await;
         let mut crew = Crew::start(WORKERS, command).await;

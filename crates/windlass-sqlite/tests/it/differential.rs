@@ -1,4 +1,4 @@
-//! Commands get the same replies from the store and from the model.
+//! The store returns the same replies as the model.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ async fn random_commands_get_the_replies_of_the_model() {
     tally.assert_rolled_back();
 }
 
-/// More dependents than one command resolves are left to later ones, at the very places where the model leaves them.
+/// If there are more dependents than one command resolves, later commands resolve the rest, in the same order as in the
+/// model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wide_ripple_goes_on_as_in_the_model() {
     let mut both = Both::new().await;
@@ -52,7 +53,7 @@ async fn a_wide_ripple_goes_on_as_in_the_model() {
         blockers.extend(dependents.iter().take(5).cloned());
         both.create(dependents).await;
     }
-    // The two parts of an exchange share what one command may resolve.
+    // Both parts of an exchange share the limit on resolved dependents.
     let outcomes = [complete(Vec::new()), fail()];
     let settle = settle(held.iter().zip(outcomes.iter().cloned().cycle()));
     both.check(Exchange { settle, acquire: crate::acquire(5) }).await;
@@ -70,7 +71,7 @@ async fn a_wide_ripple_goes_on_as_in_the_model() {
     assert!(resolved > 500, "only {resolved} were left to later commands");
 }
 
-/// Commands that may only do a part of what there is to do leave the same rest.
+/// Commands with a small limit leave the same rest as in the model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_bounds_leave_what_they_leave_in_the_model() {
     let (mut both, mut random) = (Both::new().await, Rng::with_seed(11));
@@ -84,7 +85,7 @@ async fn small_bounds_leave_what_they_leave_in_the_model() {
         new.retention = Retention { completed: span(), failed: span(), cancelled: span() };
         chains.push(new.id);
         jobs.push(new.id.first_job());
-        // The latest ones only: the others may be gone, and with them what is to be created.
+        // Only use the latest chains as blockers. Older ones may be removed already, and creation would be refused.
         chains.drain(..chains.len().saturating_sub(6));
         both.create(vec![new]).await;
 
@@ -118,7 +119,7 @@ async fn small_bounds_leave_what_they_leave_in_the_model() {
     assert!(cut_short > 5 && reaped > 5, "{cut_short} expiries left something, {reaped} jobs were reaped");
 }
 
-/// A search for a circle sees what earlier settlements of the same batch have done.
+/// The search for cycles sees the effects of earlier settlements in the same batch.
 #[tokio::test]
 async fn a_circle_through_the_same_batch_is_found_as_in_the_model() {
     let mut both = Both::new().await;
@@ -140,7 +141,8 @@ async fn a_circle_through_the_same_batch_is_found_as_in_the_model() {
         Some(Settled::Refused(refusal)) => refusal,
         other => panic!("no refusal: {other:?}"),
     };
-    // The job that received the failure fails too: retried, it would wait for what waits for the circling chain.
+    // The job that received the failure fails too. If it were retried, it would wait for a chain that waits for the
+    // circling chain.
     let reply = both.settle([(&receiving[0], fail()), (&held[0], wait_for(received.id))]).await;
     assert_eq!(refused(reply), Refusal::WaitsForItself(received.id));
     let carried = blocked_by(&[failed.id], OnBlockerFailure::Wait);
@@ -149,7 +151,7 @@ async fn a_circle_through_the_same_batch_is_found_as_in_the_model() {
     assert_eq!(refused(reply), Refusal::WaitsForItself(id));
 }
 
-/// The store and the model.
+/// The store and the model, side by side.
 struct Both {
     file: File,
     store: Arc<dyn Store>,
@@ -163,7 +165,7 @@ impl Both {
         Self { file, store, model: Model::new() }
     }
 
-    /// Gives a command to both, a second after the one before.
+    /// Executes a command on both, one second after the previous one, and compares the replies.
     async fn check(&mut self, command: impl Into<Command>) -> Reply {
         let command = command.into();
         self.file.clock.advance(Millis::from_secs(1));
@@ -216,7 +218,7 @@ fn reap(max: u32) -> Reap {
     Reap { types: Types::All, max, except: Vec::new(), renewal_interval: Millis::from_secs(20) }
 }
 
-/// The reply without what differs by nature.
+/// Removes the fields that differ between the store and the model by design.
 fn comparable(reply: Reply) -> Reply {
     match reply {
         Reply::Create(CreateReply { chains, .. }) => {

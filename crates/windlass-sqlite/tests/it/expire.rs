@@ -1,4 +1,4 @@
-//! What is kept no longer.
+//! Expiry of jobs whose retention is over.
 
 use windlass_core::command::{Expire, NextJob, Outcome, Settle, Settlement};
 use windlass_core::{JobId, Millis, Store};
@@ -18,7 +18,7 @@ async fn inner_jobs_leave_oldest_first_up_to_the_first_that_stays() {
         store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
     }
     let mut beside = file.connect().await;
-    // As if the clock had been set back after the third.
+    // Simulates a clock that was set back after the job at position 3 closed.
     let later = "update windlass_job set closed_at = closed_at + 1000 where position = 3";
     sqlx::query(later).execute(&mut beside).await.unwrap();
     let trim_at: i64 = sqlx::query_scalar("select trim_at from windlass_job where position = 0")

@@ -1,4 +1,4 @@
-//! SQLite for the conformance suite: a file in a folder of its own, opened twice.
+//! The SQLite fixture of the conformance suite: a file in its own folder, opened twice.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What `health` finds.
+//! The findings of `health`.
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqliteSynchronous};
 use windlass_core::Store;

@@ -1,4 +1,4 @@
-//! The suite is checked: each store that is broken on purpose is caught.
+//! Checks the suite: it catches each store that is broken on purpose.
 
 use windlass_conformance::{Fixture, Subject, race, run_cases};
 use windlass_sqlite::known_bad::KnownBad;
@@ -7,14 +7,14 @@ use crate::File;
 use crate::atomic::{applied_before_cut, applied_before_error};
 use crate::fixture::Sqlite;
 
-/// Every one of these cases fails on the broken store.
+/// Asserts that each of these cases fails on the broken store.
 async fn check(known_bad: KnownBad, cases: &[&str]) {
     let report = run_cases(&Sqlite { known_bad: Some(known_bad) }, cases).await;
     let caught: Vec<_> = report.failed().map(|(case, _)| case.id).collect();
     assert_eq!(caught, cases, "{known_bad:?} is not caught by each of these cases: {report}");
 }
 
-/// The broken store loses the race.
+/// Asserts that the broken store loses the race.
 async fn loses<F: Future<Output = ()> + Send + 'static>(known_bad: KnownBad, race: impl Fn(Subject) -> F) {
     let subject = Sqlite { known_bad: Some(known_bad) }.open().await;
     assert!(tokio::spawn(race(subject)).await.is_err(), "{known_bad:?} does not lose the race");

@@ -1,4 +1,4 @@
-//! The write lock: held by somebody else, waited for, given up.
+//! The write lock: waiting for another holder, timing out, and dropping a waiting command.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use windlass_sqlite::SqliteStore;
 
 use crate::{File, new_chain, start, take};
 
-/// Long enough for all that need not wait for a lock, since it is the limit for that too.
+/// Long enough for operations that do not wait for a lock, since this timeout also limits them.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,15 +63,15 @@ async fn time_spent_in_the_queue_counts() {
     let brief = SqliteStore::open(file.options().busy_timeout(busy_timeout / 2)).await.unwrap();
     let mut holder = file.connect().await;
     sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
-    // If it did not count, both would take all their time, one after the other. Once less is enough, since others on the
-    // machine may delay them.
+    // If the time in the queue did not count, each command would wait for its full timeout, one after the other. One
+    // round below that is enough, since load on the machine may delay a round.
     let mut took = Vec::new();
     while took.last().is_none_or(|took| *took >= busy_timeout * 18 / 10) {
         assert!(took.len() < 10, "both together took {took:?}");
         let began_at = Instant::now();
         let mut first = store.create(Create { chains: vec![new_chain()] });
         assert!(!is_ready(&mut first).await);
-        // The second comes when the first has waited for half of its time.
+        // The second command starts when the first has waited for half of its timeout.
         let half = brief.create(Create { chains: vec![new_chain()] }).await;
         assert_eq!(half.unwrap_err().kind(), ErrorKind::Busy);
         let second = store.create(Create { chains: vec![new_chain()] }).await;
@@ -80,7 +80,7 @@ async fn time_spent_in_the_queue_counts() {
         assert_eq!(first.await.unwrap_err().kind(), ErrorKind::Busy);
     }
 
-    // Whoever comes next has all its time again.
+    // A later command gets the full timeout again.
     let began_at = Instant::now();
     store.create(Create { chains: vec![new_chain()] }).await.unwrap_err();
     assert!(began_at.elapsed() > busy_timeout * 9 / 10, "it waited {:?} only", began_at.elapsed());
@@ -99,19 +99,19 @@ async fn a_reap_that_had_to_wait_leaves_owners_a_renewal_interval() {
     let reap = || Reap { types: Types::All, max: 10, except: Vec::new(), renewal_interval };
     let mut waiting = store.reap(reap());
     assert!(!is_ready(&mut waiting).await);
-    // The lease of a minute is over, but its owner had no chance to renew it.
+    // The 60 s lease has expired, but its owner had no chance to renew it.
     file.clock.advance(Millis::from_secs(70));
     sqlx::query("rollback").execute(&mut holder).await.unwrap();
     assert_eq!(waiting.await.unwrap().reaped, []);
 
-    // Nor has it had one for a reap that need not wait.
+    // A reap that does not have to wait leaves the owner the same time.
     file.clock.advance(Millis::from_secs(19));
     assert_eq!(store.reap(reap()).await.unwrap().reaped, []);
     file.clock.advance(Millis::from_secs(1));
     assert_eq!(store.reap(reap()).await.unwrap().reaped.len(), 1);
 }
 
-/// On one thread the renewal does not give up before the clock is turned.
+/// Runs on one thread, so that the renewal cannot time out before the clock is advanced.
 #[tokio::test]
 async fn a_renewal_that_gave_up_keeps_the_next_reap_from_its_lease() {
     let file = File::new();
@@ -149,7 +149,7 @@ async fn a_dropped_command_leaves_the_store_usable() {
             tokio::task::yield_now().await;
         }
     }
-    // Nobody is left with the write lock.
+    // No connection is left with the write lock.
     sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
     sqlx::query("rollback").execute(&mut holder).await.unwrap();
     let last = new_chain();
@@ -157,7 +157,7 @@ async fn a_dropped_command_leaves_the_store_usable() {
     assert!(store.get_jobs(GetJobs { jobs: vec![last.id.first_job()] }).await.unwrap().jobs[0].is_some());
 }
 
-/// Polls once.
+/// Polls the future once.
 pub(crate) async fn is_ready<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> bool {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready())).await
 }

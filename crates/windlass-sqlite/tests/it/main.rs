@@ -1,4 +1,4 @@
-//! What is special about SQLite.
+//! Tests of behavior that is specific to SQLite.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod atomic;
@@ -30,7 +30,7 @@ use windlass_core::command::{Acquire, Acquired, Create, Created, NewChain, NewJo
 use windlass_core::{ChainId, ManualClock, Millis, Payload, RequestId, Store, TypeName, WorkerId};
 use windlass_sqlite::{Options, SqliteStore};
 
-/// A file in a folder of its own, with a clock to turn.
+/// A database file in its own folder, with a manual clock.
 struct File {
     folder: tempfile::TempDir,
     clock: Arc<ManualClock>,
@@ -53,7 +53,7 @@ impl File {
         SqliteStore::open(self.options()).await.unwrap()
     }
 
-    /// Somebody else's connection.
+    /// Opens a connection that is independent of the store.
     async fn connect(&self) -> SqliteConnection {
         SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(self.path())).await.unwrap()
     }

@@ -1,6 +1,6 @@
-//! What a command costs does not grow with what is stored.
+//! The cost of a command does not grow with the number of stored jobs.
 //!
-//! The work is counted in steps of SQLite's virtual machine, which do not depend on how busy this machine is.
+//! Cost is measured in steps of SQLite's virtual machine, which do not depend on the load of the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +12,12 @@ use windlass_sqlite::{SqliteStore, Sqlx};
 
 use crate::File;
 
-/// The closed jobs that are stored, and as many that are due in the future.
+/// Number of closed jobs to store, and of jobs that are due in the future.
 fn stored() -> u32 {
     if std::env::var_os("WINDLASS_FULL").is_some() { 1_000_000 } else { 40_000 }
 }
 
-/// So many jobs of type `a`: completed ones that hold keys, and as many pending ones that are due in a far future.
+/// Inserts `?1` completed jobs of type `a` that hold keys, and as many pending ones that are due in the far future.
 const FILL: &str = "
     with recursive
       number (n) as (select 1 union all select n + 1 from number where n < 2 * ?1),
@@ -35,7 +35,7 @@ const FILL: &str = "
       iif(closed, 9000000000000, null), iif(closed, 9000000000000, null), 'json', x'31'
     from job";
 
-/// The steps of each command, on a file that holds so many other jobs.
+/// Returns the steps of each command, on a file that holds this many other closed and pending jobs.
 async fn steps(others: u32) -> Vec<(&'static str, u64)> {
     let file = File::new();
     let steps = Arc::new(AtomicU64::new(0));
@@ -71,7 +71,7 @@ async fn steps(others: u32) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// A store whose connections count their steps.
+/// Opens a store whose connections count their steps.
 async fn counting(file: &File, steps: &Arc<AtomicU64>) -> Arc<SqliteStore> {
     let steps = Arc::clone(steps);
     let pool = SqlitePoolOptions::new().max_connections(2).after_connect(
@@ -89,7 +89,7 @@ async fn counting(file: &File, steps: &Arc<AtomicU64>) -> Arc<SqliteStore> {
     let options = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
     let pool = pool.connect_with(options).await.unwrap();
     let store = Arc::new(SqliteStore::over(Sqlx::from(pool.clone()), file.options()).await.unwrap());
-    // A connection reads the schema with its first statement, which no command is to be charged for.
+    // A connection reads the schema with its first statement. Do that here, so that no command is charged for it.
     let mut connections = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
     for connection in &mut connections {
         sqlx::query("select 1 from windlass_job").fetch_all(&mut **connection).await.unwrap();

@@ -1,4 +1,4 @@
-//! Several processes on one file wake each other, and start at once.
+//! Several processes on one file wake each other, and may start at the same time.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -17,20 +17,20 @@ use windlass_sqlite::{Options, SqliteNotifier, SqliteStore, Synchronous};
 
 use crate::{File, new_chain, start, take};
 
-/// The file that the other process is to open.
+/// Environment variable with the file for the other process.
 const OTHERS_FILE: &str = "WINDLASS_TEST_FILE";
 
-/// The file that processes which start at once are to open.
+/// Environment variable with the file for the processes that start at the same time.
 const STARTERS_FILE: &str = "WINDLASS_TEST_STARTERS_FILE";
 
-/// Of so many rounds, one after the other, half must be fast.
+/// Number of consecutive rounds of which half must be fast.
 const ROUNDS: usize = 20;
 
-/// When the rounds end that were not fast enough.
+/// Maximum number of rounds.
 const ROUNDS_MAX: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many jobs each process starts that starts at once with others.
+/// Number of jobs that each of the simultaneous processes starts.
 const STARTED: usize = 100;
 
 #[derive(Serialize, Deserialize)]
@@ -49,15 +49,15 @@ async fn echo(job: Ctx<Echo>) -> Result<u32> {
     Ok(job.input().0)
 }
 
-/// A client that does not wait for the disk, which may be slower than what is measured.
+/// Creates a client that does not wait for disk syncs, which may take longer than the measured times.
 async fn client(path: impl Into<PathBuf>) -> Client<SqliteStore> {
     let options = Options::new(path).synchronous(Synchronous::Normal);
     let store = Arc::new(SqliteStore::open(options).await.unwrap());
     Client::builder(Arc::clone(&store)).notifier(SqliteNotifier::new(store)).build()
 }
 
-/// Repeats a round, which tells how long it took, until half of the latest took no longer than this. Others on the machine
-/// may slow it down for a while.
+/// Repeats a round, which returns how long it took, until half of the latest rounds took no longer than `longest`.
+/// Other load on the machine may slow rounds down for a while.
 async fn repeat_until_fast(longest: Duration, mut round: impl AsyncFnMut(u32) -> Duration) {
     let began_at = Instant::now();
     let mut took = Vec::new();
@@ -73,8 +73,8 @@ async fn repeat_until_fast(longest: Duration, mut round: impl AsyncFnMut(u32) ->
     println!("rounds took {took:?}");
 }
 
-/// This process works, and the other one starts jobs and waits for their outputs: there and back by the file alone. Both
-/// poll so rarely that they would not be done in time without being woken.
+/// This process runs a worker. The other process starts jobs and waits for their outputs, so each round goes there and
+/// back through the file. The worker polls so rarely that a round without notifications would not finish in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_wake_each_other_within_fifty_milliseconds() {
     let file = File::new();
@@ -89,8 +89,8 @@ async fn processes_wake_each_other_within_fifty_milliseconds() {
     assert!(told.contains("rounds took"), "{told}");
 }
 
-/// Two stores on one file know of each other by the file alone, as two processes do. The lease is renewed so rarely that
-/// the handler would not hear of the request in time by that.
+/// Two stores on one file communicate only through the file, as two processes do. The lease is renewed so rarely that
+/// the handler would not learn of the request in time from a renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_running_job_that_is_called_off_elsewhere_hears_of_it_at_once() {
     let file = File::new();
@@ -121,7 +121,7 @@ async fn a_running_job_that_is_called_off_elsewhere_hears_of_it_at_once() {
     consumer.stop(Duration::from_secs(10)).await;
 }
 
-/// Those who watch by another client of this process are told, whichever notifier that has.
+/// Events reach subscribers of another client in this process, even if that client has its own notifier.
 #[tokio::test]
 async fn a_client_knows_that_somebody_in_this_process_watches() {
     let file = File::new();
@@ -137,7 +137,7 @@ async fn a_client_knows_that_somebody_in_this_process_watches() {
     assert_eq!(told, Some(QueueEvent::Queued { id: "a".to_owned() }));
 }
 
-/// Starts another process of this test program, which runs one of its tests with the file.
+/// Returns a command that runs one test of this program in another process, with the file in `variable`.
 fn process(test: &str, variable: &str, file: &File) -> Command {
     let mut other = Command::new(std::env::current_exe().unwrap());
     other.args(["--exact", test, "--nocapture"]).env(variable, file.path());
@@ -145,7 +145,7 @@ fn process(test: &str, variable: &str, file: &File) -> Command {
     other
 }
 
-/// Eight processes find no file, and each of them starts one job and works off what it can.
+/// Eight processes open a file that does not exist yet. Each starts jobs and takes as many as it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_start_at_once_migrate_once_and_share_the_work() {
     let file = File::new();
@@ -168,7 +168,7 @@ async fn processes_that_start_at_once_migrate_once_and_share_the_work() {
     assert_eq!((different.len(), taken.len() + left), (taken.len(), 8 * STARTED), "each job was taken once");
 }
 
-/// What a starter does. Without a file this is not one.
+/// The body of a starter process. Does nothing without the environment variable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_starter() {
     let Some(file) = std::env::var_os(STARTERS_FILE) else { return };
@@ -183,12 +183,12 @@ async fn a_starter() {
     }
 }
 
-/// What the other process does. Without a file this is not that process.
+/// The body of the other process. Does nothing without the environment variable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_other_process() {
     let Some(file) = std::env::var_os(OTHERS_FILE) else { return };
     let client = client(file).await;
-    // There and back are two wakes.
+    // A round has two notifications: there and back.
     repeat_until_fast(Duration::from_millis(100), async |round| {
         let began_at = Instant::now();
         let chain = client.start(Echo(round)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Races at full size, through two stores on one file; and what many processes do to it at once.
+//! Races at full size, between two stores on one file.
 
 use windlass_conformance::{Fixture, Subject, race};
 

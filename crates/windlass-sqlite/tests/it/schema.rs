@@ -1,4 +1,4 @@
-//! `schema.sql` shows what the migrations come to.
+//! `schema.sql` matches the result of the migrations.
 
 use sqlx::{Connection, Row};
 use windlass_sqlite::{Options, SqliteStore};

@@ -6,7 +6,7 @@ use windlass_sqlite::SqliteStore;
 
 use crate::{File, acquire, new_chain, start};
 
-/// The statements that each command of a job's life takes for a batch of this size.
+/// Returns the number of statements of each command in a job's life, for a batch of this size.
 async fn costs(size: usize) -> Vec<u64> {
     let file = File::new();
     let store = file.open().await;

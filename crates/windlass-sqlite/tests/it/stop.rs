@@ -1,4 +1,4 @@
-//! A job that was asked to stop. No command asks yet, so that the flag is set by hand.
+//! Jobs that were asked to stop. The tests set the flag in the table directly.
 
 use windlass_core::command::{
     Applied, Created, GetChains, GetJobs, NewKey, NextJob, Outcome, Placed, Reap, Renew, RenewLease, Renewed,
@@ -12,7 +12,7 @@ use windlass_sqlite::SqliteStore;
 
 use crate::{File, new_chain, start, take};
 
-/// Settles a job that was asked to stop; gives its chain and the reply to the repeated settlement.
+/// Settles a job that was asked to stop. Returns its chain, and the reply to the repeated settlement.
 async fn settle(outcome: Outcome) -> (ChainRecord, Settled) {
     let (_file, store, held) = asked_to_stop().await;
     let settle = || Settle {

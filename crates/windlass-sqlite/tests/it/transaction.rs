@@ -1,4 +1,4 @@
-//! The application's own rows and its jobs commit together, in the driver's own transaction.
+//! The application's rows commit together with its jobs, in the driver's transaction.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn users(pool: &SqlitePool) -> Vec<String> {
     rows.iter().map(|row| row.get("name")).collect()
 }
 
-/// A client over the application's own pool, which has a table of the application's.
+/// Creates a client on the application's own pool, in a database with a table of the application.
 async fn application(file: &File) -> (Client<SqliteStore>, SqlitePool) {
     let connect = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
     let pool = SqlitePoolOptions::new().max_connections(4).connect_with(connect).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_row_and_a_job_are_there_together_or_not_at_all() {
     }
 }
 
-/// Writes a row in the transaction that completes its job.
+/// Writes a row in the transaction that completes the job.
 async fn welcome(attempt: Attempt<Welcome>) -> Result<windlass_core::Done<Welcome, SqliteStore>> {
     let user = attempt.input().user;
     let mut step = attempt.finish().await?;
@@ -131,7 +131,7 @@ async fn a_task_that_holds_a_transaction_and_calls_without_it_is_told_so() {
     assert_eq!(jobs.len(), 1, "what was given up did not happen");
 }
 
-/// Sixteen who start one by one, beside a transaction now and then, share commits.
+/// Commands that queue behind an open transaction share commits once it ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_that_wait_share_a_commit() {
     let file = File::new();

@@ -1,4 +1,4 @@
-//! Files that cannot be written, are full, or are damaged: a clear error, and nothing half-written.
+//! Files that are read-only, full or damaged cause a clear error and no partial writes.
 
 use std::os::unix::fs::FileExt;
 
@@ -38,8 +38,7 @@ async fn a_read_only_file_is_named_as_such() {
     check(&error, ErrorKind::Unavailable, "read-only");
 }
 
-/// Whoever finds the disk full loses nothing that was acknowledged, writes nothing by halves, and goes on when there is
-/// room again.
+/// A full disk loses no acknowledged job and leaves no partial batch, and the store works again once there is room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_named_as_such_and_leaves_nothing_by_halves() {
     let file = File::new();
@@ -48,7 +47,7 @@ async fn a_full_disk_is_named_as_such_and_leaves_nothing_by_halves() {
     let store = SqliteStore::over(Sqlx::from(pool(limited).await), Options::default()).await.unwrap();
     let mut acknowledged = 0;
     let error = loop {
-        // The small one of the batch would fit.
+        // The first chain of the batch alone would fit.
         match store.create(Create { chains: vec![new_chain(), large_chain()] }).await {
             Ok(_) => acknowledged += 2,
             Err(error) => break error,
@@ -91,7 +90,7 @@ async fn connections_without_foreign_keys_are_refused() {
     check(&error, ErrorKind::Invalid, "turn `foreign_keys` on");
 }
 
-/// The statements for those who run migrations by other means come to the same tables.
+/// The migrations returned as SQL create the same tables.
 #[tokio::test]
 async fn migrations_can_be_run_by_hand() {
     let file = File::new();

@@ -1,4 +1,4 @@
-//! What a test expects of a bench.
+//! Assertions about the chains and jobs of a bench.
 
 use windlass_core::command::JobFilter;
 use windlass_core::{Chain, ChainRecord, Entry, ErrorKind, Job, JobRecord, TypeName};
@@ -7,12 +7,12 @@ use super::TestBench;
 use crate::look::{describe, immediately, jobs, text};
 
 impl TestBench {
-    /// The jobs of this type that were started so far, as chains or as continuations, oldest first. Those
-    /// that have ended are among them.
+    /// Returns the jobs of this type that were started so far, as chains or as continuations, oldest first. Includes
+    /// jobs that have ended.
     ///
     /// # Panics
     ///
-    /// If one cannot be read as this type.
+    /// If a stored input cannot be decoded as this type.
     #[track_caller]
     #[must_use]
     pub fn started<J: Job>(&self) -> Vec<J> {
@@ -23,11 +23,11 @@ impl TestBench {
         self.records::<J>().iter().map(decode).collect()
     }
 
-    /// Checks that a job of this type was started that is as `expected` says.
+    /// Asserts that a job of this type was started for which `expected` returns true.
     ///
     /// # Panics
     ///
-    /// If there is none; it says what was started instead.
+    /// If there is none. The message lists the jobs that were started instead.
     #[track_caller]
     pub fn assert_started<J: Job>(&self, expected: impl FnMut(&J) -> bool) {
         if !self.started::<J>().iter().any(expected) {
@@ -35,11 +35,11 @@ impl TestBench {
         }
     }
 
-    /// Checks that no job of this type was started that is as `unexpected` says.
+    /// Asserts that no job of this type was started for which `unexpected` returns true.
     ///
     /// # Panics
     ///
-    /// If there is one.
+    /// If there is one. The message lists the jobs of this type.
     #[track_caller]
     pub fn assert_not_started<J: Job>(&self, unexpected: impl FnMut(&J) -> bool) {
         if self.started::<J>().iter().any(unexpected) {
@@ -47,22 +47,22 @@ impl TestBench {
         }
     }
 
-    /// Checks that nothing was started at all.
+    /// Asserts that no job was started at all.
     ///
     /// # Panics
     ///
-    /// If something was; it says what.
+    /// If a job was started. The message lists all jobs.
     #[track_caller]
     pub fn assert_nothing_started(&self) {
         let all = jobs(self.client().store(), &JobFilter::default());
         assert!(all.is_empty(), "expected nothing to be started, but {}", listed(&all));
     }
 
-    /// What a chain gave.
+    /// Returns the output of a completed chain.
     ///
     /// # Panics
     ///
-    /// If it has not completed; it says where the chain stands.
+    /// If the chain has not completed. The message describes its current state.
     #[track_caller]
     #[must_use]
     pub fn output<J: Entry>(&self, chain: Chain<J>) -> J::Output {
@@ -73,11 +73,11 @@ impl TestBench {
         }
     }
 
-    /// Why a chain failed.
+    /// Returns the error of a failed chain.
     ///
     /// # Panics
     ///
-    /// If it did not.
+    /// If the chain has not failed. The message describes its current state.
     #[track_caller]
     #[must_use]
     pub fn failure<J: Entry>(&self, chain: Chain<J>) -> String {
@@ -96,14 +96,14 @@ impl TestBench {
         jobs(self.client().store(), &JobFilter { types, ..JobFilter::default() })
     }
 
-    /// What was started of this type; or, if that is nothing, what else.
+    /// Lists the started jobs of this type, or all started jobs if there are none of this type.
     fn instead<J: Job>(&self) -> String {
         let same = self.records::<J>();
         let all = if same.is_empty() { jobs(self.client().store(), &JobFilter::default()) } else { same };
         listed(&all)
     }
 
-    /// Where a chain stands that has not ended as expected.
+    /// Describes the state of a chain that has not ended as expected.
     fn standing<J: Entry>(&self, chain: Chain<J>) -> String {
         let Ok(Some(ChainRecord { latest, .. })) = immediately(self.client().chain(chain)) else {
             return "it is not stored".to_owned();

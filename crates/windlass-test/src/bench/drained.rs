@@ -6,30 +6,30 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use windlass_core::{About, ChainId, Error, ErrorKind, ErrorText, Event, Observer, TypeName};
 
-/// What a drain did.
+/// Summary of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// How many attempts it made.
+    /// Number of attempts.
     pub attempts: u32,
-    /// How many jobs completed, with an output or a continuation.
+    /// Number of jobs that completed, with an output or a continuation.
     pub completed: u32,
-    /// How many jobs failed for good.
+    /// Number of jobs that failed permanently.
     pub failed: u32,
-    /// How many attempts failed whose jobs are tried again.
+    /// Number of failed attempts whose jobs will be retried.
     pub retried: u32,
-    /// How many attempts asked to be run again at another time.
+    /// Number of attempts that asked to run again later.
     pub rescheduled: u32,
-    /// What went wrong, in order: the job type, the number of the attempt, and its error.
+    /// Errors of the failed attempts, in order: job type, attempt number and error text.
     pub errors: Vec<String>,
 }
 
 impl Drained {
-    /// Checks that no attempt failed.
+    /// Asserts that no attempt failed.
     ///
     /// # Panics
     ///
-    /// If one did; it says which, and why.
+    /// If an attempt failed. The message lists the failed attempts with their errors.
     #[track_caller]
     pub fn assert_no_errors(&self) {
         assert!(self.errors.is_empty(), "expected no attempt to fail, but\n  {}", self.errors.join("\n  "));
@@ -44,7 +44,7 @@ impl fmt::Display for Drained {
     }
 }
 
-/// Counts what the worker does.
+/// Counts the worker's events.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     counts: Mutex<Counts>,
@@ -54,7 +54,7 @@ pub(super) struct Tally {
 #[derive(Debug, Default)]
 struct Counts {
     drained: Drained,
-    /// How often each type was run, and the chain in which it was last.
+    /// Number of attempts per type, and the chain of the latest one.
     types: BTreeMap<TypeName, (u32, Option<ChainId>)>,
 }
 
@@ -63,7 +63,7 @@ impl Tally {
         *self.counts() = Counts::default();
     }
 
-    /// Waits until something has happened.
+    /// Waits for the next event.
     pub(super) fn happened(&self) -> Notified<'_> {
         self.happened.notified()
     }
@@ -76,7 +76,7 @@ impl Tally {
         self.counts().drained.clone()
     }
 
-    /// The error of a drain without end: it names the type that was run most.
+    /// Returns the error for a drain that exceeds the attempt limit. It names the type with the most attempts.
     pub(super) fn endless(&self, attempts_max: u32) -> Error {
         let counts = self.counts();
         let most = counts.types.iter().max_by_key(|(_, (times, _))| *times);
@@ -125,7 +125,7 @@ fn describe(about: &About, error: &ErrorText) -> String {
     format!("`{}`, attempt {}: {error}", about.job_type, about.attempt.unwrap_or_default())
 }
 
-/// The observer of a bench's client.
+/// Observer of the bench's client.
 #[derive(Debug)]
 pub(super) struct Counting(pub(super) Arc<Tally>);
 

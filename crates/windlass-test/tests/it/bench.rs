@@ -26,7 +26,7 @@ struct Pay {
     user_id: u32,
 }
 
-/// A type that nobody here handles.
+/// A type without a handler.
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry)]
 struct Elsewhere;
@@ -188,7 +188,7 @@ async fn a_handler_that_hangs_is_named_and_given_back() {
 #[tokio::test(start_paused = true)]
 async fn handlers_may_take_their_time_on_paused_time() {
     async fn nap(_: Ctx<Pay>) -> Result<u32, BoxError> {
-        tokio::time::sleep(60 * MINUTE).await; // tidy: the time is paused, and the handler's own
+        tokio::time::sleep(60 * MINUTE).await; // tidy: time is paused, and the sleep is the handler's work
         Ok(1)
     }
     let bench = TestBench::new(|client| Worker::new(client).handle(nap)).concurrency(2);

@@ -1,4 +1,4 @@
-//! What users get from this crate, as they would use it.
+//! Tests of the public API, used as in an application.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod bench;
@@ -6,7 +6,7 @@ mod run;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The message with which an assertion fails.
+/// Returns the message of a failing assertion.
 #[track_caller]
 fn failing<T>(assertion: impl FnOnce() -> T) -> String {
     match catch_unwind(AssertUnwindSafe(assertion)) {

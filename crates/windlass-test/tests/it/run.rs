@@ -112,7 +112,7 @@ async fn blockers_outputs_are_given() {
     assert!(run(sum, Sum).blockers(vec![1]).await.unwrap().started::<Price>().is_empty(), "they are given");
 }
 
-/// Retried at once, and continued with itself: a second attempt would be due immediately.
+/// Is retried without delay, or continues with its own type: a second attempt would be due immediately.
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, then(Again), output = u32, options = at_once())]
 struct Again {

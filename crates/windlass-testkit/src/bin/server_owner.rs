@@ -1,7 +1,7 @@
-//! A process that owns servers, for the tests of what happens when it ends.
+//! A process that owns servers, for tests of what happens when their owner ends.
 //!
-//! It starts a Redis server of its own, the shared one and a PostgreSQL server, and prints the process id and the folder
-//! of each, a line for a server. Then it waits for its standard input to end, and exits.
+//! It starts its own Redis server, the shared one and a PostgreSQL server, and prints one line with the process id and
+//! the folder of each. Then it waits for its standard input to end, and exits.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What must hold when all is over.
+//! Checks of the stored chains at the end of a test.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,34 +10,34 @@ use windlass_core::{
 
 use crate::wait_until;
 
-/// What is wrong with chains that should all have completed; the default when nothing is.
+/// Problems of chains that should all have completed. The default value means that there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Not stored.
+    /// Chains that are not stored.
     pub lost: Vec<ChainId>,
-    /// Neither completed nor failed nor cancelled.
+    /// Chains that are still open.
     pub open: Vec<ChainId>,
-    /// Failed or cancelled.
+    /// Chains that failed or were cancelled.
     pub not_completed: Vec<ChainId>,
-    /// With a job that somebody holds.
+    /// Chains with a job that is leased.
     pub leased: Vec<ChainId>,
-    /// Completed, and without their effect.
+    /// Completed chains without their effect.
     pub without_effect: Vec<ChainId>,
-    /// Whose effect was applied more than once.
+    /// Chains whose effect was applied more than once.
     pub repeated_effect: Vec<ChainId>,
-    /// With an effect, though nobody knows of them.
+    /// Effects of chains that are not in the list.
     pub unknown: Vec<ChainId>,
-    /// When the earliest job of the whole store is due, and when the earliest lease ends. Nobody asks a store that cannot
-    /// tell.
+    /// When the earliest pending job in the whole store is due, and when the earliest lease ends. Both are `None` if
+    /// the store does not support that query.
     pub left: (Option<Timestamp>, Option<Timestamp>),
 }
 
-/// Looks at chains that should all have completed, each with its effect applied once, on a store without any others.
-/// `effects` says how often each chain's was applied, by the test's own ledger.
+/// Checks chains that should all have completed, each with its effect applied once. The store must contain no other
+/// chains. `effects` says how often each chain's effect was applied, according to the test's own ledger.
 ///
 /// # Panics
 ///
-/// Panics when the store does not answer.
+/// Panics if the store does not answer.
 pub async fn audit(store: &dyn Store, chains: &[ChainId], effects: &HashMap<ChainId, usize>) -> Audit {
     let mut found = Audit::default();
     for batch in chains.chunks(BATCH_MAX_ITEMS) {
@@ -70,11 +70,11 @@ pub async fn audit(store: &dyn Store, chains: &[ChainId], effects: &HashMap<Chai
     found
 }
 
-/// Waits until all these chains are closed, looking at one batch after the other.
+/// Waits until all these chains are closed. Checks one batch after the other.
 ///
 /// # Panics
 ///
-/// Panics when `timeout` is over, and when the store does not answer or has lost a chain.
+/// Panics if `timeout` expires, if the store does not answer, or if it has lost a chain.
 pub async fn wait_until_closed(store: &dyn Store, chains: &[ChainId], timeout: Duration) {
     let mut left = chains.to_vec();
     wait_until("all chains are closed", timeout, async || {

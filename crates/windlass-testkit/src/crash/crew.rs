@@ -1,4 +1,4 @@
-//! Several worker processes, of which some are killed and some paused.
+//! A group of worker processes, some of which are killed or paused.
 
 use std::{
     collections::HashSet,
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::wait::poll;
 
-/// So long a worker is waited for that has something to do.
+/// How long to wait for a worker that has an attempt running.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// So long the others have to overtake one that is paused: longer than any lease in a test, and shorter than SQLite waits
-/// for the lock that it may have.
+/// How long the other workers have to take over the jobs of a paused one. Longer than any lease in a test, and shorter
+/// than SQLite waits for a lock that the paused process may hold.
 const OVERTAKE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A number of worker processes. Dropping it kills them.
+/// A group of worker processes. Dropping it kills them.
 pub struct Crew {
     command: Box<dyn Fn() -> Command + Send>,
     workers: Vec<WorkerProcess>,
@@ -31,7 +31,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts so many processes by this command, and returns when their workers have started.
+    /// Starts `size` processes with this command. Returns when their workers have started.
     ///
     /// # Panics
     ///
@@ -44,12 +44,12 @@ impl Crew {
         Self { command: Box::new(command), workers, log: CrewLog::default(), began: Instant::now() }
     }
 
-    /// Kills a worker that has attempts under way, and puts another in its place. Gives whether the kill counts: whether
-    /// the store has one of its jobs running under the fence that it had.
+    /// Kills a worker that has attempts running, and starts a replacement. Returns whether the kill counts: whether the
+    /// store still has one of the killed worker's jobs running under the worker's fence.
     ///
     /// # Panics
     ///
-    /// Panics when the store does not answer, or another worker does not start.
+    /// Panics if the store does not answer, or if the replacement does not start.
     pub async fn kill_one(&mut self, store: &dyn Store) -> bool {
         let Some(index) = self.find_busy().await else { return false };
         let transcript = self.workers.swap_remove(index).kill();
@@ -61,14 +61,15 @@ impl Crew {
         counts
     }
 
-    /// Pauses a worker that has attempts under way until it holds none of their jobs any more, and lets it go on then:
-    /// it must find out, and change nothing; see [`CrewLog::stale_writes`]. Gives whether a job was taken from it. One that
-    /// was paused in the middle of a transaction may have locks that keep reapers away, from some of its jobs or from all;
-    /// it goes on after eight seconds.
+    /// Pauses a worker that has attempts running until it no longer holds their jobs, then resumes it. The worker must
+    /// notice the loss and change nothing; see [`CrewLog::stale_writes`]. Returns whether a job was taken from it.
+    ///
+    /// A worker that is paused in the middle of a transaction may hold locks that keep others from reaping some or all
+    /// of its jobs. It is resumed after eight seconds in any case.
     ///
     /// # Panics
     ///
-    /// Panics when the store does not answer.
+    /// Panics if the store does not answer.
     pub async fn overtake_one(&mut self, store: &dyn Store) -> bool {
         let Some(index) = self.find_busy().await else { return false };
         let Some(worker) = self.workers.get_mut(index) else { return false };
@@ -83,7 +84,7 @@ impl Crew {
         counts
     }
 
-    /// Asks all to stop, and gives what happened when they have.
+    /// Asks all workers to stop, and returns the log once they have.
     ///
     /// # Panics
     ///
@@ -96,18 +97,18 @@ impl Crew {
         self.log
     }
 
-    /// Waits until a worker has attempts under way, and gives whether one has.
+    /// Waits until a worker has attempts running. Returns whether one has within the timeout.
     pub async fn is_busy(&self) -> bool {
         self.find_busy().await.is_some()
     }
 
-    /// How many kills count up to now.
+    /// Number of kills that count so far.
     #[must_use]
     pub const fn kills(&self) -> usize {
         self.log.kills
     }
 
-    /// How many workers were overtaken up to now.
+    /// Number of workers overtaken so far.
     #[must_use]
     pub const fn overtaken(&self) -> usize {
         self.log.overtaken
@@ -128,14 +129,14 @@ impl fmt::Debug for Crew {
     }
 }
 
-/// Those attempts whose jobs are still running under their fence.
+/// Returns the attempts whose jobs still run under their fence.
 async fn held(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
     filter(store, runs, |run, job| job.fence == run.fence && job.status == Status::Running).await
 }
 
-/// Those attempts whose jobs were reaped: they wait, or were acquired since. What is left is held, or was completed by a
-/// command that was on its way when its process was paused. (A retry on its way would look like a reap, so handlers of such
-/// tests do not fail.)
+/// Returns the attempts whose jobs were reaped: they are pending, or were acquired again. The others are still held, or
+/// were completed by a command that was in flight when their process was paused. A retry in flight would look like a
+/// reap, so handlers of such tests do not fail.
 async fn taken(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
     filter(store, runs, |run, job| job.fence > run.fence || job.status == Status::Pending).await
 }
@@ -147,30 +148,30 @@ async fn filter(store: &dyn Store, runs: &[Run], keep: impl Fn(&Run, &JobRecord)
     both.filter(|(run, job)| job.as_ref().is_some_and(|job| keep(run, job))).map(|(run, _)| *run).collect()
 }
 
-/// What happened to a [`Crew`]. It prints as a line of figures.
+/// The log of a [`Crew`]. Its `Display` is one line of figures.
 #[derive(Clone, Debug, Default)]
 pub struct CrewLog {
-    /// Of every process that there was.
+    /// The transcripts of all processes.
     pub transcripts: Vec<Transcript>,
-    /// Kills of processes that had jobs running.
+    /// Number of kills of processes that had jobs running.
     pub kills: usize,
-    /// Kills of processes whose last job had ended by the time.
+    /// Number of kills of processes whose last job had already ended.
     pub idle_kills: usize,
-    /// Paused processes from which jobs were taken.
+    /// Number of paused processes from which jobs were taken.
     pub overtaken: usize,
-    /// What was taken from them.
+    /// The attempts that were taken from them.
     pub taken: HashSet<Run>,
-    /// From the first start to the last stop.
+    /// Time from the first start to the last stop.
     pub lasted: Duration,
 }
 
 impl CrewLog {
-    /// All effects that were reported.
+    /// Returns all reported effects.
     pub fn applied(&self) -> impl Iterator<Item = &str> {
         self.transcripts.iter().flat_map(|transcript| transcript.applied.iter().map(String::as_str))
     }
 
-    /// Attempts that were started more than once: two workers held the same job under the same fence.
+    /// Returns the attempts that were started more than once: two workers held the same job under the same fence.
     #[must_use]
     pub fn started_twice(&self) -> Vec<Run> {
         let mut seen = HashSet::new();
@@ -178,8 +179,8 @@ impl CrewLog {
         all.filter(|run| !seen.insert(**run)).copied().collect()
     }
 
-    /// Attempts that wrote their end though their job had been taken from them: the store let a stale attempt change
-    /// something.
+    /// Returns the attempts that were settled although their job had been taken from them: the store accepted a stale
+    /// write.
     #[must_use]
     pub fn stale_writes(&self) -> Vec<Run> {
         let all = self.transcripts.iter().flat_map(|transcript| &transcript.settled);

@@ -1,4 +1,4 @@
-//! What worker processes tell the harness: lines on their standard output.
+//! The reports of worker processes to the harness: lines on standard output.
 
 use std::{
     collections::HashSet,
@@ -11,19 +11,19 @@ use std::{
 
 use windlass_core::{AnyAttempt, BoxError, Ended, Fence, Inner, JobId, Running, Store};
 
-/// Set for worker processes.
+/// Environment variable that is set in worker processes.
 const VARIABLE: &str = "WINDLASS_WORKER_PROCESS";
-/// Begins a report. Whatever else a process prints is nobody's business.
+/// Prefix of a report. All other output of a process is ignored.
 const MARK: &str = "windlass-report ";
-/// What a worker has to give back or end what it runs, once it was asked to stop.
+/// How long a worker may take to release or finish its running attempts once it was asked to stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A command that runs this test program again as a worker process: only the test of this name, which is the process's
-/// main.
+/// Returns a command that runs this test program again as a worker process. It only runs the test with this name, which
+/// is the main function of the process.
 ///
 /// # Panics
 ///
-/// Panics when the program cannot be found again.
+/// Panics if the path of the program is unknown.
 #[must_use]
 pub fn this_test(name: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("a program knows where it is"));
@@ -31,23 +31,23 @@ pub fn this_test(name: &str) -> Command {
     command
 }
 
-/// Whether this process was started by [`this_test`].
+/// Whether this process was started with [`this_test`].
 #[must_use]
 pub fn is_worker_process() -> bool {
     env::var_os(VARIABLE).is_some()
 }
 
-/// The life of a worker process: says that its worker has started, waits until the harness asks it to stop (or is gone),
-/// and stops the worker.
+/// Runs a worker process: reports that its worker has started, waits until the harness asks it to stop or is gone, and
+/// stops the worker.
 pub async fn serve<S: Store + ?Sized>(worker: Running<S>) {
     say("ready");
     let input_ends = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
-    // Input that cannot be read is at its end, too.
+    // An error while reading counts as the end of the input.
     let _ = input_ends.await;
     worker.stop(STOP_DEADLINE).await;
 }
 
-/// Middleware that reports when an attempt starts, and when its end is written.
+/// Middleware that reports when an attempt starts, and when its end has been written.
 pub async fn reporting(attempt: AnyAttempt, inner: Inner) -> Result<Ended, BoxError> {
     let (job, Fence(fence)) = (attempt.job().id, attempt.job().fence);
     say(format_args!("started {job} {fence}"));
@@ -57,12 +57,13 @@ pub async fn reporting(attempt: AnyAttempt, inner: Inner) -> Result<Ended, BoxEr
     Ok(ended)
 }
 
-/// Reports an effect, as one line of any text.
+/// Reports an effect as one line of text.
 pub fn applied(effect: impl Display) {
     say(format_args!("applied {effect}"));
 }
 
-/// Writes a line, whole: it is short enough to be written to a pipe at once. When the harness is gone nobody listens.
+/// Writes a line in one piece: it is short enough for an atomic write to a pipe. Ignores errors, since the harness may
+/// be gone.
 fn say(report: impl Display) {
     let line = format!("{MARK}{report}\n");
     let _ = io::stdout().lock().write_all(line.as_bytes());
@@ -77,30 +78,30 @@ pub struct Run {
     pub fence: Fence,
 }
 
-/// What a worker process has reported.
+/// The reports of a worker process.
 #[derive(Clone, Debug, Default)]
 pub struct Transcript {
-    /// Whether its worker has started.
+    /// Whether the worker has started.
     pub ready: bool,
     /// Attempts that it started, in order.
     pub started: Vec<Run>,
     /// Attempts whose end it wrote.
     pub settled: HashSet<Run>,
-    /// Attempts that had lost their job by their end.
+    /// Attempts that lost their job before they ended.
     pub lost: HashSet<Run>,
     /// Effects of its handlers, in order.
     pub applied: Vec<String>,
 }
 
 impl Transcript {
-    /// Attempts under way at its end.
+    /// Returns the attempts that were running when the transcript ended.
     #[must_use]
     pub fn running(&self) -> Vec<Run> {
         let is_running = |run: &&Run| !self.settled.contains(run) && !self.lost.contains(run);
         self.started.iter().filter(is_running).copied().collect()
     }
 
-    /// Takes a line of output in. The test harness may have begun it with something of its own.
+    /// Adds a line of output. The test runner may have printed a prefix on the same line.
     pub(super) fn take(&mut self, line: &str) {
         let Some((_, report)) = line.split_once(MARK) else { return };
         let (kind, rest) = report.split_once(' ').unwrap_or((report, ""));
@@ -136,7 +137,7 @@ mod tests {
         transcript.take(&format!("{MARK}applied two words"));
         transcript.take(&format!("{MARK}settled {} 7", jobs[0]));
         transcript.take(&format!("{MARK}lost {} 7", jobs[1]));
-        // Of an earlier acquisition.
+        // An earlier acquisition of the same job.
         transcript.take(&format!("{MARK}settled {} 6", jobs[2]));
         assert!(transcript.ready);
         assert_eq!(transcript.applied, ["two words"]);

@@ -1,4 +1,4 @@
-//! Jobs that write what they do in the transaction that ends them.
+//! Jobs that record their effect in the transaction that completes them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,45 +19,45 @@ use super::{
     report::{Run, reporting},
 };
 
-/// How many jobs come with one [`Voyage::load`].
+/// Number of jobs started by one [`Voyage::load`].
 pub const JOBS_PER_LOAD: usize = MUSTERS_PER_LOAD * (2 * HAULS_PER_MUSTER + 1);
 
-/// How many hauls a muster waits for. Each haul is two jobs.
+/// Number of hauls that a muster waits for. Each haul is a chain of two jobs.
 const HAULS_PER_MUSTER: usize = 12;
 const MUSTERS_PER_LOAD: usize = 10;
-/// Enough to keep a few workers busy while one of them is paused.
+/// Enough jobs to keep a few workers busy while one of them is paused.
 const MUSTERS_PER_PAUSE: usize = 2;
-/// A killed worker's jobs are others' after this time.
+/// After this time, other workers can take over the jobs of a killed worker.
 const LEASE: Duration = Duration::from_secs(1);
-/// How many workers are paused at most for each that is to be overtaken: one that has a lock may keep its jobs.
+/// Maximum number of pauses for each worker to be overtaken. A paused worker that holds a lock may keep its jobs.
 const PAUSES_MAX: usize = 20;
 const SLOTS: u32 = 8;
 const POLL: Duration = Duration::from_millis(50);
-/// How long the work may take that is left, with every restart and lease in it.
+/// How long the remaining work may take, including all restarts and lease expiries.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A table of the application, in the database of the store.
+/// A table of the application, in the store's database.
 pub trait Ledger: 'static {
     /// The store.
     type Store: Transactional;
 
-    /// Writes a row in a transaction. Nothing keeps the table from having it twice.
+    /// Writes a row in a transaction. The table must accept duplicates, so that effects applied twice show up.
     fn write(
         tx: &mut <Self::Store as Transactional>::Tx,
         effect: Effect,
     ) -> BoxFuture<'_, Result<(), BoxError>>;
 }
 
-/// A row of the ledger: which attempt has written it.
+/// A row of the ledger, which identifies the attempt that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Effect {
-    /// The chain of its job.
+    /// The chain of the job.
     pub chain: ChainId,
     /// The attempt.
     pub run: Run,
 }
 
-/// A worker that handles all jobs of a [`Voyage`], and reports.
+/// Creates a worker that handles all jobs of a [`Voyage`] and reports.
 pub fn sailor<L: Ledger>(client: &Client<L::Store>) -> Worker<L::Store> {
     Worker::new(client)
         .concurrency(SLOTS)
@@ -68,29 +68,29 @@ pub fn sailor<L: Ledger>(client: &Client<L::Store>) -> Worker<L::Store> {
         .handle(muster::<L>)
 }
 
-/// Chains under way: hauls, each followed by a stow, and musters that wait for a dozen of them. Every job writes one row
-/// of a [`Ledger`].
+/// The chains of a test: hauls, each followed by a stow, and musters that each wait for a dozen hauls. Every job writes
+/// one row to a [`Ledger`].
 #[derive(Debug)]
 pub struct Voyage<'a, S: Store> {
     client: &'a Client<S>,
-    /// How long the work of a haul takes at most.
+    /// Maximum duration of the work of a haul.
     work: Duration,
     hauls: Vec<ChainId>,
     musters: Vec<ChainId>,
 }
 
 impl<'a, S: Store> Voyage<'a, S> {
-    /// Nothing yet. The work of a haul is to take up to so long.
+    /// Creates a voyage without chains. The work of a haul takes up to `work`.
     #[must_use]
     pub const fn new(client: &'a Client<S>, work: Duration) -> Self {
         Self { client, work, hauls: Vec::new(), musters: Vec::new() }
     }
 
-    /// Starts more of them. Musters are attached while their hauls are being done already.
+    /// Starts more chains. The musters are attached while workers may already be running their hauls.
     ///
     /// # Panics
     ///
-    /// Panics when the store does not take them.
+    /// Panics if the store does not accept them.
     pub async fn load(&mut self) {
         self.start(MUSTERS_PER_LOAD).await;
     }
@@ -105,29 +105,29 @@ impl<'a, S: Store> Voyage<'a, S> {
         self.musters.extend(musters.iter().map(Chain::id));
     }
 
-    /// How many jobs were started, or are to follow.
+    /// Number of jobs that were started, including the continuations to come.
     #[must_use]
     pub fn jobs(&self) -> usize {
         2 * self.hauls.len() + self.musters.len()
     }
 
-    /// Waits until all is done but the latest loads.
+    /// Waits until all chains but those of the latest `loads` loads are closed.
     ///
     /// # Panics
     ///
-    /// Panics when it takes longer than ten minutes.
+    /// Panics after ten minutes.
     pub async fn wait_for_all_but(&self, loads: usize) {
         let done = self.musters.len().saturating_sub(loads * MUSTERS_PER_LOAD);
-        // A muster is done after its hauls.
+        // A muster is done only after its hauls.
         let musters = self.musters.get(..done).unwrap_or_default();
         wait_until_closed(self.client.store(), musters, PATIENCE).await;
     }
 
-    /// Lets workers be paused until their jobs are others', and go on then, until that has happened so many times.
+    /// Pauses workers until their jobs are taken over, then resumes them, until this has happened `times` times.
     ///
     /// # Panics
     ///
-    /// Panics when the store does not answer, or too few of the paused workers are overtaken.
+    /// Panics if the store does not answer, or if too few of the paused workers are overtaken.
     pub async fn overtake(&mut self, crew: &mut Crew, times: usize) {
         let wanted = crew.overtaken() + times;
         for _ in 0..PAUSES_MAX * times {
@@ -140,12 +140,12 @@ impl<'a, S: Store> Voyage<'a, S> {
         panic!("{} workers were paused, and fewer than {times} overtaken", PAUSES_MAX * times);
     }
 
-    /// Looks at what is stored, and in the ledger, when all is over and the crew has stopped.
+    /// Checks the store and the ledger, when all chains are closed and the crew has stopped.
     ///
     /// # Panics
     ///
-    /// Panics when a chain was lost or left, a lease is held, a row is missing or there twice, or an attempt wrote one that
-    /// had lost its job.
+    /// Panics if a chain was lost or left open, if a lease is held, if a row is missing or duplicated, or if an attempt
+    /// wrote a row after it had lost its job.
     pub async fn check(&self, log: &CrewLog, ledger: &[Effect]) {
         let chains = [&self.hauls[..], &self.musters].concat();
         let found = audit(self.client.store(), &chains, &self.effects(ledger)).await;
@@ -156,8 +156,8 @@ impl<'a, S: Store> Voyage<'a, S> {
         assert_eq!(ledger.len(), self.jobs());
     }
 
-    /// How often the effect of each chain is in the ledger. A chain of which a job has no row is not there, and the job
-    /// that has most counts.
+    /// Returns how often the effect of each chain is in the ledger: 0 if one of its jobs has no row, the number of jobs
+    /// if there are too many, otherwise the count of the job with the most rows. Chains without any row are absent.
     fn effects(&self, ledger: &[Effect]) -> HashMap<ChainId, usize> {
         let mut rows: HashMap<ChainId, HashMap<_, usize>> = HashMap::new();
         for Effect { chain, run } in ledger {
@@ -176,13 +176,14 @@ impl<'a, S: Store> Voyage<'a, S> {
     }
 }
 
-/// Rows of attempts that had lost their jobs before they wrote them.
+/// Returns the rows of attempts that had lost their jobs before they wrote them.
 #[must_use]
 pub fn stale_effects(log: &CrewLog, ledger: &[Effect]) -> Vec<Effect> {
     ledger.iter().filter(|effect| log.taken.contains(&effect.run)).copied().collect()
 }
 
-/// Staged: it looks in a transaction, works without one, and writes in the one that ends it.
+/// A staged job: reads in one transaction, works outside any transaction, and writes in the transaction that completes
+/// it.
 #[derive(Serialize, Deserialize)]
 struct Haul {
     millis: u64,
@@ -195,7 +196,7 @@ impl Job for Haul {
     type Blockers = ();
 
     fn options() -> JobOptions {
-        // While a server is away attempts fail, through no fault of theirs.
+        // Attempts fail while a server is down. Retry them soon.
         let backoff = Backoff {
             initial: Duration::from_millis(100),
             max: Duration::from_secs(1),
@@ -208,7 +209,7 @@ impl Job for Haul {
 impl Entry for Haul {}
 impl Then<Stow> for Haul {}
 
-/// Atomic: one transaction from its beginning to its end.
+/// An atomic job: one transaction from start to end.
 #[derive(Serialize, Deserialize)]
 struct Stow;
 
@@ -223,7 +224,7 @@ impl Job for Stow {
     }
 }
 
-/// Waits for hauls, and counts them.
+/// Waits for hauls and counts them.
 #[derive(Serialize, Deserialize)]
 struct Muster;
 
@@ -244,7 +245,7 @@ async fn haul<L: Ledger>(a: Attempt<Haul, L::Store>) -> Result<Done<Haul, L::Sto
     let mut prepare = a.prepare().await?;
     prepare.client().job(a.job().id).await?.ok_or("a job that runs is stored")?;
     prepare.commit().await?;
-    // Work. It does not listen to the abort signal: an attempt that has lost its job must come as far as its write.
+    // Simulate work. Ignore the abort signal: an attempt that has lost its job must get as far as its write.
     let _ = timeout(Duration::from_millis(a.input().millis), pending::<()>()).await;
     let mut step = a.finish().await?;
     L::write(step.tx(), effect(&a)).await?;
@@ -282,7 +283,7 @@ mod tests {
         Effect { chain, run: Run { job, fence: Fence(1) } }
     }
 
-    /// How often the effect of a haul, or of a muster, is there by these rows of its jobs.
+    /// Returns how often the effect of a haul or a muster is counted, given the jobs of its rows.
     fn counted(is_haul: bool, jobs: &[JobId]) -> Option<usize> {
         let (client, chain) = (Client::new(MemoryStore::new()), ChainId::new());
         let mut voyage = Voyage::new(&client, Duration::ZERO);
@@ -296,11 +297,11 @@ mod tests {
         let [one, two, three] = [JobId::new(), JobId::new(), JobId::new()];
         assert_eq!(counted(true, &[one, two]), Some(1));
         assert_eq!(counted(false, &[one]), Some(1));
-        // Missing ones.
+        // Missing rows.
         assert_eq!(counted(true, &[]), None);
         assert_eq!(counted(true, &[one]), Some(0));
         assert_eq!(counted(true, &[one, one]), Some(0));
-        // Repeated ones, and a second continuation.
+        // Duplicate rows, and a second continuation.
         assert_eq!(counted(true, &[one, two, two]), Some(2));
         assert_eq!(counted(true, &[one, two, three]), Some(3));
         assert_eq!(counted(false, &[one, one]), Some(2));

@@ -1,4 +1,4 @@
-//! One worker process.
+//! A single worker process.
 
 use std::{
     io::{BufRead, BufReader},
@@ -14,22 +14,22 @@ use crate::{process, wait::poll, wait_until};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A worker in a process of its own. Dropping it kills the process; when the test process ends, it is asked to stop.
+/// A worker in its own process. Dropping it kills the process. If the test process ends, the worker is asked to stop.
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: Child,
-    /// Its end asks the worker to stop.
+    /// Closing it asks the worker to stop.
     input: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
     transcript: Arc<Mutex<Transcript>>,
 }
 
 impl WorkerProcess {
-    /// Starts a process, and returns when its worker has started.
+    /// Starts a process. Returns when its worker has started.
     ///
     /// # Panics
     ///
-    /// Panics when the command cannot be run, or its worker has not started within a minute.
+    /// Panics if the command cannot be run, or if its worker has not started within a minute.
     pub async fn start(mut command: Command) -> Self {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program can be run");
@@ -51,46 +51,46 @@ impl WorkerProcess {
         process
     }
 
-    /// What it has reported up to now.
+    /// Returns all reports so far.
     #[must_use]
     pub fn transcript(&self) -> Transcript {
         lock(&self.transcript).clone()
     }
 
-    /// Whether attempts are under way, by its reports.
+    /// Whether attempts are running, according to the reports.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !lock(&self.transcript).running().is_empty()
     }
 
-    /// Kills it (SIGKILL), and returns all that it had reported.
+    /// Kills the process (SIGKILL). Returns all its reports.
     #[must_use]
     pub fn kill(mut self) -> Transcript {
         self.end();
         self.transcript()
     }
 
-    /// Pauses it (SIGSTOP), and returns when it does nothing any more. It needs Linux.
+    /// Pauses the process (SIGSTOP). Returns when it has stopped running. Requires Linux.
     ///
     /// # Panics
     ///
-    /// Panics when it does not stop within a minute.
+    /// Panics if it does not stop within a minute.
     pub async fn pause(&mut self) {
         let pids = [self.child.id()];
         process::signal("STOP", &pids);
         process::wait_until_stopped(&pids).await;
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub fn resume(&mut self) {
         process::signal("CONT", &[self.child.id()]);
     }
 
-    /// Asks it to stop, and returns all that it has reported when it has ended.
+    /// Asks the worker to stop. Returns all its reports when the process has ended.
     ///
     /// # Panics
     ///
-    /// Panics when it has not ended within a minute, or when it failed.
+    /// Panics if it has not ended within a minute, or if it failed.
     pub async fn stop(mut self) -> Transcript {
         drop(self.input.take());
         let child = &mut self.child;
@@ -103,12 +103,12 @@ impl WorkerProcess {
         self.transcript()
     }
 
-    /// Ends the process, and reads what is left of its output.
+    /// Kills the process and reads the rest of its output.
     fn end(&mut self) {
-        // Neither fails for a child that has not been waited for; of one that has there is nothing to wait for.
+        // These only fail if the child has been waited for already. Then there is nothing left to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A child of its own may still have the output open. It gets no more input.
+        // A child of the process may still hold the output open. Closing the input makes it end too.
         drop(self.input.take());
         if let Some(reader) = self.reader.take() {
             reader.join().expect("worker processes report what the harness knows");

@@ -1,5 +1,5 @@
-//! The crash harness on a store in memory, with shell scripts as its worker processes. What it is for is tested with the
-//! stores that processes can share.
+//! Tests of the crash harness on a memory store, with shell scripts as worker processes. The stores that processes can
+//! share use the harness in their own tests.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,7 +27,7 @@ async fn create(store: &MemoryStore) -> ChainId {
     id
 }
 
-/// Takes the one job that there is.
+/// Acquires the only job.
 async fn acquire(store: &MemoryStore) -> Run {
     let types = vec![Quota { job_type: job_type(), max: 1, lease: Millis::from_days(1) }];
     let request = Acquire { request: RequestId::new(), worker: WorkerId::new(), types, max: 1 };
@@ -40,7 +40,7 @@ async fn complete(store: &MemoryStore, run: Run) {
     settle(store, run, Outcome::Complete { output, retention: None, create: Vec::new() }).await;
 }
 
-/// Puts its job back, as a reaper does when its lease is over.
+/// Requeues the job of an attempt, as a reaper does when the lease expires.
 async fn release(store: &MemoryStore, run: Run) {
     settle(store, run, Outcome::Release).await;
 }
@@ -50,7 +50,7 @@ async fn settle(store: &MemoryStore, run: Run, outcome: Outcome) {
     store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
 }
 
-/// A process that reports these lines, and ends when it is asked to.
+/// Returns a process that reports these lines and ends when it is asked to stop.
 fn script(lines: &[String]) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", r#"printf 'windlass-report %s\n' "$@"; exec cat"#, "sh"]).args(lines);
@@ -123,11 +123,11 @@ async fn a_kill_counts_only_with_jobs_running() {
     assert!(!crew.kill_one(&store).await);
     let log = crew.stop().await;
     assert_eq!((log.kills, log.idle_kills, log.transcripts.len()), (1, 1, 4));
-    // All scripts claim the same one.
+    // All scripts report the same attempt.
     assert_eq!(log.started_twice(), [run; 3]);
 }
 
-/// What is left of a worker that was paused, reported `end` for its attempt, and saw `meanwhile` happen.
+/// Returns the log of a worker that was paused while `meanwhile` ran, and then reported `end` for its attempt.
 async fn overtake(
     store: &MemoryStore,
     run: Run,
@@ -137,7 +137,7 @@ async fn overtake(
     let end = format!("{end} {} {}", run.job, run.fence.0);
     let command = move || {
         let mut command = Command::new("sh");
-        // It says how its attempt ended when it is asked to stop, which is after the pause.
+        // It reports the end of its attempt when it is asked to stop, which is after the pause.
         let text = r#"printf 'windlass-report %s\n' ready "$1"; cat; echo "windlass-report $2""#;
         command.args(["-c", text, "sh", &started(run), &end]);
         command
@@ -145,7 +145,7 @@ async fn overtake(
     let mut crew = Crew::start(1, command).await;
     let before = store.counters().round_trips;
     tokio::join!(crew.overtake_one(store), async {
-        // The first to ask the store is the crew, whose worker is paused by then.
+        // The crew is the first to query the store, and its worker is paused by then.
         wait_until("the crew has looked", Duration::from_secs(60), async || {
             store.counters().round_trips > before
         })

@@ -1,4 +1,4 @@
-//! What is left of a server when the process that started it ends.
+//! Servers end, and their folders are removed, when the process that started them ends.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,7 +11,7 @@ use windlass_testkit::wait_until;
 
 use crate::is_alive;
 
-/// How many servers the owner starts.
+/// Number of servers that the owner starts.
 const SERVERS: usize = 3;
 
 /// Starts an owner of servers, ends it, and waits until its servers and their folders are gone.

@@ -7,7 +7,7 @@ use tokio::{
 };
 use windlass_testkit::{Proxy, RedisServer, wait_until};
 
-/// So long there is nothing to hear from a connection that stalls.
+/// How long a stalled connection must stay silent.
 const SILENCE: Duration = Duration::from_millis(50);
 
 struct Session(TcpStream);
@@ -21,7 +21,7 @@ impl Session {
         self.0.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();
     }
 
-    /// The next line, without its end; empty at the end of the connection.
+    /// Returns the next line without its line break, or an empty string at the end of the connection.
     async fn hear(&mut self) -> String {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") && self.0.read_buf(&mut line).await.unwrap_or(0) > 0 {}

@@ -7,7 +7,7 @@ use windlass_testkit::RedisServer;
 
 use crate::is_alive;
 
-/// Sends a command, and returns its answer: the value of a string, or the whole line.
+/// Sends a command and returns its answer: the value of a string, or the whole line.
 fn ask(server: &RedisServer, command: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     write!(stream, "{command}\r\n").unwrap();

@@ -1,4 +1,4 @@
-//! A session with PostgreSQL that stays open between questions, as `psql` does not.
+//! A PostgreSQL session that stays open between queries, which `psql` does not offer.
 
 use std::{
     io::{self, Read, Write},
@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-/// As long as an answer may take.
+/// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Ends what the server says to a question outside a transaction.
+/// The end of an answer outside a transaction.
 const READY: &[u8] = b"Z\0\0\0\x05I";
 
 pub(crate) struct Session {
@@ -16,7 +16,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, as far as the server is ready for a question.
+    /// Connects, and waits until the server is ready for a query.
     pub(crate) fn open(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let mut session = Self { stream };
@@ -36,7 +36,7 @@ impl Session {
         self.stream.write_all(&[b"Q", &length.to_be_bytes()[..], sql.as_bytes(), b"\0"].concat()).unwrap();
     }
 
-    /// The whole answer, as the server encodes it.
+    /// Returns the whole answer, in the encoding of the protocol.
     pub(crate) fn answer(&mut self, timeout: Duration) -> io::Result<Vec<u8>> {
         self.stream.set_read_timeout(Some(timeout))?;
         let mut answer = Vec::new();

@@ -5,12 +5,12 @@ use windlass_testkit::{shared_postgres, shared_redis};
 #[tokio::test]
 async fn all_get_one_server_and_a_namespace_each() {
     let (a, b) = tokio::join!(shared_redis(), shared_redis());
-    // Each test has a runtime of its own; the server outlives that of its first user.
+    // Each test has its own runtime. The server outlives the runtime of its first user.
     let c = std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(shared_redis())
     });
-    // A task takes only what may go from thread to thread.
+    // Checks that the future is `Send`.
     let d = tokio::spawn(shared_redis());
     let all = [a, b, c.join().unwrap(), d.await.unwrap()];
     assert_eq!(all.iter().map(|shared| shared.server().pid()).collect::<HashSet<_>>().len(), 1);

@@ -1,8 +1,9 @@
-//! What is wrong does not compile, and the message names the cure. `TRYBUILD=overwrite` writes the messages anew.
+//! Wrong programs do not compile, and the compiler's message names the fix. `TRYBUILD=overwrite` rewrites the expected
+//! messages.
 
 use std::process::Command;
 
-/// The compiler whose messages are stored. Others word them differently, so that only this one compares them.
+/// The compiler version that produced the stored messages. The test skips other versions, which word them differently.
 const COMPILER: &str = "rustc 1.95.";
 
 #[test]

@@ -1,4 +1,4 @@
-//! `docs/conformance.md` is generated. `WINDLASS_UPDATE=1 cargo test -p windlass` writes it anew.
+//! `docs/conformance.md` is generated. `WINDLASS_UPDATE=1 cargo test -p windlass` rewrites it.
 
 use std::path::Path;
 use std::{env, fs};
@@ -48,7 +48,8 @@ fn page() -> String {
     page
 }
 
-/// What holds for queues on every store: a case for each test of the queue that Windlass has its queue from.
+/// Returns the table of queue cases, which hold on every store. There is a case for each test of the library that the
+/// queue is modeled on.
 fn queue() -> String {
     let mut text = String::from(
         "\n## The queue\n\n\

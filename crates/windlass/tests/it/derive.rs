@@ -1,4 +1,4 @@
-//! `#[derive(Job)]` on the whole: names, options, continuations and blockers; a program as users write it.
+//! `#[derive(Job)]` end to end: names, options, continuations, blockers, and a complete program.
 
 use std::time::Duration;
 
@@ -34,14 +34,14 @@ struct Report;
 #[job(entry, blocked_by(Vec<Price>), output = f64)]
 struct Total;
 
-/// Names that are words of the language, acronyms, and options that are expressions.
+/// Type names that are keywords or acronyms, and options that are expressions.
 mod odd {
     use serde::{Deserialize, Serialize};
     use windlass::Job;
 
     pub(super) const ATTEMPTS: u32 = 3;
 
-    /// Generated code means the `Some` of the standard library, whatever the name stands for here.
+    /// Shadows `Some`: generated code must use the one from the standard library.
     #[expect(dead_code, reason = "it is here to be overlooked")]
     struct Some;
 

@@ -1,4 +1,4 @@
-//! What holds for the project as a whole.
+//! Tests of the project as a whole.
 
 mod compile_fail;
 mod conformance_table;

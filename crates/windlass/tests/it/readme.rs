@@ -1,4 +1,4 @@
-//! The program of the README is the first example, to the letter: so it compiles, and has been run.
+//! The program in the README is a copy of the first example, so it compiles and runs.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A plain table of jobs, and the statements that a careful person would write for it.
+//! A plain job table with hand-written statements that use batches, indexes and `skip locked`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -40,7 +40,7 @@ const COMPLETE_ONE: &str =
 const COMPLETE_MANY: &str = "update bare_job j set status = 'completed', output = o.output
 from unnest($1::uuid[], $2::bytea[]) o (id, output) where j.id = o.id and j.status = 'running'";
 
-/// How many jobs go into one insert, and into one claim.
+/// Jobs per insert and per claim.
 const INSERTED: i64 = 1_000;
 const CLAIMED: i64 = 100;
 
@@ -81,7 +81,7 @@ pub(super) async fn run(url: &str, bare: Bare, jobs: u64) -> Result<Duration, Bo
     Ok(began.elapsed())
 }
 
-/// Inserts some of the jobs that are left; says whether there were any.
+/// Inserts the next jobs. Returns whether any were left.
 async fn insert(connection: &mut PgConnection, many: i64, left: &AtomicI64) -> Result<bool, BoxError> {
     let before = left.fetch_sub(many, Ordering::Relaxed);
     if before <= 0 {
@@ -100,7 +100,7 @@ async fn insert(connection: &mut PgConnection, many: i64, left: &AtomicI64) -> R
     Ok(true)
 }
 
-/// Claims some jobs and completes them; says whether there were any.
+/// Claims jobs and completes them. Returns whether there were any.
 async fn work(connection: &mut PgConnection, many: i64) -> Result<bool, BoxError> {
     let claim = sqlx::query_as(CLAIM).bind(many).bind(i64::MAX);
     let claimed: Vec<(Uuid, Vec<u8>)> = claim.fetch_all(&mut *connection).await?;

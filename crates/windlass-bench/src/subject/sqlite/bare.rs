@@ -1,4 +1,4 @@
-//! A plain table of jobs, and the statements that a careful person would write for it.
+//! A plain job table with hand-written statements that use batches and indexes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const COMPLETE_ONE: &str =
 const COMPLETE_MANY: &str = "update job set status = 'completed', output = o.value ->> 1
 from json_each(?1) o where job.id = o.value ->> 0 and status = 'running'";
 
-/// How many jobs go into one insert, and into one claim.
+/// Jobs per insert and per claim.
 const INSERTED: i64 = 1_000;
 const CLAIMED: i64 = 100;
 
@@ -79,7 +79,7 @@ async fn insert_many(connection: &mut SqliteConnection, jobs: i64) -> Result<(),
     Ok(())
 }
 
-/// Claims some jobs and completes them; says whether there were any.
+/// Claims jobs and completes them. Returns whether there were any.
 async fn work(connection: &mut SqliteConnection, many: i64) -> Result<bool, BoxError> {
     let claim = sqlx::query_as(CLAIM).bind(many).bind(i64::MAX);
     let claimed: Vec<(i64, Vec<u8>)> = claim.fetch_all(&mut *connection).await?;

@@ -1,4 +1,4 @@
-//! The workloads, each for any client.
+//! The workloads, generic over the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use windlass::{Attempt, BoxError, Client, Ctx, Done, Job, Running, State, Store,
 
 use crate::arguments::Bench;
 
-/// How long a worker may take to stop; it has nothing left to do by then.
+/// Timeout for stopping a worker. By then, only the last completions may be left to store.
 const STOP: Duration = Duration::from_secs(10);
 
-/// How long a worker is left alone before it counts as idle.
+/// How long to wait before each start, so that the worker is idle.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// A job that does nothing.
+/// A job whose handler does nothing.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(entry, output = u64)]
 struct NoOp {
     number: u64,
-    /// As large as was asked for.
+    /// Filler of the size given by `--payload`.
     padding: String,
 }
 
-/// The jobs of a workload.
+/// Starts and runs the jobs of a workload.
 pub(super) struct Jobs<'a, S: ?Sized> {
     client: &'a Client<S>,
     jobs: u64,
@@ -43,7 +43,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
         Self { client, jobs, slots, producers, batch, padding }
     }
 
-    /// Starts jobs, one call each, from concurrent producers.
+    /// Starts jobs with one call each, from concurrent producers.
     pub(super) async fn start_singly(&self) -> Result<(), BoxError> {
         let mut tasks = JoinSet::new();
         for producer in 0..self.producers {
@@ -62,7 +62,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
         Ok(())
     }
 
-    /// Starts jobs, so many by one call.
+    /// Starts jobs in batches, one call per batch.
     pub(super) async fn start_batches(&self) -> Result<(), BoxError> {
         for first in (0..self.jobs).step_by(usize::try_from(self.batch)?) {
             let numbers = first..self.jobs.min(first + self.batch);
@@ -79,7 +79,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
         left.wait(worker.start().await?).await
     }
 
-    /// The times from the start of a job on an idle worker to its handler, one job after another.
+    /// Measures the time from starting a job to its handler being called, one job at a time on an idle worker.
     pub(super) async fn latencies(&self, jobs: u64) -> Result<Vec<Duration>, BoxError> {
         let (reached, mut reports) = mpsc::unbounded_channel();
         let worker = Worker::new(self.client).state(reached).handle(report).start().await?;
@@ -96,7 +96,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
         Ok(times)
     }
 
-    /// The times from the start of a job on an idle worker to its output, one job after another.
+    /// Measures the time from starting a job to receiving its output, one job at a time on an idle worker.
     pub(super) async fn round_trips(&self, jobs: u64) -> Result<Vec<Duration>, BoxError> {
         let worker = Worker::new(self.client).handle(echo).start().await?;
         let mut times = Vec::new();
@@ -119,7 +119,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
 }
 
 impl<S: Transactional> Jobs<'_, S> {
-    /// The same as a drain, where each job is completed in a transaction that its handler could write in.
+    /// Like `drain`, but completes each job in a transaction that its handler could use for its own writes.
     pub(super) async fn drain_in_transactions(&self) -> Result<(), BoxError> {
         let left = Left::new(self.jobs);
         let worker =
@@ -128,7 +128,7 @@ impl<S: Transactional> Jobs<'_, S> {
     }
 }
 
-/// The jobs whose handlers have not run yet.
+/// Counts the jobs whose handlers have not run yet.
 struct Left {
     jobs: AtomicU64,
     none: Notify,
@@ -145,7 +145,7 @@ impl Left {
         }
     }
 
-    /// Waits for the last handler. When the worker has stopped after it, all that they gave is stored.
+    /// Waits for the last handler, then stops the worker. Stopping waits until all completions are stored.
     async fn wait<S: Store + ?Sized>(&self, worker: Running<S>) -> Result<(), BoxError> {
         self.none.notified().await;
         worker.stop(STOP).await;

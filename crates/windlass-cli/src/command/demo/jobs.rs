@@ -1,4 +1,4 @@
-//! The shop's job types, and the handlers that run on any store.
+//! The shop's job types, and the handlers that need no transactions.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use windlass::{
 
 use super::shop::Desk;
 
-/// An order: charged, approved if it is large, and shipped when it is packed and its label printed.
+/// An order. It is charged, approved if it is large, and shipped once it is packed and its label is printed.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(entry, then(AwaitApproval, Ship), output = Parcel, options = impatient())]
 pub(super) struct TakeOrder {
     pub(super) order: u32,
     pub(super) euros: u32,
-    /// The chains that pack it and print its label.
+    /// The chains that pack the order and print its label.
     pub(super) packing: ChainId,
     pub(super) label: ChainId,
 }
 
-/// Waits for a person: nobody has a handler for it.
+/// Waits for a person: no worker handles this type, so the job is completed from outside.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(then(Ship), output = Parcel)]
 pub(super) struct AwaitApproval {
@@ -33,34 +33,34 @@ pub(super) struct Ship {
     pub(super) order: u32,
 }
 
-/// Gives the number of boxes.
+/// Packs an order and returns the number of boxes.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(entry, output = u32)]
 pub(super) struct Pack {
     pub(super) order: u32,
 }
 
-/// Gives the number on the label.
+/// Prints a label and returns its number.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(entry, output = String)]
 pub(super) struct PrintLabel {
     pub(super) order: u32,
 }
 
-/// What an order comes to.
+/// The output of an order's chain.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Parcel {
     pub(super) label: String,
     pub(super) boxes: u32,
 }
 
-/// From so many euros on an order needs an approval, and a rating of its customer before.
+/// Orders of at least this many euros need a customer rating and then an approval.
 pub(super) const LARGE: u32 = 800;
 
-/// The bank is busy at the first attempt of every so many orders.
+/// The bank is busy on the first attempt for one order in this many.
 const BUSY_EACH: u32 = 6;
 
-/// Nobody watches a demo for the usual ten seconds.
+/// Shorter retry delays: the default of ten seconds is too long for a demo.
 fn impatient() -> JobOptions {
     let backoff = Backoff { initial: Duration::from_millis(400), ..Backoff::default() };
     JobOptions { backoff, ..JobOptions::default() }
@@ -75,12 +75,12 @@ impl TakeOrder {
         self.euros >= LARGE
     }
 
-    /// Whether the first attempt to charge it fails.
+    /// Whether the first attempt to charge this order fails.
     pub(super) const fn meets_busy_bank(&self) -> bool {
         self.order.is_multiple_of(BUSY_EACH)
     }
 
-    /// Asks the bank for the money, and another queue about the customer of a large order.
+    /// Charges the order. For a large order, also waits for the customer's rating from a queue.
     pub(super) async fn charge(&self, attempt: u32, desk: &Desk) -> Result<(), BoxError> {
         work(40).await;
         if self.meets_busy_bank() && attempt == 1 {
@@ -94,7 +94,7 @@ impl TakeOrder {
         Ok(())
     }
 
-    /// The job that ships it, as soon as it is packed and has its label.
+    /// Returns the job that ships the order, blocked by packing and label.
     pub(super) fn shipping(&self) -> Continuation<Ship, Ready> {
         let blockers = (Chain::<Pack>::from_id(self.packing), Chain::<PrintLabel>::from_id(self.label));
         next(Ship { order: self.order }).blocked_by(blockers)
@@ -105,7 +105,7 @@ impl TakeOrder {
     }
 }
 
-/// Charges an order, without a transaction.
+/// Handler that charges an order, without a transaction.
 pub(super) async fn take_order(
     job: Ctx<TakeOrder>,
     State(desk): State<Desk>,
@@ -134,7 +134,7 @@ pub(super) async fn ship(job: Ctx<Ship>) -> Result<Parcel, BoxError> {
     Ok(Parcel { label: label.clone(), boxes: *boxes })
 }
 
-/// What the queue of ratings answers.
+/// Returns the rating that the queue's handler computes.
 pub(super) const fn rating_of(order: u32) -> u32 {
     order % 5 + 1
 }
@@ -147,7 +147,7 @@ fn label_of(order: u32) -> String {
     format!("W-{order:06}")
 }
 
-/// Pretends to be busy.
+/// Simulates work.
 pub(super) async fn work(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }

@@ -1,4 +1,4 @@
-//! What the demo shows while it runs: bars on a terminal, a line each second elsewhere.
+//! Progress display of the demo: bars on a terminal, one line per second otherwise.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,10 +14,10 @@ use super::shop::is_rolled_back;
 use crate::output::{is_watched, note};
 use crate::store::{Place, StoreUrl};
 
-/// How often a line is printed where there is no terminal.
+/// How often to print a line if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counts what happens, and shows it.
+/// Counts completed stages and displays them.
 pub(super) struct Progress {
     began_at: Instant,
     bars: [ProgressBar; Stage::ALL.len()],
@@ -26,7 +26,7 @@ pub(super) struct Progress {
     answers: AtomicU64,
 }
 
-/// What is counted.
+/// A stage of an order, with its own counter and bar.
 #[derive(Clone, Copy)]
 enum Stage {
     Placed,
@@ -52,7 +52,7 @@ impl Stage {
         }
     }
 
-    /// The stage that a job of this type completes.
+    /// Returns the stage that a completed job of this type finishes.
     fn of(job_type: &str) -> Option<Self> {
         match job_type {
             TakeOrder::NAME => Some(Self::Charged),
@@ -94,7 +94,7 @@ impl Progress {
         }
     }
 
-    /// Prints a line each second if nobody sees the bars.
+    /// Prints a line per second if there is no terminal to show the bars. Never returns.
     pub(super) async fn print_lines(&self) -> Infallible {
         if is_watched() {
             return std::future::pending().await;
@@ -122,7 +122,7 @@ impl Progress {
             .set_message(format!("{answers} answers by the queue, the latest: {rating} stars"));
     }
 
-    /// Leaves the bars as they stand.
+    /// Stops the bars and leaves them as they are.
     pub(super) fn finish(&self) {
         self.bars.iter().for_each(ProgressBar::abandon);
         if is_watched() {
@@ -151,7 +151,7 @@ impl Progress {
     }
 }
 
-/// Those who tell the progress share it.
+/// An observer that updates the progress display.
 #[derive(Clone, Debug)]
 pub(super) struct Watch(pub(super) Arc<Progress>);
 

@@ -5,15 +5,15 @@ use windlass::postgres::{self, PostgresStore};
 use windlass::sqlite::{self, SqliteStore};
 use windlass::{BoxFuture, Transactional};
 
-/// A store whose database has the shop's rows too: what is written with its transactions commits with the jobs.
+/// A store whose database also contains the shop's table. Rows written in a transaction commit together with its jobs.
 pub(super) trait Rows: Transactional {
-    /// Carries out the statement that makes the table.
+    /// Runs the statement that creates the table.
     fn make_table(&self, statement: String) -> BoxFuture<'_, sqlx::Result<()>>;
 
-    /// Carries out a statement about an order inside a transaction of the application.
+    /// Runs a statement for one order in the given transaction.
     fn write_row(tx: &mut Self::Tx, statement: String, order: u32) -> BoxFuture<'_, sqlx::Result<()>>;
 
-    /// Counts rows.
+    /// Runs a query that returns a count.
     fn count_rows(&self, query: String) -> BoxFuture<'_, sqlx::Result<i64>>;
 }
 

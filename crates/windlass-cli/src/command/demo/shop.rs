@@ -1,4 +1,4 @@
-//! The course of the demo: orders come in, workers run, a manager approves, and everything is waited for.
+//! The flow of the demo: places orders, runs workers, approves large orders and waits for all chains.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,63 +17,63 @@ use super::progress::Progress;
 use super::rows::Rows;
 use super::summary::{Summary, summarize};
 
-/// How often an order comes in.
+/// Time between two orders.
 const ORDER_INTERVAL: Duration = Duration::from_millis(110);
 
-/// Of so many orders the seventh is taken back before it is committed.
+/// One order in this many (the seventh) is rolled back instead of committed.
 const ROLLED_BACK_EACH: u32 = 15;
 
-/// How long the last orders may take.
+/// Timeout for each order after the last one was placed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether an order is taken back, where there are transactions.
+/// Whether this order is rolled back. Applies only to stores with transactions.
 pub(super) const fn is_rolled_back(order: u32) -> bool {
     order % ROLLED_BACK_EACH == 7
 }
 
-/// What handlers have.
+/// The state that handlers share.
 #[derive(Clone, Debug)]
 pub(super) struct Desk {
-    /// Answers what is thought of a customer.
+    /// The queue that rates customers.
     pub(super) ratings: Queue<u32, u32>,
     pub(super) progress: Arc<Progress>,
-    /// The shop's own table, if there is one.
+    /// Name of the shop's own table; empty without transactions.
     table: String,
 }
 
-/// The shop on a store.
+/// The shop on one store.
 pub(super) struct Shop<S: ?Sized, W> {
     pub(super) client: Client<S>,
     pub(super) way: W,
     progress: Arc<Progress>,
 }
 
-/// An order that was placed.
+/// A placed order.
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) order: TakeOrder,
     pub(super) chain: Chain<TakeOrder>,
-    /// Whether it was taken back with its transaction.
+    /// Whether the order's transaction was rolled back.
     pub(super) rolled_back: bool,
 }
 
-/// Orders in transactions, with a row for each.
+/// Places each order in a transaction together with a row.
 #[derive(Debug)]
 pub(super) struct Transactions {
     pub(super) table: String,
 }
 
-/// Orders on a store without transactions.
+/// Places orders on a store without transactions.
 #[derive(Debug)]
 pub(super) struct Plain;
 
-/// How orders are placed and charged, and what can be said of them afterwards.
+/// How to place and charge orders, with or without transactions.
 pub(super) trait Way<S: ?Sized>: Send + Sync {
     fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>>;
     fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>>;
     fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk>;
     fn table(&self) -> String;
-    /// How many rows there are, and how many of them are paid; none without a table.
+    /// Returns the number of rows and how many of them are paid, or `None` without a table.
     fn rows(&self, client: &Client<S>) -> BoxFuture<'_, Result<Option<(i64, i64)>, BoxError>>;
 }
 
@@ -110,7 +110,7 @@ impl<S: Store + ?Sized, W: Way<S>> Shop<S, W> {
         Ok(worker.start().await?)
     }
 
-    /// Places the orders, one after the other, while the manager approves large ones.
+    /// Places the orders one by one. Between two orders, approves the large ones that are ready.
     async fn take_orders(&self, orders: u32) -> Result<Vec<Placed>, BoxError> {
         let mut placed = Vec::new();
         let (mut coming, mut waiting) = (interval(ORDER_INTERVAL), Vec::new());
@@ -133,7 +133,7 @@ impl<S: Store + ?Sized, W: Way<S>> Shop<S, W> {
         }
     }
 
-    /// The manager: approves, from outside, what has come as far as its approval. Gives those that have not.
+    /// Acts as the manager: approves chains from outside that have reached their approval. Returns the others.
     async fn approve(&self, chains: Vec<ChainId>) -> Result<Vec<ChainId>, BoxError> {
         let mut waiting = Vec::new();
         for id in chains {
@@ -164,7 +164,7 @@ impl<S: Rows> Way<S> for Transactions {
         })
     }
 
-    /// The row and the chains, or neither.
+    /// Commits the row and the chains together, or neither.
     fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>> {
         let (client, insert) = (client.clone(), format!("insert into {} (id) values ($1)", self.table));
         let rolled_back = is_rolled_back(order);
@@ -215,7 +215,7 @@ impl<S: Store + ?Sized> Way<S> for Plain {
             let order = TakeOrder { order, euros: TakeOrder::euros(order), packing: packed, label: labelled };
             let taking = plan(order.clone());
             let chain = taking.handle();
-            // One command: all three chains, or none.
+            // Create all three chains in one call: all or none.
             client.create(vec![packing.build()?, label.build()?, taking.build()?]).await?;
             Ok(Placed { order, chain, rolled_back: false })
         })
@@ -234,7 +234,7 @@ impl<S: Store + ?Sized> Way<S> for Plain {
     }
 }
 
-/// Charges an order, and marks its row in the transaction that hands it over to the next job.
+/// Charges an order and marks its row as paid, in the transaction that also creates the next job.
 async fn take_order_and_mark_row<S: Rows>(
     attempt: Attempt<TakeOrder, S>,
     State(desk): State<Desk>,

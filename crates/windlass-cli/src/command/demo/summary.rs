@@ -1,4 +1,4 @@
-//! What the store holds at the end, beside what it should.
+//! Compares what the store contains at the end with what it should contain.
 
 use serde::Serialize;
 use windlass::{BoxError, Chain, ChainRecord, Client, Queue, Status, Store};
@@ -8,7 +8,7 @@ use super::shop::{Placed, Shop, Way};
 use crate::exit::Result as Ended;
 use crate::output::Output;
 
-/// What was looked up.
+/// The checks and whether all of them passed.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     holds: bool,
@@ -41,7 +41,7 @@ impl Summary {
     }
 }
 
-/// Looks everything up.
+/// Queries the store for every order and compares the counts.
 pub(super) async fn summarize<S: Store + ?Sized, W: Way<S>>(
     shop: &Shop<S, W>,
     ratings: &Queue<u32, u32>,
@@ -76,7 +76,7 @@ pub(super) async fn summarize<S: Store + ?Sized, W: Way<S>>(
     Ok(Summary { holds, checks })
 }
 
-/// What the chains of all orders come to.
+/// Counts over the chains of all orders.
 #[derive(Default)]
 struct Found {
     left_over: u64,
@@ -114,7 +114,7 @@ impl Found {
     }
 }
 
-/// Whether the order's last job waited for this chain, and it completed.
+/// Whether the order's last job was blocked by this chain, and the chain completed.
 fn is_awaited_by(chain: &ChainRecord, order: &ChainRecord) -> bool {
     let is_blocker =
         order.latest.blockers.iter().any(|blocker| blocker.chain == chain.id && blocker.resolved);

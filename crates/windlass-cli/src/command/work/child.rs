@@ -1,4 +1,4 @@
-//! One attempt: a command, what it is given, and what it says.
+//! One attempt: runs the shell command, writes its input and reads its output.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ use super::outcome::{Ended, Said};
 use crate::signal::{self, Group};
 use crate::view::Content;
 
-/// How much of standard error is kept as a job's error, in bytes.
+/// How many bytes of standard error to keep as the job's error.
 const ERROR_KEPT_BYTES: usize = 4_000;
 
-/// Runs the command.
+/// Runs the shell command for each attempt.
 #[derive(Debug)]
 pub(super) struct Runner {
     pub(super) command: String,
-    /// Where the commands' files are.
+    /// Directory for the outcome and blocker files.
     pub(super) folder: PathBuf,
-    /// How long a command has between being asked to end and being ended.
+    /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
-    /// Cancelled when a worker that stops waits no longer.
+    /// Cancelled when a stopping worker no longer waits for its commands.
     pub(super) hurry: CancellationToken,
-    /// For commands that call this program themselves.
+    /// Variables that let the command call `windlass` on the same store.
     pub(super) environment: [(&'static str, String); 3],
 }
 
@@ -55,7 +55,7 @@ impl Runner {
         command.spawn().map_err(|error| format!("the command cannot be run: {error}").into())
     }
 
-    /// Talks to the command until it has ended. One that is to end is asked to, and ended if it does not.
+    /// Runs the command to its end. If the attempt is aborted, sends SIGTERM, then SIGKILL after the grace period.
     async fn attend(&self, child: Child, attempt: &AnyAttempt, files: &Files) -> Result<Outcome, BoxError> {
         let group = Group::of(&child);
         let mut talk = pin!(talk(child, attempt.job().input.bytes()));
@@ -63,7 +63,7 @@ impl Runner {
             ended = &mut talk => ended,
             reason = self.must_end(attempt.aborted()) => {
                 group.terminate();
-                // It is still listened to: whoever writes to nobody is ended by that.
+                // Keep reading its pipes meanwhile: a command that writes to a closed pipe would be killed by SIGPIPE.
                 if timeout(self.grace, &mut talk).await.is_err() {
                     group.kill();
                     let _ = timeout(self.grace, &mut talk).await;
@@ -71,12 +71,14 @@ impl Runner {
                 return Err(format!("the command was ended: {}", because(reason)).into());
             }
         };
+        // If reading failed, e.g. because the output is too large, the command must not keep running.
         let (status, stdout, error) = ended.inspect_err(|_| group.kill())?;
         let said = Said::read(&files.outcome).await?;
         Ended { status, stdout, error, said }.outcome()
     }
 
-    /// Returns when the command is to end. While a worker stops, its commands may go on for a while.
+    /// Waits until the command must end and returns the reason. If the worker is stopping, the command may continue
+    /// until `hurry` is cancelled.
     async fn must_end(&self, abort: &Abort) -> AbortReason {
         let reason = abort.wait().await;
         if reason == AbortReason::WorkerStopping {
@@ -110,7 +112,7 @@ fn shell(command: &str) -> Command {
     shell
 }
 
-/// What is known of the job, for the environment.
+/// Returns the environment variables that describe the job.
 fn facts(attempt: &AnyAttempt) -> Vec<(&'static str, String)> {
     let JobRecord { id, chain, index, job_type, chain_type, priority, due_at, max_attempts, .. } =
         attempt.job();
@@ -152,17 +154,18 @@ impl Files {
     }
 
     async fn remove(&self) {
-        // The folder goes with the worker in any case.
+        // Ignore errors: the directory is removed when the worker exits.
         let _ = tokio::join!(tokio::fs::remove_file(&self.outcome), tokio::fs::remove_file(&self.blockers));
     }
 }
 
-/// Hands the input over, and reads what comes back until the command has ended.
+/// Writes the input and reads both outputs until the command has ended. All of it runs concurrently, because the
+/// command may block on any of its pipes.
 async fn talk(mut child: Child, input: &[u8]) -> Result<(ExitStatus, Vec<u8>, String), BoxError> {
     let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin.take() {
-            // A command need not read its input.
+            // The command may end without reading its input.
             let _ = stdin.write_all(input).await;
         }
         Ok(())
@@ -183,7 +186,7 @@ async fn read_output(stdout: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, 
     Ok(output)
 }
 
-/// Passes standard error on, and keeps its end.
+/// Forwards standard error and returns its last `ERROR_KEPT_BYTES` bytes.
 async fn read_error(from: Option<impl AsyncRead + Unpin>) -> Result<String, BoxError> {
     let Some(mut from) = from else { return Ok(String::new()) };
     let (mut kept, mut chunk, mut to) = (Vec::new(), vec![0; ERROR_KEPT_BYTES], stderr());

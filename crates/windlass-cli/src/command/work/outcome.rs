@@ -1,4 +1,4 @@
-//! What an ended command comes to: its exit code decides, and a file says more.
+//! Maps an ended command to a job outcome, from its exit code and the file `$WINDLASS_OUTCOME`.
 
 use std::fmt;
 use std::io;
@@ -14,31 +14,31 @@ use crate::command::start::Described;
 use crate::exit::Failure;
 use crate::input;
 
-/// No more attempts: `EX_DATAERR` of `sysexits.h`.
+/// Exit code for a permanent failure: `EX_DATAERR` of `sysexits.h`.
 const FAILED_FOR_GOOD: i32 = 65;
 
-/// Again later: `EX_TEMPFAIL` of `sysexits.h`.
+/// Exit code to run the job again later: `EX_TEMPFAIL` of `sysexits.h`.
 const AGAIN: i32 = 75;
 
-/// When a command is run again that does not say when.
+/// Delay after exit code 75 if the outcome file does not specify one.
 const AGAIN_AFTER: Millis = Millis::from_secs(60);
 
-/// What a command wrote into `$WINDLASS_OUTCOME`.
+/// The contents of `$WINDLASS_OUTCOME`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Said {
-    /// The job that the chain goes on with.
+    /// The job that continues the chain.
     then: Option<Described>,
-    /// Chains to start in the same write.
+    /// Chains to start in the same write as the outcome.
     start: Vec<Described>,
     again_in: Option<String>,
     again_at: Option<String>,
-    /// In place of what was written to standard error.
+    /// Error text that replaces standard error.
     error: Option<String>,
 }
 
 impl Said {
-    /// What the file says; nothing if there is none.
+    /// Reads the file. A missing or empty file is the default.
     pub(super) async fn read(path: &Path) -> Result<Self, BoxError> {
         let text = match tokio::fs::read(path).await {
             Ok(text) => text,
@@ -65,7 +65,7 @@ impl Said {
         }
     }
 
-    /// What it says that goes with another exit code than this one.
+    /// Returns the fields that do not apply to this exit code, each with the exit code that it requires.
     fn unfitting(&self, code: Option<i32>) -> Vec<String> {
         let done = code == Some(0);
         let again = code == Some(AGAIN);
@@ -92,13 +92,14 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// What becomes of the job. An error is a failure that is tried again.
+    /// Returns the outcome of the job. An error fails the attempt; the job is retried while it has attempts left.
     pub(super) fn outcome(self) -> Result<Outcome, BoxError> {
         let unfitting = self.said.unfitting(self.status.code()).join(", ");
         if !unfitting.is_empty() {
             let unfit =
                 format!("$WINDLASS_OUTCOME says {unfitting}, and the command ended with {}", self.status);
-            // A success that leaves out what the command asked for is none. What fails has an error of its own.
+            // A success must not drop what the command asked for, so it becomes a failure. A failed command already has
+            // its own error, so a warning is enough.
             if self.status.success() {
                 return Err(unfit.into());
             }
@@ -142,7 +143,8 @@ fn wrong(what: impl fmt::Display) -> BoxError {
     format!("$WINDLASS_OUTCOME is wrong: {what}").into()
 }
 
-/// What was written to standard output: JSON, or else a text without its last line end; nothing is `null`.
+/// Converts standard output to a payload: JSON as it is, other text as a JSON string without its final newline, and
+/// `null` if it is empty.
 fn output(stdout: Vec<u8>) -> Result<Payload, BoxError> {
     let text = String::from_utf8(stdout).map_err(|_| "the output is neither JSON nor a text in UTF-8")?;
     let trimmed = text.trim();
@@ -240,7 +242,7 @@ mod tests {
         check_wrong(0, r#"{"error": "why"}"#, "`error`, which goes with all exit codes but 0");
         check_wrong(75, r#"{"again_in": "5m", "again_at": "2026-11-15"}"#, "both `again_in` and `again_at`");
         check_wrong(75, r#"{"again_in": "soon"}"#, "`again_in`: `soon` is no duration");
-        // What failed is told by its own error.
+        // A failed command keeps its own error.
         check_wrong(1, r#"{"then": {"type": "ship"}}"#, "oh");
         assert_eq!(ended(65, "", r#"{"again_in": "5m"}"#), Ok(Outcome::fail("oh")));
     }

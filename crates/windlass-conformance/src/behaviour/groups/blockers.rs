@@ -63,7 +63,7 @@ job!(Report { title: String } -> String, blocked_by (Part, Note, Rest<Part>));
 job!(Note { text: String } -> String);
 job!(Begin {} -> Vec<u32>, then(Whole));
 
-/// Counts up to the next ten.
+/// Counts up to the next multiple of ten.
 async fn part(job: Ctx<Part>) -> Result<Next<Part>> {
     let number = job.input().number + 1;
     Ok(if number.is_multiple_of(10) { Next::done(number) } else { Next::then(Part { number }) })

@@ -1,4 +1,4 @@
-//! Chains of one job after the other.
+//! Chains of consecutive jobs.
 
 use super::prelude::*;
 

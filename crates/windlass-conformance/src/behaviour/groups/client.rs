@@ -1,4 +1,4 @@
-//! What applications do with a client, by itself and inside transactions.
+//! How applications use a client, on its own and inside transactions.
 
 mod delete;
 mod dependents;
@@ -56,7 +56,7 @@ const LISTS: Need = Need::Store(Capability::Lists);
 const OUTSIDE: Need = Need::Store(Capability::Outside);
 const TRIGGER: Need = Need::Store(Capability::Trigger);
 
-/// Ends a transaction in one way or the other.
+/// Commits a transaction or rolls it back.
 async fn end<S: Transactional>(tx: Tx<S>, commits: bool) {
     let ended = if commits { tx.commit().await } else { tx.rollback().await };
     ended.expect("the transaction ends");

@@ -1,4 +1,4 @@
-//! Attempts that fail: what they wrote is taken back, and they are tried again.
+//! Failing attempts: their writes are rolled back, and their jobs are retried.
 
 use std::fmt;
 
@@ -194,7 +194,7 @@ async fn risky<S: Transactional>(a: Attempt<Risky, S>, scene: Scene<S>) -> Resul
     Ok(done)
 }
 
-/// Begins the transaction that ends the job.
+/// Begins the transaction that completes the job.
 async fn begin<S: Transactional, J: windlass_core::Job>(a: &Attempt<J, S>, mode: Mode) -> Result<Step<J, S>> {
     if mode == Mode::Atomic {
         return Ok(a.atomic().await?);

@@ -1,4 +1,4 @@
-//! Leases that are kept, whatever the handlers do.
+//! Leases that are kept regardless of what the handlers do.
 
 use std::thread;
 
@@ -54,7 +54,7 @@ job!(Leased { number: u32 } -> u32, options JobOptions {
     ..quick()
 });
 
-/// Waits at a gate, and then tells its attempt.
+/// Returns a handler that opens `started`, waits at `go`, and returns its attempt number.
 fn waits(
     started: &Gate,
     go: &Gate,
@@ -126,7 +126,7 @@ async fn blocked_executor<S: Store>(scene: Scene<S>) {
     assert_eq!(scene.seen.count(completed), 10, "each ended once");
 }
 
-/// How long the leases are that a transaction outlasts. A process that is slow renews them in time.
+/// Lease of the jobs in the case whose transaction lasts longer. It is long enough for a slow process to renew in time.
 const LEASE: Duration = Duration::from_secs(4);
 
 job!(Held { number: u32 } -> u32, options JobOptions { lease: LEASE, renewal: Some(LEASE / 10), ..quick() });
@@ -146,7 +146,7 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
                 gate.pass().await;
                 return Ok::<Done<Held, S>, BoxError>(a.finish().await?.done(a.attempt())?);
             }
-            // It begins when the others run, and has its own job's row until its end.
+            // Begin the transaction when the other attempts run, and hold the row of this attempt's job until the end.
             for _ in 0..3 {
                 at.pass().await;
             }
@@ -176,14 +176,14 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
 }
 
 impl<S: Store> Scene<S> {
-    /// Waits until the store's clock is past this time, without writing.
+    /// Waits until the store's clock has passed this time, without writing.
     pub(super) async fn reads_past(&self, time: Timestamp) {
         while self.reads_time().await <= time {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// The store's time.
+    /// Returns the store's current time.
     pub(super) async fn reads_time(&self) -> Timestamp {
         self.other.store().next_due(NextDue { types: Types::All }).await.unwrap().now
     }

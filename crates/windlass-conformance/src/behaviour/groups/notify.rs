@@ -1,4 +1,4 @@
-//! Hints: with them nobody waits for a poll, and without them nothing is lost.
+//! Hints: with them nothing waits for a poll, and without them nothing is lost.
 
 use tokio::sync::Barrier;
 use windlass_core::command::{CompleteFromOutside, Step};
@@ -88,14 +88,14 @@ job!(Ping { number: u32 } -> u32, then(Pong));
 job!(Pong { number: u32 } -> u32, then(Ping));
 job!(After {} -> u32, blocked_by (Ping,));
 
-/// So long that a case which depends on it is late.
+/// A poll interval longer than the deadline of a case: a case that depends on polling fails.
 const NEVER: Duration = Duration::from_secs(60);
 
 async fn ping(job: Ctx<Ping>) -> Result<u32> {
     Ok(job.input().number)
 }
 
-/// Shows that a worker with a handler for this has looked for jobs, and hears of others.
+/// Waits until a worker with a handler for `Pong` has polled once and has subscribed to hints.
 async fn is_idle<S: Store>(scene: &Scene<S>) {
     let chain = scene.client.start(Pong { number: 0 }).await.unwrap();
     scene.output(chain).await;
@@ -166,7 +166,7 @@ async fn steps<S: Store>(scene: Scene<S>) {
     scene.stop([worker, other]).await;
 }
 
-/// Works until it is told to stop, and says why.
+/// Returns a handler that waits for the abort signal and records the reason.
 fn obedient<J: Job<Output = u32>>(
     started: &Gate,
     lines: &Lines,
@@ -194,7 +194,7 @@ async fn cancelled<S: Store>(scene: Scene<S>) {
 
 async fn reaped<S: Store>(scene: Scene<S>) {
     let (started, lines, store) = (Gate::new(), Lines::default(), Faulty::new(&scene.store));
-    // The worker thinks that it has a minute, and that its next renewal is far.
+    // The worker believes that its lease lasts a minute, so its next renewal is far away.
     store.shorten_leases(Millis::new(50).unwrap());
     let client = scene.client_on(store);
     let zombie =
@@ -271,7 +271,7 @@ async fn completed_outside<S: Store>(scene: Scene<S>) {
 
 job!(Renewed {} -> u32, options JobOptions { renewal: Some(Duration::from_millis(100)), ..quick() });
 
-/// Fails a third of its calls, loses a third of the hints, and repeats the others.
+/// A notifier that fails a third of its calls, loses a third of the hints, and delivers the others twice.
 #[derive(Debug)]
 struct Unreliable(Arc<dyn Notifier>);
 

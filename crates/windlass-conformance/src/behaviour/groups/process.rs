@@ -1,4 +1,4 @@
-//! What an attempt sees, and the ways to work in transactions.
+//! What an attempt can see, and how handlers use transactions.
 
 use windlass_core::command::ListAttempts;
 use windlass_core::{Attempt, Backoff, Capability, Done, ErrorKind, ErrorText, JobOptions};
@@ -64,7 +64,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
 
 job!(Try { failures: u32 } -> String);
 
-/// Fails so often; then tells what it was told.
+/// Fails its first `failures` attempts, then returns its attempt number and the previous error.
 async fn try_hard(job: Ctx<Try>) -> Result<String> {
     let error = job.job().error.clone();
     assert_eq!(error, (job.attempt() > 1).then(|| ErrorText::new(format!("no {}", job.attempt() - 1))));

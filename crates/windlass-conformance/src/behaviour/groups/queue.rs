@@ -1,4 +1,4 @@
-//! Queues: the caller's ids, answers, cached results.
+//! Queues: ids chosen by callers, results, and cached results.
 
 mod answer;
 mod cancel;
@@ -48,20 +48,20 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     enqueue::transactional_cases()
 }
 
-/// What most of the cases work on.
+/// The queue type of most cases.
 type Texts = Queue<String, String>;
 
-/// A queue whose failed jobs are tried again soon.
+/// Returns a queue that retries failed jobs quickly.
 fn texts<S: Store>(scene: &Scene<S>) -> QueueBuilder<String, String> {
     scene.client.queue("texts").backoff(quick().backoff)
 }
 
-/// The same queue, in another process.
+/// Returns the same queue, as in another process.
 fn others<S: Store>(scene: &Scene<S>) -> QueueBuilder<String, String> {
     scene.other.queue("texts").backoff(quick().backoff)
 }
 
-/// A consumer that gives the payload and the number of the attempt.
+/// Starts a consumer that returns the payload and the attempt number.
 async fn echo(queue: &Texts) -> Consumer {
     let echo = |item: Item<String>| async move { Ok::<_, BoxError>(echoed(item.payload(), item.attempt())) };
     queue.consume(echo).poll(POLL).await.unwrap()
@@ -71,7 +71,7 @@ fn echoed(payload: &str, attempt: u32) -> String {
     format!("{payload}, attempt {attempt}")
 }
 
-/// A consumer whose attempts fail up to the one with this number.
+/// Starts a consumer that fails every attempt before this one.
 async fn fail_before(queue: &Texts, attempt: u32) -> Consumer {
     let handler = move |item: Item<String>| async move {
         if item.attempt() < attempt {
@@ -82,7 +82,7 @@ async fn fail_before(queue: &Texts, attempt: u32) -> Consumer {
     queue.consume(handler).poll(POLL).await.unwrap()
 }
 
-/// A consumer that says when it has begun, and waits until it may go on.
+/// A consumer whose handler opens the gate `begun`, then waits at the gate `go`.
 struct Held {
     consumer: Consumer,
     begun: Gate,
@@ -111,12 +111,12 @@ impl Held {
     }
 }
 
-/// Where a job stands.
+/// Returns the status of a job.
 async fn status(queue: &Texts, id: &str) -> ItemStatus<String> {
     queue.status(id).await.unwrap().unwrap()
 }
 
-/// Where a job stands, once it stands there.
+/// Waits until a job is in this state, and returns its status.
 async fn state<S: Store>(scene: &Scene<S>, queue: &Texts, id: &str, wanted: ItemState) -> ItemStatus<String> {
     scene
         .soon(&format!("{id} is {wanted:?}"), async {
@@ -130,7 +130,7 @@ async fn state<S: Store>(scene: &Scene<S>, queue: &Texts, id: &str, wanted: Item
         .await
 }
 
-/// Waits until nothing is known of a job.
+/// Waits until the job is no longer known.
 async fn gone<S: Store>(scene: &Scene<S>, queue: &Texts, id: &str) {
     scene
         .soon(&format!("{id} is gone"), async {
@@ -141,7 +141,7 @@ async fn gone<S: Store>(scene: &Scene<S>, queue: &Texts, id: &str) {
         .await;
 }
 
-/// Before the store is looked at again.
+/// Pauses before the store is polled again.
 async fn rest() {
     tokio::time::sleep(Duration::from_millis(5)).await;
 }
@@ -151,7 +151,7 @@ async fn hang<T>() -> T {
     pending().await
 }
 
-/// Takes a job as a worker does that dies at once. Its lease lasts for so long.
+/// Acquires a job with this lease, like a worker that dies at once.
 async fn take_and_die<S: Store>(scene: &Scene<S>, queue: &Texts, lease: Duration) {
     let quota = Quota { job_type: queue.name().clone(), max: 1, lease: Millis::try_from(lease).unwrap() };
     let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
@@ -173,7 +173,7 @@ impl<S: Store> Scene<S> {
     }
 }
 
-/// What the cases of queues use.
+/// Imports for the queue cases.
 mod prelude {
     pub(super) use windlass_core::ErrorKind;
     pub(super) use windlass_core::queue::{Enqueued, Item, ItemState};

@@ -1,4 +1,4 @@
-//! Leases that end before their attempts do.
+//! Leases that expire before their attempts end.
 
 use windlass_core::{Abort, AbortReason, Running};
 
@@ -30,14 +30,14 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 
 job!(Slow {} -> String, options JobOptions { lease: Duration::from_millis(200), ..quick() });
 
-/// A worker whose renewals fail, with an attempt that has started and waits.
+/// A worker whose renewals fail, with a running attempt that waits.
 struct Zombie<S: Store> {
     store: Faulty<S>,
     worker: Running<Faulty<S>>,
     chain: Chain<Slow>,
-    /// What the attempt is told.
+    /// The attempt's abort signal.
     abort: Abort,
-    /// Lets it return.
+    /// Lets the handler return.
     go: Gate,
 }
 
@@ -65,7 +65,7 @@ impl<S: Store> Zombie<S> {
         Self { store, worker, chain, abort, go }
     }
 
-    /// Waits until the attempt was told this.
+    /// Waits until the attempt is aborted with a matching reason.
     async fn told(&self, scene: &Scene<S>, is: impl Fn(AbortReason) -> bool + Send + Sync) {
         scene.until("the attempt is told", || self.abort.reason().is_some_and(&is)).await;
     }

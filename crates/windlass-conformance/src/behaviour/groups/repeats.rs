@@ -1,4 +1,4 @@
-//! Replies that are lost on the way, and what a worker asks for.
+//! Lost replies, and the commands that a worker sends.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -66,7 +66,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
 
 job!(Task { number: u32 } -> u32);
 
-/// Counts how often it is run.
+/// Returns a handler that counts its runs.
 fn counted(runs: &Arc<AtomicU32>) -> impl Fn(Ctx<Task>) -> std::future::Ready<Result<u32>> + Clone + use<> {
     let runs = Arc::clone(runs);
     move |job: Ctx<Task>| {
@@ -119,7 +119,7 @@ async fn one_acquire<S: Store>(scene: Scene<S>) {
 }
 
 async fn recovery<S: Store>(scene: Scene<S>) {
-    // Without a fresh start in each round the tenth failure would be waited for longer than any case is.
+    // If the backoff were not reset in each round, the delay after the tenth failure would exceed the case's limit.
     const ROUNDS: usize = 5;
     const FAILURES: usize = 2;
     let (store, runs) = (Faulty::new(&scene.store), Arc::new(AtomicU32::new(0)));

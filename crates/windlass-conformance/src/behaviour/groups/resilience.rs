@@ -1,4 +1,4 @@
-//! Stores that fail: nothing is lost, and nothing is done twice.
+//! Failing stores: no job is lost, and no job runs twice.
 
 use std::collections::HashMap;
 
@@ -63,12 +63,12 @@ job!(First { number: u32 } -> u32, then(Second));
 job!(Second { number: u32 } -> u32);
 
 const CHAINS: u32 = 20;
-/// Of so many calls of a command one fails: more than a worker makes in one turn, so that some turns succeed.
+/// One in this many calls of a command fails. A worker makes fewer calls per iteration, so some iterations succeed.
 const FAILING: usize = 5;
-/// How many calls fail before a case is over. The more jobs share a call, the more rounds that takes.
+/// Minimum number of failed calls in a case. The more jobs share a call, the more rounds this takes.
 const FAILURES_MIN: usize = 2;
 
-/// How often each job was run.
+/// Number of runs of each job.
 #[derive(Clone, Default)]
 struct Runs(Arc<Mutex<HashMap<JobId, u32>>>);
 
@@ -84,7 +84,7 @@ impl Runs {
     }
 }
 
-/// Runs chains of two jobs on workers of this client, with something that happens meanwhile.
+/// Runs chains of two jobs on workers of this client, concurrently with `meanwhile`.
 async fn run<S: Store, W: Store>(
     scene: &Scene<S>,
     client: &Client<W>,

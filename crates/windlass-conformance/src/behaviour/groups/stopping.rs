@@ -1,4 +1,4 @@
-//! Workers that stop.
+//! Stopping workers.
 
 use std::future::pending;
 
@@ -60,7 +60,7 @@ async fn task(job: Ctx<Task>) -> Result<u32> {
     Ok(job.attempt())
 }
 
-/// Another worker runs the job: its first attempt that counts.
+/// Checks that another worker runs the job, and that this is the first counted attempt.
 async fn runs_elsewhere<S: Store>(scene: &Scene<S>, chain: Chain<Task>) {
     let job = scene.job(chain).await;
     assert_eq!((job.status, job.attempt, job.error), (Status::Pending, 0, None));
@@ -84,7 +84,7 @@ async fn deaf<S: Store>(scene: Scene<S>) {
     runs_elsewhere(&scene, chain).await;
 }
 
-/// Stops a worker whose handler ends so when it is told.
+/// Stops a worker whose handler returns `end()` when it receives the abort signal.
 async fn stop_when_told<S: Store>(scene: &Scene<S>, end: fn() -> Result<u32>) -> Chain<Task> {
     let started = Gate::new();
     let at = started.clone();
@@ -135,7 +135,7 @@ async fn store_down<S: Store>(scene: Scene<S>) {
     scene.stop([other]).await;
 }
 
-/// Long after a deadline of no time at all.
+/// Long after a deadline of zero.
 const LATE: Duration = Duration::from_millis(300);
 
 async fn closing<S: Transactional>(scene: Scene<S>) {
@@ -155,7 +155,7 @@ async fn closing<S: Transactional>(scene: Scene<S>) {
     scene.soon("the end of the job is being written", commit.begun()).await;
     let stopping = tokio::spawn(worker.stop(Duration::ZERO));
     scene.sees("the worker stops", 1, |event| matches!(event, Event::WorkerStopping(_))).await;
-    // By then it would have been given back, if it could be.
+    // If the worker released jobs whose completion is being committed, it would have done so by then.
     scene.reads_past(scene.reads_time().await + Millis::try_from(LATE).unwrap()).await;
     commit.let_go();
     scene.soon("the worker has stopped", stopping).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a worker takes, and what is wrapped around its attempts.
+//! Which jobs a worker acquires, and what is wrapped around its attempts.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -83,7 +83,7 @@ async fn backlog<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-/// How many attempts run, and how many did at most.
+/// The current and the highest number of concurrent attempts.
 #[derive(Clone, Default)]
 struct Gauge(Arc<(AtomicU32, AtomicU32)>);
 
@@ -167,7 +167,7 @@ async fn order<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-/// The way of an attempt through the onion so far.
+/// The names of the middleware layers that an attempt has passed through so far.
 #[derive(Clone)]
 struct Way(String);
 
@@ -241,7 +241,7 @@ async fn middleware_fails<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-/// Marks what it sees in the transaction, and refuses once.
+/// Hooks that write a mark into the transaction for each call, and refuse once.
 struct Marker<S> {
     scene: Scene<S>,
     refuses: &'static str,

@@ -30,7 +30,7 @@ impl Job for Order {
 impl Entry for Order {}
 impl Then<Pack> for Order {}
 
-/// Packed when the mail is out.
+/// A continuation that is blocked by the mail.
 #[derive(Serialize, Deserialize)]
 struct Pack {
     id: u32,
@@ -43,7 +43,7 @@ impl Job for Pack {
     type Blockers = (Mail,);
 }
 
-/// Where the handler says what it started.
+/// Receives what the handler starts.
 type Started = mpsc::UnboundedSender<(Chain<Mail>, JobId)>;
 
 async fn order(job: Ctx<Order>, State(started): State<Started>) -> Result<Next<Order>, BoxError> {
@@ -75,7 +75,7 @@ async fn send(_: Ctx<Mail>) -> Result<u32, BoxError> {
     Ok(41)
 }
 
-/// Runs one order, and gives what its handler started.
+/// Runs one order and returns the chain and job id that its handler chose.
 async fn run(client: &Client<MemoryStore>, how: &str) -> (Chain<Order>, Chain<Mail>, JobId) {
     let (started, mut hears) = mpsc::unbounded_channel();
     let worker = Worker::new(client).state(started).handle(order).handle(pack).handle(send);

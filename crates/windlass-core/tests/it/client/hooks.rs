@@ -1,4 +1,4 @@
-//! What is done after the end of a transaction.
+//! Hooks that run after the end of a transaction.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use windlass_core::{Client, Error, ErrorKind, MemoryStore, Transactional, Tx};
 
 use super::{Seen, client, mail};
 
-/// What was done, in order.
+/// The hooks that ran, in order.
 #[derive(Clone, Default)]
 struct Done(Arc<Mutex<Vec<&'static str>>>);
 
@@ -54,7 +54,7 @@ async fn a_hook_that_panics_harms_no_other() {
     assert!(client.chain(chain).await.unwrap().is_some());
 }
 
-/// Savepoints nest: what is rolled back is what was done since, released ones included.
+/// Savepoints nest: a rollback undoes everything since its savepoint, including released savepoints.
 #[tokio::test]
 async fn savepoints_nest() {
     let (done, seen) = (Done::default(), Seen::default());

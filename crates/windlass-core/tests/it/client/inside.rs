@@ -1,4 +1,4 @@
-//! Everything inside a transaction.
+//! Every operation inside a transaction.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use windlass_core::{
 
 use super::{Approve, Mail, Seen, Ship, acquire, mail, told, work};
 
-/// Chains of every kind, and the things to do with them.
+/// One chain for each operation.
 struct Chains {
     to_cancel: Chain<Mail>,
     to_trigger: Chain<Mail>,

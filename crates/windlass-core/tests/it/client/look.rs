@@ -1,4 +1,4 @@
-//! Look-ups.
+//! Queries.
 
 use windlass_core::command::{ChainFilter, ListChains, Types};
 use windlass_core::{Chain, ChainId, ErrorKind, JobId, Status, Target, TypeName};

@@ -72,7 +72,7 @@ async fn the_wrong_type_is_named_and_a_former_name_counts() {
     let error = client.step(chain).await.unwrap().of::<Ship>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("is of type `approve`, and `ship` was expected"), "{error}");
-    // Stored before the type was renamed.
+    // A job stored before the type was renamed.
     let mut former = plan(Approve { order: 1 }).build().unwrap();
     former.job.job_type = windlass_core::TypeName::new("sign-off").unwrap();
     let chain = Chain::<Approve>::from_id(client.create(vec![former]).await.unwrap()[0].chain().unwrap());
@@ -185,7 +185,7 @@ async fn one_that_was_asked_to_stop_does_not_go_on() {
     assert_eq!(seen.take(), ["JobCancelled", "ChainClosed"]);
 }
 
-/// A store that carries the next completion from outside out and loses its reply.
+/// A store that executes the next completion from outside but loses its reply.
 #[derive(Debug)]
 struct Deaf {
     inner: MemoryStore,

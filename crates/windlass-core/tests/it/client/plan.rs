@@ -46,7 +46,7 @@ async fn no_plans_start_nothing() {
 async fn plans_of_several_types_and_their_blockers_start_together() {
     let client = client();
     let held = client.start(mail()).key("first").await.unwrap();
-    // The first meets an existing chain: the report waits for that.
+    // The first plan meets an existing chain, so the report waits for that one.
     let (first, second) = (plan(mail()).key("first"), plan(mail()));
     let report = plan(Report).blocked_by((first.handle(), second.handle()));
     let chains = vec![first.build().unwrap(), second.build().unwrap(), report.build().unwrap()];

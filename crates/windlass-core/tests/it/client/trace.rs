@@ -1,4 +1,5 @@
-//! Trace contexts: asked for before a write, stored with it, and told of when it is rolled back.
+//! Trace contexts: requested before a write, stored with it, and reported to the observer when it is rolled
+//! back.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +7,7 @@ use windlass_core::{About, Client, Event, MemoryStore, Observer, TraceContext, T
 
 use super::{Approve, Report, Seen, Ship, mail};
 
-/// Gives each thing a context with its name and number.
+/// Returns a context with the name and number of what is traced.
 #[derive(Clone, Debug, Default)]
 struct Tracer {
     asked: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Chains that are removed.
+//! Deleting chains.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -131,7 +131,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 }
 
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
-    // The sources refuse it without a transaction; here it works in both ways.
+    // The sources require a transaction for this. Here it works with and without one.
     vec![behaviour!(
         "delete.transaction",
         "Chains are removed at once, or with their transaction, or not at all if that is rolled back.",
@@ -172,7 +172,7 @@ fn deleted(reply: DeleteReply) -> Vec<DeletedChain> {
     }
 }
 
-/// Whether exactly these went, each once.
+/// Asserts that exactly these chains were deleted, each once, with the target first.
 fn assert_gone(reply: DeleteReply, expected: &[ChainId]) {
     let gone: Vec<_> = deleted(reply).iter().map(|chain| chain.chain).collect();
     assert_eq!(gone.len(), expected.len(), "{gone:?}");
@@ -180,7 +180,7 @@ fn assert_gone(reply: DeleteReply, expected: &[ChainId]) {
     assert_eq!(gone.iter().collect::<HashSet<_>>(), expected.iter().collect());
 }
 
-/// Whether it was refused since this job needs this chain.
+/// Asserts that the delete was refused because job `by` needs this chain.
 fn assert_needed(reply: &DeleteReply, chain: impl Into<ChainId>, by: JobId) {
     assert_eq!(reply, &DeleteReply::Refused(vec![Refusal::Needed { chain: chain.into(), by }]));
 }
@@ -219,7 +219,8 @@ async fn status<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-/// A chain that runs until it is told to stop, and a worker that says why and then runs others.
+/// Deletes a chain whose handler waits for the abort signal. Checks that the worker then runs other jobs, and returns
+/// the abort reason.
 async fn removed_while_running<S: Store>(scene: &Scene<S>) -> Vec<String> {
     let lines = Lines::default();
     let said = lines.clone();

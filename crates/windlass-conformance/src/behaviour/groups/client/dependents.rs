@@ -1,4 +1,4 @@
-//! The jobs that wait or waited for a chain.
+//! Dependents: the jobs that wait or waited for a chain.
 
 use windlass_core::command::{ListDependents, Order, Page};
 use windlass_core::{Chain, ChainId, ErrorKind, JobId, JobRecord};
@@ -50,7 +50,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 job!(Base {} -> u32);
 job!(Tower { height: u32 } -> u32, blocked_by (Base,));
 
-/// A chain and so many that wait for it.
+/// Starts a chain and `count` chains that wait for it.
 async fn towers<S: Store>(scene: &Scene<S>, count: u32) -> (Chain<Base>, Vec<JobId>) {
     let base = scene.client.start(Base {}).await.unwrap();
     let mut jobs = Vec::new();

@@ -1,4 +1,4 @@
-//! What observers are told.
+//! Events that observers receive.
 
 use std::time::Duration;
 
@@ -104,18 +104,18 @@ async fn sow(job: Ctx<Sow>) -> Result<u32> {
     Ok(job.input().seeds)
 }
 
-/// The events so far by their names, in order.
+/// Returns the names of all events so far, in order.
 fn names<S>(scene: &Scene<S>) -> Vec<String> {
     let name = |event: &Event| format!("{event:?}").split('(').next().unwrap_or_default().to_owned();
     scene.seen.all().iter().map(name).collect()
 }
 
-/// Waits until so many ends of chains have been told: who looks at the store may know of one before that.
+/// Waits for `count` events about closed chains. A query may show that a chain is closed before the event is delivered.
 async fn closed<S: Store>(scene: &Scene<S>, count: usize) {
     scene.sees("the ends are told", count, |event| matches!(event, Event::ChainClosed(..))).await;
 }
 
-/// The job that an event is about.
+/// Returns the job that an event is about.
 fn about(event: &Event) -> Option<&About> {
     match event {
         Event::ChainCreated(about)
@@ -189,7 +189,8 @@ async fn continuation<S: Store>(scene: Scene<S>) {
         Ok(job.input().ears)
     }
     let chain = scene.client.start(Sow { seeds: 3 }).await.unwrap();
-    // With one slot the write that ends a job also takes the next: nobody else can have begun it before that is told.
+    // With one slot, the write that ends a job also acquires the next one. No other attempt can start the continuation
+    // before the events of that write are delivered, so the order is fixed.
     let worker = scene.worker().concurrency(1).handle(sow).handle(reap).start().await.unwrap();
     scene.output(chain).await;
     closed(&scene, 1).await;
@@ -273,7 +274,7 @@ async fn lease_expired<S: Store>(scene: Scene<S>) {
         let gate = Arc::clone(&opened);
         async move {
             if job.attempt() == 1 {
-                // It never looks whether it is to stop.
+                // This attempt ignores its abort signal.
                 gate.acquire().await?.forget();
             }
             Ok::<_, BoxError>(job.attempt())
@@ -296,7 +297,7 @@ async fn lease_expired<S: Store>(scene: Scene<S>) {
 
 async fn reaped<S: Store>(scene: Scene<S>) {
     let chain = scene.client.start(Sow { seeds: 3 }).await.unwrap();
-    // A worker that died: it took the job, and nobody hears of it again.
+    // Simulate a worker that acquires the job and dies.
     let (dead, lease) = (WorkerId::new(), Millis::new(50).unwrap());
     let quota = Quota { job_type: TypeName::new("Sow").unwrap(), max: 1, lease };
     let acquire = Acquire { request: RequestId::new(), worker: dead, types: vec![quota], max: 1 };
@@ -333,7 +334,7 @@ async fn store_fails<S: Store>(scene: Scene<S>) {
     assert_eq!(scene.seen.count(|event| matches!(event, Event::JobCompleted(..))), 1);
 }
 
-/// Fails whatever it is asked for.
+/// A notifier whose calls all fail.
 #[derive(Debug)]
 struct Broken;
 

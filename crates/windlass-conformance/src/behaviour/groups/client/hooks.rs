@@ -1,4 +1,4 @@
-//! What is done at the end of a transaction, and savepoints.
+//! Callbacks at the end of a transaction, and savepoints.
 
 use windlass_core::{Attempt, Client, Done, Error, ErrorKind, Transactional, Tx};
 
@@ -71,7 +71,7 @@ fn post(text: &str) -> Post {
 }
 
 impl Lines {
-    /// Notes this when it is called.
+    /// Returns a callback that records this line.
     fn note(&self, line: &'static str) -> impl FnOnce() + Send + use<> {
         let lines = self.clone();
         move || lines.add(line)

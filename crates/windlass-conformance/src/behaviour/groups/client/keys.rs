@@ -1,4 +1,4 @@
-//! Deduplication by keys.
+//! Deduplication by key.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 job!(Tell { text: String } -> String, then(Echo));
 job!(Echo { text: String } -> String);
 
-/// The window of a key, where it is to end soon.
+/// A key window that is meant to end soon.
 const SOON: Duration = Duration::from_millis(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -82,7 +82,7 @@ fn tell(key: &str) -> Plan<Tell> {
     plan(Tell { text: key.to_owned() }).key(key)
 }
 
-/// Starts plans one after the other.
+/// Starts plans one after another.
 async fn one_by_one<S: Store>(scene: Scene<S>, plans: Vec<Plan<Tell>>) -> Vec<Chain<Tell>> {
     let mut chains = Vec::new();
     for plan in plans {
@@ -96,7 +96,7 @@ async fn together<S: Store>(scene: Scene<S>, plans: Vec<Plan<Tell>>) -> Vec<Chai
     scene.client.start_many(plans).await.unwrap()
 }
 
-/// Runs chains to their end.
+/// Runs chains until they complete.
 async fn complete<S: Store>(scene: &Scene<S>, chains: &[Chain<Tell>]) {
     async fn tell(job: Ctx<Tell>) -> Result<String> {
         Ok(job.input().text.clone())

@@ -1,4 +1,4 @@
-//! Lists of chains, and that all look-ups agree.
+//! Lists of chains, and the agreement of all queries.
 
 use windlass_core::command::{ChainFilter, JobFilter, ListChains, ListJobs, Order, Page};
 use windlass_core::{Chain, ChainId, ChainRecord, Timestamp, TypeName};
@@ -105,7 +105,7 @@ fn oldest_first(max: u32) -> Page {
     Page { order: Order::Oldest, after: None, max }
 }
 
-/// All pages of a list.
+/// Returns all pages of a list.
 async fn listed<S: Store>(scene: &Scene<S>, filter: ChainFilter, page: Page) -> Vec<ChainRecord> {
     let mut list = ListChains { filter, page };
     let mut chains = Vec::new();
@@ -118,7 +118,7 @@ async fn listed<S: Store>(scene: &Scene<S>, filter: ChainFilter, page: Page) -> 
     }
 }
 
-/// The ids of all pages of a list, oldest first.
+/// Returns the chain ids on all pages of a list, oldest first.
 async fn found<S: Store>(scene: &Scene<S>, filter: ChainFilter) -> Vec<ChainId> {
     listed(scene, filter, oldest_first(50)).await.iter().map(|chain| chain.id).collect()
 }
@@ -205,7 +205,7 @@ async fn created<S: Store>(scene: Scene<S>) {
     let mut times: Vec<Timestamp> = Vec::new();
     let mut chains = Vec::new();
     for chain in 0..3 {
-        // Each has a millisecond of its own.
+        // Create each chain in a different millisecond.
         if let Some(last) = times.last() {
             scene.past(*last).await;
         }
@@ -235,7 +235,7 @@ async fn records<S: Store>(scene: Scene<S>) {
     }
 }
 
-/// Looks at a chain in every way there is.
+/// Asserts that all queries agree about a chain, and returns it.
 async fn assert_agree<S: Store>(scene: &Scene<S>, chain: ChainId) -> ChainRecord {
     let record = scene.client.chain(chain).await.unwrap().unwrap();
     let jobs = scene.client.chain_jobs(chain).await.unwrap();

@@ -1,4 +1,4 @@
-//! Lists of jobs: of all chains, and of one.
+//! Lists of the jobs of all chains, and of one chain.
 
 use windlass_core::command::{JobFilter, ListJobs, Order, Page};
 use windlass_core::{Chain, ChainId, ErrorKind, JobId, JobRecord, Timestamp, TypeName};
@@ -104,7 +104,7 @@ async fn step(job: Ctx<Step>) -> Result<Next<Step>> {
     })
 }
 
-/// Chains with so many steps each, and then a last one that waits for a worker.
+/// Starts chains and runs this many jobs of each. The job after them has no handler, so each chain stays open.
 async fn chains<S: Store>(scene: &Scene<S>, steps: &[u32]) -> Vec<Chain<Step>> {
     let worker = scene.worker().handle(step).start().await.unwrap();
     let mut chains = Vec::new();
@@ -121,7 +121,7 @@ fn oldest_first(max: u32) -> Page {
     Page { order: Order::Oldest, after: None, max }
 }
 
-/// All pages of a list.
+/// Returns all pages of a list.
 pub(super) async fn listed<S: Store>(scene: &Scene<S>, filter: JobFilter, page: Page) -> Vec<JobRecord> {
     let mut list = ListJobs { filter, page };
     let mut jobs = Vec::new();
@@ -134,7 +134,7 @@ pub(super) async fn listed<S: Store>(scene: &Scene<S>, filter: JobFilter, page: 
     }
 }
 
-/// Type, chain and index of all jobs of a list, oldest first.
+/// Returns the type, chain and index of all jobs of a list, oldest first.
 async fn found<S: Store>(scene: &Scene<S>, filter: JobFilter) -> Vec<(String, ChainId, u32)> {
     let jobs = listed(scene, filter, oldest_first(50)).await;
     jobs.into_iter().map(|job| (job.job_type.to_string(), job.chain, job.index)).collect()
@@ -227,7 +227,7 @@ async fn pages<S: Store>(scene: Scene<S>) {
 async fn created<S: Store>(scene: Scene<S>) {
     let mut jobs: Vec<JobRecord> = Vec::new();
     for _ in 0..3 {
-        // Each has a millisecond of its own.
+        // Create each job in a different millisecond.
         if let Some(last) = jobs.last() {
             scene.past(last.created_at).await;
         }

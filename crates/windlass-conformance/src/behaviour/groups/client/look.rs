@@ -1,4 +1,4 @@
-//! Chains, jobs and blockers that are looked up.
+//! Queries for chains, jobs and blockers.
 
 use windlass_core::{Chain, ChainId, ChainRef, ErrorKind, JobId, Key, Target, TypeName};
 
@@ -77,7 +77,7 @@ async fn parse(job: Ctx<Parse>) -> Result<u32> {
     Ok(u32::try_from(job.input().text.len())?)
 }
 
-/// Runs these to their end.
+/// Runs these chains until they complete.
 async fn run<S: Store>(scene: &Scene<S>, chains: &[Chain<Fetch>]) {
     let worker = scene.worker().handle(fetch).handle(parse).start().await.unwrap();
     for chain in chains {
@@ -160,7 +160,7 @@ async fn blockers_none<S: Store>(scene: Scene<S>) {
     assert_eq!(scene.client.blockers(JobId::new()).await.unwrap(), []);
 }
 
-/// Two blockers, the second of which has completed, and the job that waits for them.
+/// Returns two blockers, the second of which has completed, and the chain that waits for them.
 async fn waiting<S: Store>(scene: &Scene<S>) -> ([Chain<Fetch>; 2], Chain<Merge>) {
     let done = scene.client.start(Fetch { page: 2 }).await.unwrap();
     run(scene, &[done]).await;

@@ -1,4 +1,4 @@
-//! Jobs that are completed without a worker: approvals, webhooks.
+//! Completing jobs from outside, without a worker: approvals and webhooks.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 }
 
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
-    // The sources refuse it without a transaction; here it works in both ways.
+    // The sources require a transaction for this. Here it works with and without one.
     vec![behaviour!(
         "outside.transaction",
         "A job is completed at once, or with its transaction, or not at all if that is rolled back.",

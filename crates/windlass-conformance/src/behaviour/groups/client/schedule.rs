@@ -1,4 +1,4 @@
-//! Jobs that run later.
+//! Delayed jobs.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     ]
 }
 
-/// How a job is put off.
+/// How a job is delayed.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 enum Later {
     After,
@@ -79,12 +79,12 @@ enum Later {
 
 const DELAY: Duration = Duration::from_millis(80);
 
-/// A time to come, from one of the store's clock.
+/// Returns a time in the future, relative to a time of the store's clock.
 fn to_come(now: Timestamp) -> Timestamp {
     now + Millis::try_from(DELAY).unwrap()
 }
 
-/// Whether a job that was put off at this time, or a little later, was run when it should.
+/// Asserts that a job that was delayed at `asked_at` or later was due and ran when it should.
 fn assert_in_time(later: Later, asked_at: Timestamp, job: &JobRecord) {
     let started_at = job.started_at.expect("it was run");
     assert!(started_at >= job.due_at, "{job:?}");

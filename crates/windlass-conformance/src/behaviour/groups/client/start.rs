@@ -1,4 +1,4 @@
-//! Chains that are started, one or many at once.
+//! Starting one or many chains.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
-        // The sources refuse it without a transaction; here it works in both ways.
+        // The sources require a transaction for this. Here it works with and without one.
         behaviour!(
             "start.transaction",
             "A chain is started at once, or with its transaction, or not at all if that is rolled back.",
@@ -177,7 +177,7 @@ async fn many_keys<S: Store>(scene: Scene<S>) {
     assert_eq!(scene.seen.count(|event| matches!(event, Event::ChainCreated(_))), 2);
 }
 
-/// Numbers, a sum of them, and one of nothing.
+/// Returns plans for numbers, for a sum of them, and for a sum without blockers.
 fn sums(numbers: u32) -> (Vec<Plan<Number>>, [Plan<Sum>; 2]) {
     let numbers: Vec<_> = (0..numbers).map(|number| plan(Number { number })).collect();
     let blockers = numbers.iter().map(Plan::handle).collect();

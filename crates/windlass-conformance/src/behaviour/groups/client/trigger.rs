@@ -1,4 +1,4 @@
-//! Jobs that are made due at once.
+//! Triggering delayed jobs, so that they are due at once.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 }
 
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
-    // The sources refuse it without a transaction; here it works in both ways.
+    // The sources require a transaction for this. Here it works with and without one.
     vec![behaviour!(
         "trigger.transaction",
         "Jobs are triggered at once, or with their transaction, or not at all if that is rolled back.",
@@ -89,7 +89,7 @@ async fn later<S: Store>(scene: &Scene<S>, count: u32) -> Vec<Chain<Alarm>> {
     scene.client.start_many(plans).await.unwrap()
 }
 
-/// Whether it is due only in an hour.
+/// Whether the job is still delayed by an hour.
 async fn is_late<S: Store>(scene: &Scene<S>, chain: Chain<Alarm>) -> bool {
     let job = scene.job(chain).await;
     job.due_at.since(job.created_at) == HOUR
@@ -120,7 +120,7 @@ async fn run<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-/// Tries to trigger this and nothing else.
+/// Tries to trigger only this target, and checks the refusal.
 async fn refused<S: Store>(scene: &Scene<S>, target: Target, why: Untriggerable) {
     let reply = scene.client.trigger(vec![target]).await.unwrap();
     assert_eq!(reply, TriggerReply::Refused(vec![Some(why)]));
@@ -161,7 +161,7 @@ async fn none<S: Store>(scene: Scene<S>) {
     assert_eq!(triggered(scene.client.trigger(Vec::new()).await.unwrap()), []);
 }
 
-/// Tries to trigger one that could be, and one that cannot.
+/// Tries to trigger a target that can be triggered together with one that cannot. Checks that neither is.
 async fn all_or_none<S: Store>(scene: &Scene<S>, other: Target, why: Untriggerable) {
     let chain = later(scene, 1).await[0];
     let reply = scene.client.trigger(vec![chain.into(), other]).await.unwrap();

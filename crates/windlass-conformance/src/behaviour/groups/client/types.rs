@@ -1,4 +1,4 @@
-//! What the types of jobs promise, where a program is to notice that and not its compiler.
+//! Guarantees of job types that are checked at run time, not by the compiler.
 
 use serde::{Deserialize, Serialize, Serializer};
 use windlass_core::command::{NewChain, NewJob};
@@ -59,7 +59,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     ]
 }
 
-/// Can be read, and written only if it is even.
+/// A number that can always be deserialized, but serialized only if it is even.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Even(u32);
 
@@ -72,7 +72,7 @@ impl Serialize for Even {
     }
 }
 
-/// What is wrong.
+/// Which value cannot be serialized.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum How {
     Nothing,

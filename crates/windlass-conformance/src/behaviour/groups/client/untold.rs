@@ -1,4 +1,4 @@
-//! What did not commit is not told.
+//! Events and hints are not sent for writes that did not commit.
 
 use std::time::Duration;
 
@@ -71,13 +71,13 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     ]
 }
 
-/// What the first attempt does before it fails.
+/// How the first attempt ends its job before it returns an error.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 enum How {
     Done,
     Reschedule,
     Then,
-    /// It does not fail, but goes on with an id that is taken.
+    /// Returns no error, but continues with an id that is taken.
     ThenTaken,
 }
 
@@ -102,7 +102,7 @@ async fn cast<S: Transactional>(a: Attempt<Cast, S>) -> Result<Done<Cast, S>> {
     if fails { Err("on second thought".into()) } else { Ok(done) }
 }
 
-/// How many events there are of each of these kinds: created, completed, failed attempts, rescheduled.
+/// Returns the numbers of created jobs, completed jobs, failed attempts and rescheduled attempts.
 fn counts<S>(scene: &Scene<S>) -> [usize; 4] {
     [
         scene.seen.count(|event| matches!(event, Event::JobCreated(_))),
@@ -165,7 +165,7 @@ async fn taken_back<S: Transactional>(scene: Scene<S>, how: How) {
         Event::JobCreated(about) | Event::JobCompleted(about, _) => about.chain == chain.id(),
         _ => false,
     };
-    // The first job, and the continuation of the second attempt: each created and completed once.
+    // The first job, and the continuation from the second attempt: each is created and completed once.
     assert_eq!(scene.seen.count(of_chain), if how == How::Done { 2 } else { 4 });
     assert_eq!(counts(&scene)[2..], [1, 0]);
     let started = |event: &Event| matches!(event, Event::ChainCreated(about) if about.chain != chain.id());

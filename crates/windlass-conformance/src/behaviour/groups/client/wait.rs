@@ -1,4 +1,4 @@
-//! Waits for what chains give.
+//! Waiting for the outputs of chains.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 
 job!(Boil { eggs: u32 } -> u32);
 
-/// So long that a wait which ends by it is late.
+/// A timeout or poll interval longer than the deadline of a case: a wait that depends on it fails the case.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 async fn boil(job: Ctx<Boil>) -> Result<Next<Boil>> {
@@ -65,7 +65,7 @@ async fn completed<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
     let wait = scene.other.wait(chain).poll(NEVER).timeout(NEVER);
     assert_eq!(scene.soon("the wait ends", wait.into_future()).await.unwrap(), 2);
-    // Without any time at all there is still a look, which a slow store may not answer in time.
+    // A wait with a zero timeout still queries once. A slow store may not reply in time, so try again.
     let looked = async {
         loop {
             match scene.other.wait(chain).timeout(Duration::ZERO).await {
@@ -86,7 +86,7 @@ async fn early<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
 }
 
-/// Whether a wait that ended in vain left the chain alone.
+/// Asserts that a wait that timed out did not affect the chain.
 async fn assert_goes_on<S: Store>(scene: &Scene<S>, chain: Chain<Boil>, error: windlass_core::Error) {
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(error.to_string().contains(&chain.id().to_string()), "{error}");

@@ -1,4 +1,4 @@
-//! Waiting for what a job gives.
+//! Waiting for a job's result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

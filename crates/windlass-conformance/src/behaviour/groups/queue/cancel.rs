@@ -1,4 +1,4 @@
-//! Jobs that are called off.
+//! Cancelling jobs.
 
 use windlass_core::queue::ItemCancelled;
 use windlass_core::{AbortReason, Backoff, Capability};

@@ -1,4 +1,4 @@
-//! What consumers do with jobs.
+//! How consumers process jobs.
 
 use windlass_core::{Backoff, ErrorText, Handlers, JobId, Timestamp};
 
@@ -89,7 +89,7 @@ async fn idle<S: Store>(scene: Scene<S>) {
     let queue = texts(&scene).build().unwrap();
     let consumer = echo(&others(&scene).build().unwrap()).await;
     for number in 0..5 {
-        // Longer than the consumer's poll, so that it has looked in vain.
+        // Wait for longer than the poll interval, so that the consumer has polled an empty queue.
         let looked_at = store_time(&queue).await;
         scene.past(looked_at + 3 * POLL).await;
         let result = queue.enqueue_and_wait(number.to_string(), "x".to_owned()).poll(POLL).await.unwrap();
@@ -98,7 +98,7 @@ async fn idle<S: Store>(scene: Scene<S>) {
     scene.stop_consumers([consumer]).await;
 }
 
-/// The store's time.
+/// Returns the store's current time.
 async fn store_time(queue: &Texts) -> Timestamp {
     let id = JobId::new().to_string();
     queue.enqueue(&id, String::new()).after(Duration::from_secs(3_600)).await.unwrap();
@@ -162,7 +162,7 @@ async fn shared<S: Store>(scene: Scene<S>) {
             let (both, lines) = (Arc::clone(&both), lines.clone());
             async move {
                 lines.add(item.id());
-                // The first two jobs wait for each other, so that each consumer has one.
+                // The first two jobs wait for each other, so each consumer gets one of them.
                 if item.payload() == "meet" {
                     both.wait().await;
                 }
@@ -259,7 +259,8 @@ async fn backs_off<S: Store>(scene: Scene<S>) {
     let eager = scene.client.queue::<String, String>("eager").backoff(Backoff::NONE).build().unwrap();
     eager.enqueue("eager", "fails".to_owned()).await.unwrap();
     eager.enqueue("ready", String::new()).await.unwrap();
-    // A retry is due when it is asked for, and that is later.
+    // An immediate retry is due at the time of the failure. Wait until "ready" is due, so that it is due before the
+    // retry of "eager".
     scene.past(status(&eager, "ready").await.due_at).await;
     let consumer = eager.consume(handler).poll(POLL).await.unwrap();
     state(&scene, &eager, "eager", ItemState::Completed).await;

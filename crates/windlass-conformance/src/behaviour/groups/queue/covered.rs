@@ -8,7 +8,7 @@ use windlass_core::MemoryStore;
 use super::{QUEUE_EXCLUDED, cases as queue_cases, transactional_cases};
 use crate::{cases as contract_cases, notifier_cases};
 
-/// Titles of the source's tests by group: a letter and numbers, `Q01` and so on.
+/// Titles of the source's tests by group: letters and a number, such as `Q01`.
 const GROUPS: &[(&str, RangeInclusive<u32>)] = &[
     ("Q", 1..=37),
     ("D", 1..=13),
@@ -20,19 +20,20 @@ const GROUPS: &[(&str, RangeInclusive<u32>)] = &[
     ("E", 1..=12),
 ];
 
-/// The rows of the source's table of storage tests, `ST-01` and so on: for how many of its storages each is one.
+/// Rows of the source's table of storage tests (`ST-01` and so on): the number of its storages that each row applies
+/// to.
 const STORAGE: [usize; 47] = [
     4, 4, 4, 4, 2, 1, 1, 4, 4, 4, 4, 4, 1, 4, 4, 4, 4, 3, 1, 4, 4, 1, 4, 1, 4, 3, 4, 4, 1, 4, 4, 4, 4, 4, 4,
     2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1,
 ];
 
-/// The source's tests, all told.
+/// Total number of the source's tests.
 const TITLES: usize = 245;
 
-/// Defects of the source, `B4.1` and so on.
+/// Numbers of the source's defects: `B4.1` and so on.
 const DEFECTS: RangeInclusive<u32> = 1..=32;
 
-/// Titles that a case of the store's or the notifier's contract holds to, on every store and notifier.
+/// Titles that are covered by a case of the store contract or the notifier contract.
 const BY_CONTRACT: &[(&str, &str)] = &[
     ("ST-23", "worker.listed"),
     ("ST-24", "worker.beat"),
@@ -44,8 +45,8 @@ const BY_CONTRACT: &[(&str, &str)] = &[
     ("RR12", "subscription.ended"),
 ];
 
-/// Titles that a test of `windlass-core` holds to, because it needs a clock that can be turned or a store that lacks
-/// something.
+/// Titles that are covered by a test of `windlass-core`, because they need a manual clock or a store that lacks a
+/// capability.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("RR04", "a_wait_lasts_thirty_seconds_unless_said_otherwise"),
     ("LE10", "a_store_without_locks_is_told"),
@@ -54,7 +55,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("RE04", "errors_of_a_reaper_are_observed"),
 ];
 
-/// Defects that are a store's own, and where they are tested.
+/// Defects that only one kind of store can have, and where they are tested.
 const DEFECTS_ELSEWHERE: &[(&str, &str)] = &[
     ("B4.24", "scripts that a Redis forgot are loaded again: tests of `windlass-redis`"),
     (

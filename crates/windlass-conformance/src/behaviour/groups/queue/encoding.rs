@@ -1,4 +1,4 @@
-//! Bytes that stay exact, and consumers that read others.
+//! Encodings keep bytes exact, and consumers reject jobs in another encoding.
 
 use windlass_core::Codec;
 use windlass_core::queue::Encoding;
@@ -22,7 +22,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     ]
 }
 
-/// Bytes as they are.
+/// An encoding that stores bytes unchanged.
 #[derive(Clone, Copy)]
 struct Raw;
 

@@ -1,4 +1,4 @@
-//! What is accepted, once.
+//! Enqueueing: which jobs are accepted, and that each is accepted once.
 
 use windlass_core::queue::content_id;
 

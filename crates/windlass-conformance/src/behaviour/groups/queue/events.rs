@@ -1,4 +1,4 @@
-//! What those who watch are told.
+//! Events of queues.
 
 use windlass_core::queue::{Events, Executed, QueueEvent};
 use windlass_core::{Capability, Client};
@@ -46,7 +46,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     ]
 }
 
-/// The next events that are not about consumers.
+/// Returns the next `count` events that are not about consumers.
 async fn next<S: Store>(scene: &Scene<S>, events: &mut Events, count: usize) -> Vec<QueueEvent> {
     let mut told = Vec::new();
     while told.len() < count {
@@ -155,7 +155,7 @@ async fn across<S: Store>(scene: Scene<S>) {
 
 async fn slow<S: Store>(scene: Scene<S>) {
     const JOBS: u64 = 150;
-    // Three events for each job, more than wait for a reader.
+    // Three events for each job: more than are buffered for a subscriber.
     const TOLD: u64 = 3 * JOBS;
     let queue = texts(&scene).build().unwrap();
     let (mut slow, mut quick) = (queue.events().await.unwrap(), queue.events().await.unwrap());
@@ -163,7 +163,7 @@ async fn slow<S: Store>(scene: Scene<S>) {
     let consumer = queue.consume(handler).concurrency(50).poll(POLL).await.unwrap();
     let plans = (0..JOBS).map(|number| queue.enqueue(number.to_string(), String::new()));
     queue.enqueue_many(plans).await.unwrap();
-    // One of them reads nothing until the other has been told all.
+    // The slow subscriber reads nothing until the quick one has received everything.
     read(&scene, &mut quick, TOLD).await;
     let (late, missed) = read(&scene, &mut slow, TOLD).await;
     assert!(missed > 0, "{late} were read late, and none were missed");
@@ -173,7 +173,7 @@ async fn slow<S: Store>(scene: Scene<S>) {
     scene.stop_consumers([consumer]).await;
 }
 
-/// Reads until so many events about jobs were told: how many were read, and how many were missed.
+/// Reads until `told` events about jobs are accounted for. Returns how many were read and how many were missed.
 async fn read<S: Store>(scene: &Scene<S>, events: &mut Events, told: u64) -> (u64, u64) {
     let (mut read, mut missed) = (0, 0);
     while read + missed < told {

@@ -1,4 +1,4 @@
-/// Tests of the queue that Windlass has its queue from without a counterpart, and why.
+/// Tests from the library that the queue is modeled on, for which there is no counterpart here, with the reason.
 pub const QUEUE_EXCLUDED: &[(&str, &str)] = &[
     ("Q02", "there is no logger to give: lines go to `tracing`, and observers are told"),
     ("Q04", "a consumer is stopped once, by its type"),

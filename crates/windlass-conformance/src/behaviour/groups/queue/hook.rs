@@ -1,4 +1,4 @@
-//! The hook after execution.
+//! The hook that runs after execution.
 
 use windlass_core::queue::{Executed, Fatal};
 
@@ -134,7 +134,7 @@ async fn fails<S: Store>(scene: Scene<S>) {
 
 async fn unwritable<S: Store>(scene: Scene<S>) {
     use std::collections::BTreeMap;
-    // JSON has no keys but texts.
+    // JSON objects only have string keys, so this result cannot be encoded.
     type Pairs = BTreeMap<(u32, u32), u32>;
     let queue = scene.client.queue::<String, Pairs>("pairs").build().unwrap();
     let lines = Lines::default();

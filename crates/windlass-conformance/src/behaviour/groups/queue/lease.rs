@@ -1,4 +1,4 @@
-//! Visibility: how long a job is hidden that a consumer has taken.
+//! Visibility: how long an acquired job is hidden from other consumers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,9 +6,9 @@ use windlass_core::{AbortReason, LEASE_EXPIRED};
 
 use super::prelude::*;
 
-/// A visibility that is to end.
+/// A visibility that is meant to expire.
 const SHORT: Duration = Duration::from_millis(300);
-/// One that must not end though the process is slow, or not before its handler was told.
+/// A visibility that must not expire on a slow machine, or not before the handler receives the abort signal.
 const LONG: Duration = Duration::from_secs(4);
 
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
@@ -44,7 +44,7 @@ async fn renewed<S: Store>(scene: Scene<S>) {
     let queue = texts(&scene).visibility(LONG).build().unwrap();
     let (held, idle) =
         (Held::new(&queue).await, echo(&others(&scene).visibility(LONG).build().unwrap()).await);
-    // One of the two has it; if it is the idle one, another job will do.
+    // Either consumer may take the job. If the idle one does, enqueue another.
     let mut number = 0;
     while held.runs() == 0 {
         number += 1;
@@ -59,7 +59,7 @@ async fn renewed<S: Store>(scene: Scene<S>) {
             })
             .await;
     }
-    // Each after half of its visibility.
+    // A renewal happens after each half of the visibility.
     scene.sees("its lease is renewed", 3, |event| matches!(event, Event::LeaseRenewed(_))).await;
     let processing = status(&queue, &number.to_string()).await;
     assert_eq!((processing.state, processing.attempts), (ItemState::Processing, 1));
@@ -132,7 +132,7 @@ async fn killer<S: Store>(scene: Scene<S>) {
     scene.stop_consumers([consumer]).await;
 }
 
-/// Puts back what expired, as any worker would.
+/// Requeues expired jobs, as any worker would.
 async fn reap<S: Store>(scene: &Scene<S>, queue: &Texts) {
     use windlass_core::command::{Reap, Types};
     let types = Types::Only(vec![queue.name().clone()]);

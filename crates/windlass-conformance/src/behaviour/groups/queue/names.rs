@@ -1,4 +1,4 @@
-//! Queues by name: apart, and with any name and id.
+//! Queue names: queues are separate, and names and ids with special characters are never confused.
 
 use super::prelude::*;
 

@@ -1,15 +1,15 @@
-//! The reaper that works on no jobs itself.
+//! The standalone reaper, which runs no jobs itself.
 
 use windlass_core::command::{LeaderLock, LockAction, LockState};
 use windlass_core::{Capability, LockName, Millis, Reaper, RequestId, RunningReaper};
 
 use super::prelude::*;
 
-/// How long a lock lasts that is to end.
+/// TTL of a lock that is meant to expire.
 const TTL: Duration = Duration::from_millis(600);
-/// How long one lasts that must not.
+/// TTL of a lock that must not expire.
 const LONG_TTL: Duration = Duration::from_secs(60);
-/// How long one lasts that is to be renewed in time, by a process that may be slow.
+/// TTL of a lock that even a slow process renews in time.
 const RENEWED_TTL: Duration = Duration::from_secs(3);
 const LOCK: &str = "the reaper's lock";
 
@@ -58,7 +58,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     ]
 }
 
-/// A reaper that is quick.
+/// Returns a reaper with short intervals.
 fn reaper<S: Store>(scene: &Scene<S>) -> Reaper<S> {
     let reaper = Reaper::new(&scene.other).lock(LOCK, TTL);
     reaper.interval(Duration::from_millis(30)).renewal(Duration::from_millis(30))
@@ -69,7 +69,7 @@ async fn leads<S: Store>(scene: &Scene<S>, reaper: &RunningReaper) {
     scene.soon("it leads", leadership.wait_for(|leads| *leads)).await.unwrap();
 }
 
-/// Takes the lock, or asks who has it, as another would.
+/// Tries to hold or release the lock with this token, as another process would.
 async fn lock<S: Store>(scene: &Scene<S>, token: RequestId, action: LockAction) -> LockState {
     let name = LockName::new(LOCK).unwrap();
     scene.store.leader_lock(LeaderLock { name, token, action }).await.unwrap().state

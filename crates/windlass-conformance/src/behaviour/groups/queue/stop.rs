@@ -1,4 +1,4 @@
-//! Consumers that stop, queues that pause and drain.
+//! Stopping consumers, and pausing and draining queues.
 
 use windlass_core::{AbortReason, Capability, Event};
 
@@ -89,7 +89,7 @@ async fn pause<S: Store>(scene: Scene<S>) {
     held.go.open(2);
     state(&scene, &queue, "running", ItemState::Completed).await;
     assert_eq!(queue.enqueue("waits", "x".to_owned()).await.unwrap(), Enqueued::Queued);
-    // While another queue has processed several jobs, this one has not begun.
+    // The paused job must not start while another queue processes several jobs.
     let consumer = echo(&unpaused).await;
     for number in 0..5 {
         unpaused.enqueue_and_wait(number.to_string(), String::new()).poll(POLL).await.unwrap();

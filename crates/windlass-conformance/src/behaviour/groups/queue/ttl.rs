@@ -1,11 +1,11 @@
-//! How long results and errors are kept, and ids held.
+//! How long results and errors are kept, and how long ids are held.
 
 use windlass_core::queue::TtlUpdated;
 use windlass_core::{Backoff, Capability, Timestamp};
 
 use super::prelude::*;
 
-/// Long enough to be seen, and short enough to wait for its end.
+/// Long enough to observe, and short enough to wait until it ends.
 const SHORT: Duration = Duration::from_secs(4);
 const HOUR: Duration = Duration::from_secs(3_600);
 
