@@ -1,13 +1,13 @@
-//! The client: what an application starts, waits for, looks at and changes.
+//! The client: starts, awaits, queries and changes chains.
 
 mod announce;
 mod batch;
 mod commands;
+mod dispatch;
 mod executor;
 mod outside;
 mod plan;
 mod send;
-mod telling;
 mod trace;
 mod transaction;
 mod wait;
@@ -20,17 +20,17 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use announce::{Announcements, Untold};
+pub(crate) use announce::{AnnouncementGuard, Announcements};
 pub(crate) use batch::Batcher;
+pub(crate) use dispatch::{Dispatcher, Watching};
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{alter, batches, job_options, new_job, refused};
 pub(crate) use send::{BusyRetries, answered};
-pub(crate) use telling::{Teller, Watching};
-pub use transaction::{InTx, Tx, Unannounced};
+pub use transaction::{InTx, PendingAnnouncements, Tx};
 pub use wait::Wait;
-pub(crate) use wait::{Ending, Patience};
-pub(crate) use watch::{News, What};
+pub(crate) use wait::{ChainWait, WaitOptions};
+pub(crate) use watch::{EventKind, EventMessage};
 
 use crate::chain::Chain;
 use crate::command::{Create, Created, GetChains, ListWorkers, NewChain, Pause, Size, Target, WorkerInfo};
@@ -47,24 +47,24 @@ use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
 use send::{send, send_repeatedly};
 
-/// Starts chains, waits for them, looks at them and changes them. Cheap to clone; clones share everything.
+/// Starts, awaits, queries and changes chains. Cheap to clone; clones share everything.
 ///
-/// `Client<dyn Store>` is the same for tools that do not know their store.
+/// `Client<dyn Store>` is the same client for tools that do not know the type of their store.
 pub struct Client<S: ?Sized> {
     pub(crate) shared: Arc<Shared<S>>,
 }
 
 pub(crate) struct Shared<S: ?Sized> {
     pub(crate) creates: Batcher<NewChain, Created>,
-    /// The looks of those who wait for the ends of chains.
+    /// Batches the queries of callers that wait for a chain to close.
     looks: Looks,
-    pub(crate) teller: Arc<Teller>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) store: Arc<S>,
 }
 
 type Looks = Batcher<ChainId, Option<ChainRecord>>;
 
-/// Makes a [`Client`].
+/// Builds a [`Client`]. See [`Client::builder`].
 pub struct ClientBuilder<S: ?Sized> {
     store: Arc<S>,
     notifier: Arc<dyn Notifier>,
@@ -73,25 +73,27 @@ pub struct ClientBuilder<S: ?Sized> {
 }
 
 impl<S: Store + ?Sized> Client<S> {
-    /// A client of this store that notifies inside this process only.
+    /// Creates a client of this store with the default settings. It notifies only inside this process.
     pub fn new(store: impl Into<Arc<S>>) -> Self {
         Self::builder(store).build()
     }
 
-    /// A client of this store, with a choice of notifier and observer.
+    /// Returns a builder for a client of this store, to set a notifier and observers.
     pub fn builder(store: impl Into<Arc<S>>) -> ClientBuilder<S> {
         let notifier = Arc::new(InProcessNotifier::new());
         let observers: Vec<Arc<dyn Observer>> = vec![Arc::new(Log)];
         ClientBuilder { store: store.into(), notifier, observers, publishes_events: false }
     }
 
-    /// The store.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &S {
         &self.shared.store
     }
 
-    /// Starts a chain at once. Concurrent starts share a write: while one is under way, the next collects.
+    /// Starts a chain, outside any transaction.
+    ///
+    /// Concurrent starts share a write: starts that arrive while a write is in progress form the next one.
     ///
     /// ```
     /// # use windlass_core::{Client, Entry, Job, MemoryStore};
@@ -106,25 +108,32 @@ impl<S: Store + ?Sized> Client<S> {
     /// # Ok(()) }
     /// ```
     ///
-    /// Cancel-safe in this sense: a dropped start may or may not have been carried out.
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it completes, the chain may or may not have been started.
     pub fn start<J: Entry>(&self, job: J) -> Start<'_, J, <J::Blockers as Blockers>::Initial> {
         plan(job).to(self)
     }
 
-    /// Waits for what a chain gives.
+    /// Waits for a chain to close and returns its output.
     pub fn wait<J: Entry>(&self, chain: Chain<J>) -> Wait<'_, J, S> {
         Wait::new(self, chain)
     }
 
-    /// Waits for the end of a chain of whatever type, and gives it as it is stored then: for tools that do not
-    /// know job types. An error of kind `TimedOut` if it is still open after so long; the chain goes on.
+    /// Waits for a chain of any type to close and returns its record. For tools that do not know job types.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) if the chain is still open after `timeout`. The
+    /// chain continues.
     #[must_use = "a wait does nothing until it is awaited"]
     pub fn closed(&self, chain: ChainId, timeout: Duration) -> BoxFuture<'_, Result<ChainRecord>> {
-        let patience = Patience { timeout, ..Patience::default() };
-        Box::pin(Ending::new(self, chain, chain.into(), patience).run())
+        let options = WaitOptions { timeout, ..WaitOptions::default() };
+        Box::pin(ChainWait::new(self, chain, chain.into(), options).run())
     }
 
-    /// A queue of this name whose jobs take a `P` and give an `O`, written as JSON. See [`queue`].
+    /// Returns a builder for the queue with this name. Its jobs have input `P` and output `O`, encoded as
+    /// JSON. See [`queue`].
     ///
     /// [`queue`]: crate::queue
     pub fn queue<P, O>(&self, name: impl AsRef<str>) -> QueueBuilder<P, O>
@@ -135,7 +144,7 @@ impl<S: Store + ?Sized> Client<S> {
         self.queue_with(name, Json)
     }
 
-    /// The same with another encoding.
+    /// Like [`queue`](Self::queue), with another encoding.
     pub fn queue_with<P, O>(
         &self,
         name: impl AsRef<str>,
@@ -146,20 +155,21 @@ impl<S: Store + ?Sized> Client<S> {
         O: Send + 'static,
     {
         let store = AnyStore::new(Arc::clone(&self.shared.store));
-        // A batcher of its own: a write of one queue that takes long holds no other up.
+        // Each queue has its own batchers. A slow write of one queue then does not delay the others, and
+        // draining a queue, which closes the task tracker of its batcher, does not reject starts elsewhere.
         let client = self.on(store, self.shared.creates.apart(), self.shared.looks.apart());
         QueueBuilder::new(client, name.as_ref(), encoding)
     }
 
-    /// The workers that were heard of within their time.
+    /// Lists the workers whose TTL has not passed since their latest heartbeat.
     pub async fn workers(&self) -> Result<Vec<WorkerInfo>> {
         Ok(commands::run(self, ListWorkers).await?.workers)
     }
 
     commands!([&self] self);
 
-    /// Pauses a type, or resumes it. Whether it was paused before is not asked, so that this can be repeated
-    /// when a reply is lost.
+    /// Pauses or resumes a job type. Ignores whether the type was paused before, so the command can be
+    /// repeated after a lost reply.
     pub(crate) async fn set_paused(&self, job_type: &TypeName, paused: bool) -> Result<()> {
         let types = vec![job_type.clone()];
         send_repeatedly(self.store(), &Pause { types, paused }).await.map(drop)
@@ -167,7 +177,8 @@ impl<S: Store + ?Sized> Client<S> {
 }
 
 impl<S: Store> Client<S> {
-    /// The same client for code that does not know its store. The two share everything.
+    /// Converts the client for code that does not know the type of its store. The result shares everything
+    /// with the clones of this client.
     #[must_use]
     pub fn into_dyn(self) -> Client<dyn Store> {
         let store: Arc<dyn Store> = Arc::clone(&self.shared.store) as _;
@@ -176,26 +187,26 @@ impl<S: Store> Client<S> {
 }
 
 impl<S: ?Sized> Client<S> {
-    /// The same client, on its store by another name.
+    /// Returns a client with the same dispatcher, for another type of the same store.
     fn on<T: ?Sized>(
         &self,
         store: impl Into<Arc<T>>,
         creates: Batcher<NewChain, Created>,
         looks: Looks,
     ) -> Client<T> {
-        let teller = Arc::clone(&self.shared.teller);
-        Client { shared: Arc::new(Shared { creates, looks, teller, store: store.into() }) }
+        let dispatcher = Arc::clone(&self.shared.dispatcher);
+        Client { shared: Arc::new(Shared { creates, looks, dispatcher, store: store.into() }) }
     }
 }
 
 impl<S: Transactional> Client<S> {
-    /// Begins a transaction: what is started in it exists when it commits, or not at all.
+    /// Begins a transaction. Everything started in it exists once the transaction commits, or never.
     pub async fn begin(&self) -> Result<Tx<S>> {
         Tx::begin(self).await
     }
 
-    /// Gives commands inside a transaction that somebody else began and will end: one of the store's, or one of
-    /// the application's own driver. They are refused if there is none.
+    /// Runs commands inside a transaction that the caller has begun and will end: one of the store, or one of
+    /// the application's own database driver. The commands are refused if no transaction is open.
     ///
     /// ```
     /// # use windlass_core::{Client, Entry, Job, MemoryStore, Transactional};
@@ -218,40 +229,43 @@ impl<S: Transactional> Client<S> {
 }
 
 impl<S: Store + ?Sized> ClientBuilder<S> {
-    /// Notifies through this one.
+    /// Sets the notifier. Default: an [`InProcessNotifier`].
     #[must_use]
     pub fn notifier(mut self, notifier: impl Notifier) -> Self {
         self.notifier = Arc::new(notifier);
         self
     }
 
-    /// Tells this one what happens, beside those that were given before.
+    /// Adds an observer. It receives events in addition to the observers added before and the default one,
+    /// [`Log`].
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Arc::new(observer));
         self
     }
 
-    /// Publishes events to those who watch in other processes, where the notifier crosses them (see
-    /// [`Queue::events`](crate::Queue::events)). It costs a message for each event, several for a job; those
-    /// who watch by this client need no such order.
+    /// Publishes events to subscribers in other processes, if the notifier crosses processes. Default: off.
+    /// See [`Queue::events`](crate::Queue::events).
+    ///
+    /// Each event costs one message, and each job has several events. Subscriptions made through this client
+    /// do not need this setting.
     #[must_use]
     pub fn publish_events(mut self) -> Self {
         self.publishes_events = true;
         self
     }
 
-    /// The client.
+    /// Builds the client.
     #[must_use]
     pub fn build(self) -> Client<S> {
         let Self { store, notifier, observers, publishes_events } = self;
-        let teller = Teller::new(notifier, observers, publishes_events);
-        let (creating, telling, looking) = (Arc::clone(&store), Arc::clone(&teller), Arc::clone(&store));
+        let dispatcher = Dispatcher::new(notifier, observers, publishes_events);
+        let (creating, dispatch, looking) = (Arc::clone(&store), Arc::clone(&dispatcher), Arc::clone(&store));
         let creates = Batcher::new(
             |new: &NewChain| new.job.size(),
             move |chains| -> BoxFuture<'static, _> {
-                let (store, teller) = (Arc::clone(&creating), Arc::clone(&telling));
-                Box::pin(async move { create(&*store, &teller, chains).await })
+                let (store, dispatcher) = (Arc::clone(&creating), Arc::clone(&dispatch));
+                Box::pin(async move { create(&*store, &dispatcher, chains).await })
             },
         );
         let looks = Batcher::new(
@@ -261,30 +275,34 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
                 Box::pin(async move { look(&*store, chains).await })
             },
         );
-        Client { shared: Arc::new(Shared { creates, looks, teller, store }) }
+        Client { shared: Arc::new(Shared { creates, looks, dispatcher, store }) }
     }
 }
 
-/// Creates chains with one command, and announces them.
+/// Creates chains with one command and announces them.
+///
+/// Runs on the task of the batcher. The callers of the batch do not announce their chains, because a caller
+/// may have stopped waiting. Also, one pass merges the hints for jobs of the same type.
 async fn create<S: Store + ?Sized>(
     store: &S,
-    teller: &Teller,
+    dispatcher: &Dispatcher,
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
     let request = Create { chains };
     let created = send(store, &request).await?.chains;
-    let mut announcements = Announcements::by(teller);
+    let mut announcements = Announcements::by(dispatcher);
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);
     }
-    announcements.send(teller);
+    announcements.send(dispatcher);
     Ok(created)
 }
 
-/// How large a look counts: nobody knows what it will bring, and 64 of them share a read.
+/// The size that one chain counts in a batch of queries. The size of its record is not known in advance. This
+/// value lets 64 queries share a command.
 const LOOK: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
 
-/// Looks chains up with one command.
+/// Queries chains with one command.
 async fn look<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Result<Vec<Option<ChainRecord>>> {
     let chains = chains.into_iter().map(Target::Chain).collect();
     Ok(send(store, &GetChains { chains }).await?.chains)

@@ -35,8 +35,8 @@ pub mod queue;
 
 pub use chain::{Chain, ChainRef};
 pub use client::{
-    Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore, Outside, OutsideStep, Plan,
-    Start, Tx, Unannounced, Wait, plan,
+    Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore, Outside, OutsideStep,
+    PendingAnnouncements, Plan, Start, Tx, Wait, plan,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{CancelMode, Cancelled, Target};

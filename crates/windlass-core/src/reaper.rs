@@ -230,7 +230,7 @@ impl<S: Store + ?Sized> Turns<S> {
                     failures += 1;
                     self.leads.send_replace(false);
                     let event = Event::StoreFailed("reap", ErrorText::new(error.to_string()));
-                    self.client.shared.teller.observe(&event);
+                    self.client.shared.dispatcher.observe(&event);
                     RECOVERY.delay(failures, fastrand::f64())
                 }
             };

@@ -1,4 +1,4 @@
-//! The worker: takes due jobs, runs their handlers, keeps their leases and ends their attempts.
+//! The worker: acquires due jobs, runs their handlers, renews their leases and settles their attempts.
 
 mod abort;
 mod any_attempt;
@@ -32,5 +32,5 @@ pub(crate) use reap::{REAP_MAX, expire, reap, resolve_waits};
 pub(crate) use run::RECOVERY;
 pub(crate) use task::catch_panic;
 
-/// Any error of a handler.
+/// Any error that a handler, a middleware or a hook returns.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -6,10 +6,10 @@ use windlass_core::{Result, Timestamp};
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::{count, id, span};
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 
-impl CarryOut for Acquire {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<AcquireReply> {
+impl Execute for Acquire {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<AcquireReply> {
         self.check()?;
         let parameters = [call.time()].into_iter().chain(acquire_parameters(&self)).collect();
         let mut rows = AcquireRows::default();
@@ -64,8 +64,8 @@ impl AcquireRows {
     }
 }
 
-impl CarryOut for Renew {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<RenewReply> {
+impl Execute for Renew {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<RenewReply> {
         self.check()?;
         let parameters = vec![
             call.time(),

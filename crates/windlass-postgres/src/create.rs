@@ -5,14 +5,14 @@ use windlass_core::command::{Create, CreateReply, Created};
 
 use crate::provider::Provider;
 use crate::reply::{Values, in_order, put};
-use crate::request::News;
-use crate::store::{Call, CarryOut};
+use crate::request::NewJobs;
+use crate::store::{Call, Execute};
 
-impl CarryOut for Create {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CreateReply> {
+impl Execute for Create {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<CreateReply> {
         self.check()?;
         let (durability, mut deferred) = (call.durability(), false);
-        let mut news = News::default();
+        let mut news = NewJobs::default();
         // Index in the request of each chain that is sent. Chains that break a limit are refused here and not sent.
         let mut places = Vec::with_capacity(self.chains.len());
         let mut chains: Vec<Option<Created>> = Vec::with_capacity(self.chains.len());

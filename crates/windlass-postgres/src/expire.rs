@@ -6,10 +6,10 @@ use windlass_core::command::{Expire, ExpireReply, Expired};
 use crate::provider::Provider;
 use crate::reply::Values;
 use crate::request::count;
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 
-impl CarryOut for Expire {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ExpireReply> {
+impl Execute for Expire {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ExpireReply> {
         self.check()?;
         let mut reply = ExpireReply { chains: Vec::new(), jobs: 0, more: false };
         for row in call.run(&call.statements().expire, vec![call.time(), count(self.max)]).await? {

@@ -15,11 +15,11 @@ use windlass_core::{
 use crate::provider::{Parameter, Provider, Row};
 use crate::reply::{ChainFacts, Values};
 use crate::request::{id, names, targets, types};
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 use crate::word::word;
 
-impl CarryOut for GetJobs {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<GetJobsReply> {
+impl Execute for GetJobs {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<GetJobsReply> {
         self.check()?;
         let ids = self.jobs.iter().map(|job| Some(*job.as_uuid())).collect();
         let rows = call.run(&call.statements().get_jobs, vec![Parameter::Ids(ids)]).await?;
@@ -32,8 +32,8 @@ impl CarryOut for GetJobs {
     }
 }
 
-impl CarryOut for GetChains {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<GetChainsReply> {
+impl Execute for GetChains {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<GetChainsReply> {
         self.check()?;
         let parameters = [call.time()].into_iter().chain(targets(&self.chains)).collect();
         let rows = call.run(&call.statements().get_chains, parameters).await?;
@@ -45,8 +45,8 @@ impl CarryOut for GetChains {
     }
 }
 
-impl CarryOut for ListJobs {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListJobsReply> {
+impl Execute for ListJobs {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListJobsReply> {
         self.check()?;
         let filter = &self.filter;
         let all = filter.types.is_empty()
@@ -72,8 +72,8 @@ impl CarryOut for ListJobs {
     }
 }
 
-impl CarryOut for ListChains {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListChainsReply> {
+impl Execute for ListChains {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListChainsReply> {
         self.check()?;
         let filter = &self.filter;
         let all = filter.types.is_empty()
@@ -98,8 +98,8 @@ impl CarryOut for ListChains {
     }
 }
 
-impl CarryOut for ListDependents {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListDependentsReply> {
+impl Execute for ListDependents {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListDependentsReply> {
         let [order, after, max] = page(&self.page)?;
         let parameters = vec![order, after, max, id(self.chain.as_uuid())];
         let (jobs, next) = jobs_and_next(call.run(&call.statements().list_dependents, parameters).await?)?;
@@ -107,8 +107,8 @@ impl CarryOut for ListDependents {
     }
 }
 
-impl CarryOut for ListAttempts {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListAttemptsReply> {
+impl Execute for ListAttempts {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListAttemptsReply> {
         let rows = call.run(&call.statements().list_attempts, vec![id(self.job.as_uuid())]).await?;
         let attempt = |row: Row| {
             let mut values = Values::from(row);
@@ -126,8 +126,8 @@ impl CarryOut for ListAttempts {
     }
 }
 
-impl CarryOut for Count {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CountReply> {
+impl Execute for Count {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<CountReply> {
         self.types.check()?;
         let parameters = vec![call.time(), types(&self.types)];
         // Sorted here, because the collation of the database may order names differently.

@@ -11,7 +11,7 @@ pub(crate) const PAYLOAD_MAX_BYTES: usize = 7_900;
 
 /// One line of a notification.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Line {
+pub(crate) enum NotificationLine {
     Hint(Hint),
     /// Jobs of a type were scheduled, but too many hints were queued to send each. Delivered as a gap, so that
     /// subscribers query the store.
@@ -22,7 +22,7 @@ pub(crate) enum Line {
     Trial(Uuid),
 }
 
-impl Line {
+impl NotificationLine {
     /// Encodes the line: a word for the kind, then the values. A type name comes last. It may contain spaces, but no
     /// control characters.
     pub(crate) fn encoded(&self) -> String {
@@ -92,24 +92,24 @@ mod tests {
         let job_type = TypeName::new("a type with: 'spaces' — and more").unwrap();
         let due_at = Timestamp::from_millis(5).unwrap();
         for line in [
-            Line::Hint(Hint::Scheduled { job_type, count: 3, due_at }),
-            Line::Hint(Hint::ChainClosed(ChainId::new())),
-            Line::Hint(Hint::OwnershipLost { worker: WorkerId::new(), job: JobId::new() }),
-            Line::Hint(Hint::Event(Bytes::from_static(b"\0\n\xff any"))),
-            Line::Hint(Hint::Event(Bytes::new())),
-            Line::Unheard(TypeName::new("a b").unwrap()),
-            Line::TooLarge,
-            Line::Trial(Uuid::now_v7()),
+            NotificationLine::Hint(Hint::Scheduled { job_type, count: 3, due_at }),
+            NotificationLine::Hint(Hint::ChainClosed(ChainId::new())),
+            NotificationLine::Hint(Hint::OwnershipLost { worker: WorkerId::new(), job: JobId::new() }),
+            NotificationLine::Hint(Hint::Event(Bytes::from_static(b"\0\n\xff any"))),
+            NotificationLine::Hint(Hint::Event(Bytes::new())),
+            NotificationLine::Unheard(TypeName::new("a b").unwrap()),
+            NotificationLine::TooLarge,
+            NotificationLine::Trial(Uuid::now_v7()),
         ] {
             let text = line.encoded();
-            assert_eq!(Line::decoded(&text), Some(line), "{text}");
+            assert_eq!(NotificationLine::decoded(&text), Some(line), "{text}");
         }
     }
 
     #[test]
     fn what_is_no_line_is_passed_over() {
         for text in ["", "scheduled", "scheduled x 1 a", "closed nobody", "event 0", "later 1"] {
-            assert_eq!(Line::decoded(text), None, "{text}");
+            assert_eq!(NotificationLine::decoded(text), None, "{text}");
         }
     }
 }

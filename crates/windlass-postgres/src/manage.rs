@@ -11,10 +11,10 @@ use windlass_core::{Error, ErrorKind, Result, WorkerId};
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::{names, span, targets};
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 
-impl CarryOut for Cancel {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CancelReply> {
+impl Execute for Cancel {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<CancelReply> {
         check_items("chains", self.chains.len())?;
         let ask = Parameter::Flag(self.mode == CancelMode::Ask);
         let parameters = [call.time()].into_iter().chain(targets(&self.chains)).chain([ask]).collect();
@@ -48,8 +48,8 @@ fn cancelled(values: &mut Values) -> Result<Cancelled> {
     })
 }
 
-impl CarryOut for Trigger {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<TriggerReply> {
+impl Execute for Trigger {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<TriggerReply> {
         check_items("jobs", self.jobs.len())?;
         let parameters = [call.time()].into_iter().chain(targets(&self.jobs)).collect();
         let mut triggered: Vec<Option<Triggered>> = self.jobs.iter().map(|_| None).collect();
@@ -78,8 +78,8 @@ impl CarryOut for Trigger {
     }
 }
 
-impl CarryOut for Retry {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<RetryReply> {
+impl Execute for Retry {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<RetryReply> {
         check_items("chains", self.chains.len())?;
         let jobs = self.chains.iter().map(|target| Some(*target.job.as_uuid())).collect();
         // No job ever reaches a version outside the range of `i64`, so the largest one matches no job either.
@@ -115,8 +115,8 @@ fn retried(values: &mut Values) -> Result<Retried> {
     })
 }
 
-impl CarryOut for Delete {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<DeleteReply> {
+impl Execute for Delete {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<DeleteReply> {
         check_items("chains", self.chains.len())?;
         let cascade = Parameter::Flag(self.cascade);
         let parameters = [call.time()].into_iter().chain(targets(&self.chains)).chain([cascade]).collect();
@@ -144,8 +144,8 @@ impl CarryOut for Delete {
     }
 }
 
-impl CarryOut for SetRetention {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<SetRetentionReply> {
+impl Execute for SetRetention {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<SetRetentionReply> {
         check_items("chains", self.chains.len())?;
         let retention = Parameter::Number(Some(span(self.retention)));
         let parameters = [call.time()].into_iter().chain(targets(&self.chains)).chain([retention]).collect();
@@ -164,8 +164,8 @@ impl CarryOut for SetRetention {
     }
 }
 
-impl CarryOut for Pause {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<PauseReply> {
+impl Execute for Pause {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<PauseReply> {
         check_items("types", self.types.len())?;
         let parameters = vec![call.time(), names(&self.types), Parameter::Flag(self.paused)];
         let mut were_paused: Vec<Option<bool>> = self.types.iter().map(|_| None).collect();

@@ -19,7 +19,7 @@ use windlass_core::{
     BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
 };
 
-use crate::hint::{Line, PAYLOAD_MAX_BYTES};
+use crate::hint::{NotificationLine, PAYLOAD_MAX_BYTES};
 use crate::provider::{Listener, Parameter, Provider, Statement, pooled};
 use crate::store::Options;
 
@@ -203,19 +203,19 @@ impl State {
     }
 
     /// Takes all queued lines and the number of dropped hints.
-    fn take(&mut self) -> (Vec<Line>, usize) {
-        let unheard = std::mem::take(&mut self.unheard).into_iter().map(Line::Unheard);
-        let lines = self.waiting.drain(..).map(Line::Hint).chain(unheard).collect();
+    fn take(&mut self) -> (Vec<NotificationLine>, usize) {
+        let unheard = std::mem::take(&mut self.unheard).into_iter().map(NotificationLine::Unheard);
+        let lines = self.waiting.drain(..).map(NotificationLine::Hint).chain(unheard).collect();
         (lines, std::mem::take(&mut self.dropped))
     }
 
     /// Delivers a line to the subscribers of its topic.
-    fn deliver(&self, line: Line) {
+    fn deliver(&self, line: NotificationLine) {
         let (topic, hint) = match line {
-            Line::Hint(hint) => (hint.topic(), Some(hint)),
-            Line::Unheard(job_type) => (Topic::Scheduled(job_type), None),
-            Line::TooLarge => (Topic::Events, None),
-            Line::Trial(_) => return,
+            NotificationLine::Hint(hint) => (hint.topic(), Some(hint)),
+            NotificationLine::Unheard(job_type) => (Topic::Scheduled(job_type), None),
+            NotificationLine::TooLarge => (Topic::Events, None),
+            NotificationLine::Trial(_) => return,
         };
         for publisher in self.topics.get(&topic).into_iter().flat_map(HashMap::values) {
             match &hint {
@@ -326,7 +326,7 @@ impl<P: Provider> Shared<P> {
     async fn try_out(&self, listener: &mut dyn Listener) -> Result<()> {
         let nonce = Uuid::now_v7();
         let ends_at = Instant::now() + TRIAL;
-        self.send(vec![Line::Trial(nonce).encoded()]).await?;
+        self.send(vec![NotificationLine::Trial(nonce).encoded()]).await?;
         loop {
             let Ok(payload) = tokio::time::timeout_at(ends_at, listener.next()).await else {
                 return Err(pooled());
@@ -351,8 +351,8 @@ impl<P: Provider> Shared<P> {
     fn take(&self, payload: &str) -> Vec<Uuid> {
         let mut trials = Vec::new();
         let state = self.state();
-        for line in payload.lines().filter_map(Line::decoded) {
-            if let Line::Trial(nonce) = line {
+        for line in payload.lines().filter_map(NotificationLine::decoded) {
+            if let NotificationLine::Trial(nonce) = line {
                 trials.push(nonce);
             }
             state.deliver(line);
@@ -375,12 +375,12 @@ impl<P> Shared<P> {
 }
 
 /// Joins lines into as few payloads as possible, each within PostgreSQL's limit.
-fn payloads(lines: Vec<Line>) -> Vec<String> {
+fn payloads(lines: Vec<NotificationLine>) -> Vec<String> {
     let mut payloads: Vec<String> = Vec::new();
     for line in lines {
         let mut text = line.encoded();
         if text.len() > PAYLOAD_MAX_BYTES {
-            text = Line::TooLarge.encoded();
+            text = NotificationLine::TooLarge.encoded();
         }
         match payloads.last_mut().filter(|last| last.len() + 1 + text.len() <= PAYLOAD_MAX_BYTES) {
             Some(last) => {

@@ -8,10 +8,10 @@ use windlass_core::{Result, Version, WorkerId};
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, put, ripple};
 use crate::request::{Settlements, id};
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 
-impl CarryOut for CompleteFromOutside {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<CompleteFromOutsideReply> {
+impl Execute for CompleteFromOutside {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<CompleteFromOutsideReply> {
         self.check_size()?;
         let invalid = self.check().err();
         let mut steps = Settlements::default();

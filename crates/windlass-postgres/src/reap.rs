@@ -6,10 +6,10 @@ use windlass_core::command::{NextDue, NextDueReply, Reap, ReapReply, Reaped, Rip
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, ripple};
 use crate::request::{count, types};
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 
-impl CarryOut for Reap {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ReapReply> {
+impl Execute for Reap {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ReapReply> {
         self.check()?;
         let except = self.except.iter().map(|job| Some(*job.as_uuid())).collect();
         let parameters = vec![call.time(), types(&self.types), count(self.max), Parameter::Ids(except)];
@@ -32,8 +32,8 @@ impl CarryOut for Reap {
     }
 }
 
-impl CarryOut for NextDue {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<NextDueReply> {
+impl Execute for NextDue {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<NextDueReply> {
         self.types.check()?;
         let parameters = vec![call.time(), types(&self.types)];
         let rows = call.run(&call.statements().next_due, parameters).await?;

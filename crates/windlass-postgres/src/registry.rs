@@ -10,10 +10,10 @@ use crate::manage::check_items;
 use crate::provider::{Parameter, Provider, Row};
 use crate::reply::{Values, corrupt};
 use crate::request::{count, id, names, span};
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 
-impl CarryOut for Beat {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<BeatReply> {
+impl Execute for Beat {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<BeatReply> {
         check_items("types", self.types.len())?;
         let parameters = vec![
             call.time(),
@@ -29,16 +29,16 @@ impl CarryOut for Beat {
     }
 }
 
-impl CarryOut for Retire {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<RetireReply> {
+impl Execute for Retire {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<RetireReply> {
         let parameters = vec![call.time(), id(self.worker.as_uuid())];
         let mut values = only(call.run(&call.statements().retire, parameters).await?)?;
         Ok(RetireReply { was_known: values.flag()? })
     }
 }
 
-impl CarryOut for ListWorkers {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListWorkersReply> {
+impl Execute for ListWorkers {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListWorkersReply> {
         let rows = call.run(&call.statements().list_workers, vec![call.time()]).await?;
         let worker = |row: Row| {
             let mut values = Values::from(row);
@@ -63,8 +63,8 @@ impl CarryOut for ListWorkers {
     }
 }
 
-impl CarryOut for LeaderLock {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<LeaderLockReply> {
+impl Execute for LeaderLock {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<LeaderLockReply> {
         let ttl = match self.action {
             LockAction::Hold(ttl) => Some(span(ttl)),
             LockAction::Release => None,

@@ -17,7 +17,7 @@ type Ids = Vec<Option<Uuid>>;
 
 /// Jobs to create, one array per column, in the order of `news_v1`.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct NewJobs {
     ids: Ids,
     types: Texts,
     codecs: Texts,
@@ -41,7 +41,7 @@ pub(crate) struct News {
     blocker_traces: Texts,
 }
 
-impl News {
+impl NewJobs {
     pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
@@ -162,12 +162,12 @@ pub(crate) struct Settlements {
     invalid: Numbers,
     created: Numbers,
     carried: Numbers,
-    pub(crate) news: News,
+    pub(crate) news: NewJobs,
 }
 
 /// The values of one outcome or step.
 #[derive(Default)]
-struct Said<'a> {
+struct OutcomeColumns<'a> {
     outcome: &'static str,
     output: Option<&'a Payload>,
     error: Option<&'a ErrorText>,
@@ -182,29 +182,35 @@ impl Settlements {
         self.jobs.push(Some(*item.job.as_uuid()));
         self.fences.push(Some(item.fence.0.cast_signed()));
         let said = match &item.outcome {
-            Outcome::Complete { output, retention, create } => Said {
+            Outcome::Complete { output, retention, create } => OutcomeColumns {
                 outcome: "complete",
                 output: Some(output),
                 retention: *retention,
                 create,
-                ..Said::default()
+                ..OutcomeColumns::default()
             },
             Outcome::Continue { next, create } => {
-                Said { outcome: "continue", next: Some(next), create, ..Said::default() }
+                OutcomeColumns { outcome: "continue", next: Some(next), create, ..OutcomeColumns::default() }
             }
-            Outcome::Retry { schedule, error } => {
-                Said { outcome: "retry", schedule: Some(*schedule), error: Some(error), ..Said::default() }
-            }
-            Outcome::Reschedule { schedule, error } => Said {
+            Outcome::Retry { schedule, error } => OutcomeColumns {
+                outcome: "retry",
+                schedule: Some(*schedule),
+                error: Some(error),
+                ..OutcomeColumns::default()
+            },
+            Outcome::Reschedule { schedule, error } => OutcomeColumns {
                 outcome: "reschedule",
                 schedule: Some(*schedule),
                 error: error.as_ref(),
-                ..Said::default()
+                ..OutcomeColumns::default()
             },
-            Outcome::Fail { error, retention } => {
-                Said { outcome: "fail", error: Some(error), retention: *retention, ..Said::default() }
-            }
-            Outcome::Release => Said { outcome: "release", ..Said::default() },
+            Outcome::Fail { error, retention } => OutcomeColumns {
+                outcome: "fail",
+                error: Some(error),
+                retention: *retention,
+                ..OutcomeColumns::default()
+            },
+            Outcome::Release => OutcomeColumns { outcome: "release", ..OutcomeColumns::default() },
         };
         self.say(&said, item.outcome.check().is_err());
     }
@@ -213,24 +219,27 @@ impl Settlements {
         self.jobs.push(None);
         self.fences.push(None);
         let said = match step {
-            Step::Complete { output, retention, create } => Said {
+            Step::Complete { output, retention, create } => OutcomeColumns {
                 outcome: "complete",
                 output: Some(output),
                 retention: *retention,
                 create,
-                ..Said::default()
+                ..OutcomeColumns::default()
             },
             Step::Continue { next, create } => {
-                Said { outcome: "continue", next: Some(next), create, ..Said::default() }
+                OutcomeColumns { outcome: "continue", next: Some(next), create, ..OutcomeColumns::default() }
             }
-            Step::Fail { error, retention } => {
-                Said { outcome: "fail", error: Some(error), retention: *retention, ..Said::default() }
-            }
+            Step::Fail { error, retention } => OutcomeColumns {
+                outcome: "fail",
+                error: Some(error),
+                retention: *retention,
+                ..OutcomeColumns::default()
+            },
         };
         self.say(&said, false);
     }
 
-    fn say(&mut self, said: &Said<'_>, invalid: bool) {
+    fn say(&mut self, said: &OutcomeColumns<'_>, invalid: bool) {
         self.outcomes.push(Some(said.outcome.to_owned()));
         self.codecs.push(said.output.map(|output| output.codec().to_string()));
         self.outputs.push(said.output.map(|output| output.bytes().clone()));

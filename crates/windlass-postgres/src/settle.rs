@@ -12,10 +12,10 @@ use crate::acquire::{AcquireRows, acquire_parameters};
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::Settlements;
-use crate::store::{Call, CarryOut};
+use crate::store::{Call, Execute};
 
-impl CarryOut for Settle {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<SettleReply> {
+impl Execute for Settle {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<SettleReply> {
         self.check()?;
         if self.settlements.is_empty() {
             return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
@@ -34,8 +34,8 @@ impl CarryOut for Settle {
     }
 }
 
-impl CarryOut for Exchange {
-    async fn carry_out<P: Provider>(self, mut call: Call<'_, P>) -> Result<ExchangeReply> {
+impl Execute for Exchange {
+    async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ExchangeReply> {
         self.settle.check()?;
         self.acquire.check()?;
         let (items, mut settled) = SettleRows::new(&self.settle.settlements);

@@ -296,8 +296,8 @@ fn is_concurrent(error: &Error) -> bool {
 }
 
 /// A command that can be executed on this store.
-pub(crate) trait CarryOut: Request {
-    fn carry_out<P: Provider>(self, call: Call<'_, P>) -> impl Future<Output = Result<Self::Reply>> + Send;
+pub(crate) trait Execute: Request {
+    fn execute<P: Provider>(self, call: Call<'_, P>) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
 
 impl<P> fmt::Debug for PostgresStore<P> {
@@ -314,7 +314,7 @@ macro_rules! store {
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                Box::pin(async move { request.carry_out(self.call(None)?).await })
+                Box::pin(async move { request.execute(self.call(None)?).await })
             })*
 
             fn erase(&self) -> BoxFuture<'_, Result<()>> {
@@ -350,7 +350,7 @@ macro_rules! store {
         }
 
         async fn execute<P: Provider>(call: Call<'_, P>, command: Command) -> Result<Reply> {
-            match command { $(Command::$request(request) => request.carry_out(call).await.map(Reply::$request),)* }
+            match command { $(Command::$request(request) => request.execute(call).await.map(Reply::$request),)* }
         }
     };
 }

@@ -49,7 +49,7 @@ local replies = {}
 for at, job_type in ipairs(names) do
   local reply, oldest = by_type[job_type], nil
   for _, priority in ipairs(reply.pending and stored_priorities(job_type) or {}) do
-    local entry = first(lane(job_type, priority))
+    local entry = first(pending_set(job_type, priority))
     if entry and entry.score <= now then
       oldest = math.min(oldest or TIME_MAX, entry.score)
     end

@@ -18,18 +18,18 @@ if request.types then
   for _, job_type in ipairs(request.types) do
     note('lease_until', running(job_type))
     for _, priority in ipairs(paused[job_type] and {} or stored_priorities(job_type)) do
-      note('due', lane(job_type, priority))
+      note('due', pending_set(job_type, priority))
     end
   end
 else
   for _, job_type in ipairs(read('ZRANGE', tag .. ':busy', 0, -1)) do
     note('lease_until', running(job_type))
   end
-  for _, listed in ipairs(read('ZRANGE', tag .. ':lanes', 0, -1)) do
+  for _, listed in ipairs(read('ZRANGE', tag .. ':pending_sets', 0, -1)) do
     local ends = string.find(listed, '\0', 1, true)
     local job_type, priority = string.sub(listed, 1, ends - 1), tonumber(string.sub(listed, ends + 1))
     if not paused[job_type] then
-      note('due', lane(job_type, priority))
+      note('due', pending_set(job_type, priority))
     end
   end
 end

@@ -44,7 +44,7 @@
 //! | `chains_unfinished`, `later_unfinished` | sorted sets: the same, without completed entries |
 //! | `pending:<priority>:<type>` | sorted set: pending jobs by due time |
 //! | `running:<type>` | sorted set: running jobs by lease expiry |
-//! | `lanes`, `busy` | sorted sets: names of the existing `pending:` and `running:` sets |
+//! | `pending_sets`, `busy` | sorted sets: names of the existing `pending:` and `running:` sets |
 //! | `request:<id>` | sorted set: the jobs that an acquire request leased and still holds |
 //! | `keys` | hash: deduplication key to the latest chain stored with it |
 //! | `rippling` | sorted set: closed chains with dependents that are not resolved yet |

@@ -12,20 +12,20 @@ use windlass_core::{AttemptEnd, ChainId, ClosedAs, ErrorText, LEASE_EXPIRED, Req
 use crate::get::type_set;
 use crate::provider::Value;
 use crate::row::{ChainRow, JobRow, hex};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::settle::lost;
 use crate::statement::set;
-use crate::working::{Needs, Working};
+use crate::unit_of_work::{Needs, UnitOfWork};
 
-impl CarryOut for Acquire {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<AcquireReply> {
+impl Execute for Acquire {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<AcquireReply> {
         self.check()?;
-        acquire(&mut Working::new(session.now()), session, self).await
+        acquire(&mut UnitOfWork::new(session.now()), session, self).await
     }
 }
 
-impl CarryOut for Renew {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<RenewReply> {
+impl Execute for Renew {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<RenewReply> {
         self.check()?;
         let now = session.now();
         let leases = renew(session, self, now).await?;
@@ -33,17 +33,17 @@ impl CarryOut for Renew {
     }
 }
 
-impl CarryOut for Reap {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ReapReply> {
+impl Execute for Reap {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ReapReply> {
         self.check()?;
         let now = session.now();
         let forbidden = session.base.stalls.forbid_reaping(now, self.renewal_interval);
-        reap(&mut Working::new(now), session, self, if forbidden { 0 } else { self.max }).await
+        reap(&mut UnitOfWork::new(now), session, self, if forbidden { 0 } else { self.max }).await
     }
 }
 
 pub(crate) async fn acquire(
-    working: &mut Working,
+    working: &mut UnitOfWork,
     session: &mut Session<'_>,
     request: &Acquire,
 ) -> Result<AcquireReply> {
@@ -155,7 +155,7 @@ async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Re
 }
 
 async fn reap(
-    working: &mut Working,
+    working: &mut UnitOfWork,
     session: &mut Session<'_>,
     request: &Reap,
     max: u32,
@@ -188,7 +188,7 @@ async fn expired(session: &mut Session<'_>, request: &Reap, max: u32, now: Times
     rows.iter().map(JobRow::read).collect()
 }
 
-fn reap_one(working: &mut Working, row: JobRow, ripple: &mut Ripple) -> Option<Reaped> {
+fn reap_one(working: &mut UnitOfWork, row: JobRow, ripple: &mut Ripple) -> Option<Reaped> {
     let (worker, lease_until) = (row.worker?, row.lease_until?);
     let (attempt, job_type, chain_type) = (row.attempt, row.job_type.clone(), row.chain_type.clone());
     let error = ErrorText::new(LEASE_EXPIRED);

@@ -10,8 +10,8 @@ use windlass_core::{
 
 use crate::ripple::blocker_failed;
 use crate::row::{ChainRow, JobRow};
-use crate::session::{CarryOut, Session};
-use crate::working::{CreatedJob, Needs, Working};
+use crate::session::{Execute, Session};
+use crate::unit_of_work::{CreatedJob, Needs, UnitOfWork};
 
 /// Maps chains of the command to the stored chains that already hold their keys.
 pub(crate) type Aliases = HashMap<ChainId, ChainId>;
@@ -24,10 +24,10 @@ pub(crate) struct Place {
     pub(crate) index: u32,
 }
 
-impl CarryOut for Create {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<CreateReply> {
+impl Execute for Create {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<CreateReply> {
         self.check()?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         working.load_chains(session, &Needs::of(&self.chains)).await?;
         #[cfg(feature = "known-bad")]
         working.believe_chains(session.spoiled.early.take());
@@ -60,7 +60,7 @@ impl Needs {
     }
 }
 
-impl Working {
+impl UnitOfWork {
     pub(crate) fn create_chain(&mut self, new: &NewChain, aliases: &mut Aliases) -> Created {
         if let Err(refusal) = new.check() {
             return Created::Refused(refusal);

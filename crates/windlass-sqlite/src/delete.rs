@@ -9,17 +9,17 @@ use windlass_core::{ChainId, JobId, Refusal, Result, Status};
 use crate::expire::remove_chains;
 use crate::manage::check_items;
 use crate::row::hex;
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::statement::set;
-use crate::working::{Needs, Working};
+use crate::unit_of_work::{Needs, UnitOfWork};
 
 /// Maximum number of references that a refused delete lists.
 const REFERENCES_MAX: usize = 100;
 
-impl CarryOut for Delete {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<DeleteReply> {
+impl Execute for Delete {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<DeleteReply> {
         check_items("chains", self.chains.len())?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         let mut needs = Needs::default();
         self.chains.iter().for_each(|target| needs.target(target));
         working.load_chains(session, &needs).await?;
@@ -46,7 +46,7 @@ impl CarryOut for Delete {
     }
 }
 
-impl Working {
+impl UnitOfWork {
     fn deleted(&self, chain: ChainId) -> Option<DeletedChain> {
         let row = self.chain(chain)?;
         let latest = self.latest(row)?;

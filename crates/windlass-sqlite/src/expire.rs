@@ -10,11 +10,11 @@ use windlass_core::{ChainId, Result, Timestamp};
 use crate::provider::{Row, Value};
 use crate::ripple::repeat_window;
 use crate::row::{corrupt, hex};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::statement::set;
 
-impl CarryOut for Expire {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ExpireReply> {
+impl Execute for Expire {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ExpireReply> {
         self.check()?;
         let now = session.now();
         expire(session, now, self.max).await

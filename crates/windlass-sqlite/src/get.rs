@@ -9,11 +9,11 @@ use windlass_core::{ChainRecord, Result};
 
 use crate::provider::{Row, Value};
 use crate::row::{ChainRow, hex};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::statement::set;
 
-impl CarryOut for GetChains {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<GetChainsReply> {
+impl Execute for GetChains {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<GetChainsReply> {
         self.check()?;
         let mut chains = vec![None; self.chains.len()];
         if chains.is_empty() {
@@ -33,8 +33,8 @@ impl CarryOut for GetChains {
     }
 }
 
-impl CarryOut for GetJobs {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<GetJobsReply> {
+impl Execute for GetJobs {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<GetJobsReply> {
         self.check()?;
         let mut jobs = vec![None; self.jobs.len()];
         if jobs.is_empty() {
@@ -50,8 +50,8 @@ impl CarryOut for GetJobs {
     }
 }
 
-impl CarryOut for NextDue {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<NextDueReply> {
+impl Execute for NextDue {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<NextDueReply> {
         self.types.check()?;
         let (types, now) = (type_set(&self.types)?, session.now());
         let rows = session.rows(&session.statements.next_due, vec![types]).await?;

@@ -8,10 +8,10 @@ use windlass_core::command::{Acquire, AcquireReply, Command, Create, Reply, Ripp
 use crate::acquire::{take_values, taken};
 use crate::provider::{Provider, Statement};
 use crate::session::{Reading, Session, Writing, execute};
-use crate::settle::Known;
+use crate::settle::AttemptState;
 use crate::statement::{Statements, fill};
 use crate::store::SqliteStore;
-use crate::working::{Needs, Working};
+use crate::unit_of_work::{Needs, UnitOfWork};
 
 /// The way in which a store is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +38,9 @@ pub enum KnownBad {
 #[derive(Debug, Default)]
 pub(crate) struct Spoiled {
     /// Rows as they were before the transaction.
-    pub(crate) early: Option<Working>,
+    pub(crate) early: Option<UnitOfWork>,
     /// The state of attempts before the transaction.
-    pub(crate) known: Option<HashMap<usize, Known>>,
+    pub(crate) known: Option<HashMap<usize, AttemptState>>,
     /// Whether a refused settlement leaves behind what it created.
     pub(crate) keeps_refused: bool,
 }
@@ -122,10 +122,10 @@ impl<P: Provider> SqliteStore<P> {
     async fn read_early(
         &self,
         command: &Command,
-    ) -> Result<(Option<Working>, Option<HashMap<usize, Known>>)> {
+    ) -> Result<(Option<UnitOfWork>, Option<HashMap<usize, AttemptState>>)> {
         let mut connection = Reading(self.provider());
         let mut session = Session::new(&mut connection, self.base());
-        let mut early = Working::new(session.now());
+        let mut early = UnitOfWork::new(session.now());
         match (self.variant(), command) {
             (Some(KnownBad::KeyNotUnique | KnownBad::AttachedEarly), Command::Create(Create { chains })) => {
                 early.load_chains(&mut session, &Needs::of(chains)).await?;
@@ -156,7 +156,7 @@ impl<P: Provider> SqliteStore<P> {
     }
 }
 
-impl Working {
+impl UnitOfWork {
     /// Breaks a settlement, if this store is meant to.
     pub(crate) fn spoil(&mut self, spoiled: &mut Spoiled) {
         self.keeps_refused = spoiled.keeps_refused;

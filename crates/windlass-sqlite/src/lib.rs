@@ -75,7 +75,7 @@ mod retry;
 mod settle;
 
 mod ripple;
-mod working;
+mod unit_of_work;
 mod write;
 
 mod array;

@@ -13,11 +13,11 @@ use windlass_core::{
 use crate::get::{read_into, type_set};
 use crate::provider::{Row, Value};
 use crate::row::{ChainRow, Word};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::statement::set;
 
-impl CarryOut for ListChains {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ListChainsReply> {
+impl Execute for ListChains {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ListChainsReply> {
         self.check()?;
         let filter = &self.filter;
         let mut values = page(&self.page)?;
@@ -36,8 +36,8 @@ impl CarryOut for ListChains {
     }
 }
 
-impl CarryOut for ListJobs {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ListJobsReply> {
+impl Execute for ListJobs {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ListJobsReply> {
         self.check()?;
         let filter = &self.filter;
         let mut values = page(&self.page)?;
@@ -55,8 +55,8 @@ impl CarryOut for ListJobs {
     }
 }
 
-impl CarryOut for ListDependents {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ListDependentsReply> {
+impl Execute for ListDependents {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ListDependentsReply> {
         self.page.check()?;
         let mut values = page(&self.page)?;
         values.push(self.chain.as_uuid().into());
@@ -65,16 +65,16 @@ impl CarryOut for ListDependents {
     }
 }
 
-impl CarryOut for ListAttempts {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ListAttemptsReply> {
+impl Execute for ListAttempts {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ListAttemptsReply> {
         let values = vec![self.job.as_uuid().into()];
         let rows = session.rows(&session.statements.list_attempts, values).await?;
         Ok(ListAttemptsReply { attempts: rows.iter().map(attempt).collect::<Result<_>>()? })
     }
 }
 
-impl CarryOut for Count {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<CountReply> {
+impl Execute for Count {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<CountReply> {
         self.types.check()?;
         let now = session.now();
         let values = vec![type_set(&self.types)?, now.as_millis().into()];

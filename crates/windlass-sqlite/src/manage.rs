@@ -10,15 +10,15 @@ use windlass_core::limit::BATCH_MAX_ITEMS;
 use windlass_core::{ClosedAs, Error, ErrorKind, JobId, Millis, Result, Status};
 
 use crate::row::{ChainRow, JobRow, hex};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::settle::Closing;
 use crate::statement::set;
-use crate::working::{Needs, Working};
+use crate::unit_of_work::{Needs, UnitOfWork};
 
-impl CarryOut for Cancel {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<CancelReply> {
+impl Execute for Cancel {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<CancelReply> {
         check_items("chains", self.chains.len())?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         working.load_targets(session, &self.chains).await?;
         let open = self.chains.iter().filter_map(|target| working.find(target));
         let closing: Vec<_> = open.filter(|row| row.closed.is_none()).map(|row| (row.id, false)).collect();
@@ -33,10 +33,10 @@ impl CarryOut for Cancel {
     }
 }
 
-impl CarryOut for Trigger {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<TriggerReply> {
+impl Execute for Trigger {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<TriggerReply> {
         check_items("jobs", self.jobs.len())?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         working.load_targets(session, &self.jobs).await?;
         let named = self.jobs.iter().filter_map(|target| match target {
             Target::Job(job) => Some(*job),
@@ -55,10 +55,10 @@ impl CarryOut for Trigger {
     }
 }
 
-impl CarryOut for SetRetention {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<SetRetentionReply> {
+impl Execute for SetRetention {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<SetRetentionReply> {
         check_items("chains", self.chains.len())?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         working.load_targets(session, &self.chains).await?;
         let chains = self.chains.iter().map(|target| working.retain(target, self.retention)).collect();
         working.write(session).await?;
@@ -66,8 +66,8 @@ impl CarryOut for SetRetention {
     }
 }
 
-impl CarryOut for Pause {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<PauseReply> {
+impl Execute for Pause {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<PauseReply> {
         check_items("types", self.types.len())?;
         let types = set(&self.types.iter().map(AsRef::<str>::as_ref).collect::<Vec<_>>())?;
         let rows = session.rows(&session.statements.paused_types, vec![types.clone()]).await?;
@@ -83,7 +83,7 @@ impl CarryOut for Pause {
     }
 }
 
-impl Working {
+impl UnitOfWork {
     async fn load_targets(&mut self, session: &mut Session<'_>, targets: &[Target]) -> Result<()> {
         let mut needs = Needs::default();
         targets.iter().for_each(|target| needs.target(target));

@@ -82,7 +82,7 @@ struct Awaited {
 
 /// How the first job of a type compares with the last query.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum News {
+enum HeadState {
     /// It was announced already.
     Known,
     /// It is new since the last query.
@@ -190,16 +190,16 @@ impl Awaited {
     /// A new job may come from this process, which publishes its own hint shortly after its commit. So a job is
     /// announced only if it is still there, and without a hint, at the next query. Jobs behind it are announced when
     /// they become the first, after it is acquired.
-    fn news(&mut self, job_type: &TypeName, job: i64) -> News {
+    fn news(&mut self, job_type: &TypeName, job: i64) -> HeadState {
         let told = self.told.remove(job_type);
         match self.heads.get_mut(job_type) {
             Some(head) if head.job == job => {
                 let told = std::mem::replace(&mut head.told, true) || told;
-                if told { News::Known } else { News::Confirmed }
+                if told { HeadState::Known } else { HeadState::Confirmed }
             }
             _ => {
                 self.heads.insert(job_type.clone(), Head { job, told });
-                if told { News::Known } else { News::Found }
+                if told { HeadState::Known } else { HeadState::Found }
             }
         }
     }
@@ -287,8 +287,8 @@ impl<P: Provider> Watch<P> {
         for row in session.rows(&session.statements.due_types, vec![set(&types)?]).await? {
             let (job_type, due_at) = (row.type_name("type")?, row.time("due_at")?);
             let news = self.awaited().news(&job_type, row.number("seq")?);
-            found |= news == News::Found;
-            if news == News::Confirmed {
+            found |= news == HeadState::Found;
+            if news == HeadState::Confirmed {
                 self.inside.publish(Hint::Scheduled { job_type, count: 1, due_at }).await?;
             }
         }

@@ -7,15 +7,15 @@ use windlass_core::{AttemptEnd, ClosedAs, Refusal, RequestId, Result, Status};
 
 use crate::create::Aliases;
 use crate::row::{JobRow, hex};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::settle::Closing;
 use crate::statement::set;
-use crate::working::Working;
+use crate::unit_of_work::UnitOfWork;
 
-impl CarryOut for CompleteFromOutside {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<CompleteFromOutsideReply> {
+impl Execute for CompleteFromOutside {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<CompleteFromOutsideReply> {
         self.check_size()?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         let asked = [(hex(self.job.as_uuid()), 0)];
         let rows = session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await?;
         let Some(stored) = rows.first() else { return Ok(CompleteFromOutsideReply::NotFound) };
@@ -44,7 +44,7 @@ impl CarryOut for CompleteFromOutside {
     }
 }
 
-impl Working {
+impl UnitOfWork {
     fn apply_steps(
         &mut self,
         mut row: JobRow,

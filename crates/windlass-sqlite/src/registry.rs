@@ -9,14 +9,14 @@ use windlass_core::{RequestId, Result, TypeName, WorkerId, WorkerName};
 use crate::manage::check_items;
 use crate::provider::Row;
 use crate::row::unreadable;
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::statement::set;
 
 /// Maximum number of expired entries that one command removes.
 const CLEARED_MAX: usize = 10;
 
-impl CarryOut for Beat {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<BeatReply> {
+impl Execute for Beat {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<BeatReply> {
         check_items("types", self.types.len())?;
         let (now, statements) = (session.now(), session.statements);
         session.run(&statements.forget_workers, vec![now.as_millis().into(), CLEARED_MAX.into()]).await?;
@@ -34,8 +34,8 @@ impl CarryOut for Beat {
     }
 }
 
-impl CarryOut for Retire {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<RetireReply> {
+impl Execute for Retire {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<RetireReply> {
         let now = session.now();
         let values = vec![self.worker.as_uuid().into()];
         let rows = session.rows(&session.statements.retire_worker, values).await?;
@@ -44,16 +44,16 @@ impl CarryOut for Retire {
     }
 }
 
-impl CarryOut for ListWorkers {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ListWorkersReply> {
+impl Execute for ListWorkers {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ListWorkersReply> {
         let values = vec![session.now().as_millis().into()];
         let rows = session.rows(&session.statements.list_workers, values).await?;
         Ok(ListWorkersReply { workers: rows.iter().map(worker).collect::<Result<_>>()? })
     }
 }
 
-impl CarryOut for LeaderLock {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<LeaderLockReply> {
+impl Execute for LeaderLock {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<LeaderLockReply> {
         let (now, statements) = (session.now(), session.statements);
         let name = || self.name.as_ref().into();
         session.run(&statements.forget_leaders, vec![now.as_millis().into(), CLEARED_MAX.into()]).await?;

@@ -10,21 +10,21 @@ use windlass_core::{
 use crate::expire::set_trim_at;
 use crate::manage::check_items;
 use crate::row::{ChainRow, JobRow, hex};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::statement::set;
-use crate::working::{Needs, Working};
+use crate::unit_of_work::{Needs, UnitOfWork};
 
 /// The blockers of the jobs to retry, by the `seq` of the job. Each chain comes with whether the wait for it is
 /// resolved.
 type Edges = HashMap<i64, Vec<(ChainId, bool)>>;
 
-impl CarryOut for Retry {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<RetryReply> {
+impl Execute for Retry {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<RetryReply> {
         check_items("chains", self.chains.len())?;
         if self.chains.is_empty() {
             return Ok(RetryReply { chains: Vec::new(), deferred: false });
         }
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         let edges = working.load_retried(session, &self.chains).await?;
         let chains: Vec<_> = self.chains.iter().map(|target| working.retry(*target, &edges)).collect();
         working.write(session).await?;
@@ -37,7 +37,7 @@ impl CarryOut for Retry {
     }
 }
 
-impl Working {
+impl UnitOfWork {
     /// Loads the jobs, their chains, the holders of their keys, and their blockers.
     async fn load_retried(&mut self, session: &mut Session<'_>, targets: &[RetryTarget]) -> Result<Edges> {
         let asked: Vec<_> = targets.iter().map(|target| (hex(target.job.as_uuid()), 0)).collect();

@@ -12,9 +12,9 @@ use windlass_core::{
 use crate::row::{ChainRow, JobRow};
 use crate::session::Session;
 use crate::statement::set;
-use crate::working::{Working, ripple_place};
+use crate::unit_of_work::{UnitOfWork, ripple_place};
 
-impl Working {
+impl UnitOfWork {
     /// Closes a chain whose latest job has just been closed. [`ripple`](Self::ripple) then resolves the jobs that wait
     /// for it.
     pub(crate) fn close_chain(

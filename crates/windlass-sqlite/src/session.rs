@@ -102,21 +102,21 @@ impl<P: Provider> Connection for Reading<'_, P> {
 }
 
 /// A command that a session can execute.
-pub(crate) trait CarryOut: Request {
+pub(crate) trait Execute: Request {
     /// Executes the command.
     ///
     /// # Errors
     ///
     /// An error of kind `Invalid` means that the command wrote nothing, and the transaction may continue. After any
     /// other error the caller must roll the transaction back.
-    fn carry_out(&self, session: &mut Session<'_>) -> impl Future<Output = Result<Self::Reply>> + Send;
+    fn execute(&self, session: &mut Session<'_>) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
 
 macro_rules! execute {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
         /// Executes any command.
         pub(crate) async fn execute(session: &mut Session<'_>, command: &Command) -> Result<Reply> {
-            match command { $(Command::$request(request) => request.carry_out(session).await.map(Reply::$request),)* }
+            match command { $(Command::$request(request) => request.execute(session).await.map(Reply::$request),)* }
         }
     };
 }

@@ -16,32 +16,32 @@ use crate::acquire::{acquire, take_due};
 use crate::create::{Aliases, Place};
 use crate::ripple::repeat_window;
 use crate::row::{ChainRow, JobRow, hex};
-use crate::session::{CarryOut, Session};
+use crate::session::{Execute, Session};
 use crate::statement::set;
-use crate::working::{Needs, Working, read_waits};
+use crate::unit_of_work::{Needs, UnitOfWork, read_waits};
 
 /// The stored state of an attempt before the command.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct AttemptState {
     /// Whether the attempt held its job.
     held: bool,
     /// How the attempt ended, if that is still recorded.
     ended: Option<AttemptEnd>,
 }
 
-impl CarryOut for Settle {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<SettleReply> {
+impl Execute for Settle {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<SettleReply> {
         self.check()?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         settle(&mut working, session, self).await
     }
 }
 
-impl CarryOut for Exchange {
-    async fn carry_out(&self, session: &mut Session<'_>) -> Result<ExchangeReply> {
+impl Execute for Exchange {
+    async fn execute(&self, session: &mut Session<'_>) -> Result<ExchangeReply> {
         self.settle.check()?;
         self.acquire.check()?;
-        let mut working = Working::new(session.now());
+        let mut working = UnitOfWork::new(session.now());
         let settle = settle(&mut working, session, &self.settle).await?;
         let acquire = match working.has_rippled() {
             true => AcquireReply {
@@ -55,7 +55,11 @@ impl CarryOut for Exchange {
     }
 }
 
-async fn settle(working: &mut Working, session: &mut Session<'_>, request: &Settle) -> Result<SettleReply> {
+async fn settle(
+    working: &mut UnitOfWork,
+    session: &mut Session<'_>,
+    request: &Settle,
+) -> Result<SettleReply> {
     if request.settlements.is_empty() {
         return Ok(SettleReply { settled: Vec::new(), ripple: Ripple::default() });
     }
@@ -77,13 +81,13 @@ pub(crate) struct Closing {
     pub(crate) end: Option<AttemptEnd>,
 }
 
-impl Working {
+impl UnitOfWork {
     /// Settles the loaded attempts and writes the result.
     async fn settle(
         &mut self,
         session: &mut Session<'_>,
         request: &Settle,
-        known: &HashMap<usize, Known>,
+        known: &HashMap<usize, AttemptState>,
     ) -> Result<SettleReply> {
         let mut ripple = Ripple::default();
         let settle = |(item, settlement)| {
@@ -102,7 +106,7 @@ impl Working {
         &mut self,
         session: &mut Session<'_>,
         request: &Settle,
-    ) -> Result<HashMap<usize, Known>> {
+    ) -> Result<HashMap<usize, AttemptState>> {
         let known = self.load_attempts(session, &request.settlements).await?;
         let held = |item: &usize| known.get(item).is_some_and(|known| known.held);
         let live = request.settlements.iter().enumerate().filter(|(item, _)| held(item));
@@ -138,12 +142,12 @@ impl Working {
         &mut self,
         session: &mut Session<'_>,
         settlements: &[Settlement],
-    ) -> Result<HashMap<usize, Known>> {
+    ) -> Result<HashMap<usize, AttemptState>> {
         let asked: Vec<_> = settlements.iter().map(|item| (hex(item.job.as_uuid()), item.fence.0)).collect();
         let mut known = HashMap::new();
         for row in session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await? {
             let ended = row.maybe_word("ended_as")?;
-            known.insert(row.number("item")?, Known { held: row.flag("held")?, ended });
+            known.insert(row.number("item")?, AttemptState { held: row.flag("held")?, ended });
             self.learn(&row)?;
         }
         Ok(known)
@@ -194,7 +198,7 @@ impl Working {
         }
     }
 
-    fn settle_one(&mut self, item: &Settlement, known: Known, ripple: &mut Ripple) -> Settled {
+    fn settle_one(&mut self, item: &Settlement, known: AttemptState, ripple: &mut Ripple) -> Settled {
         let Some(row) = self.job(item.job).cloned() else { return Settled::Lost(Lost::NotFound) };
         if !(known.held && row.status == Status::Running) {
             let end = self.end_of(&row, item.fence).or(known.ended);

@@ -108,7 +108,7 @@ impl<P: Provider> SqliteStore<P> {
         if self.variant().is_some() && !command.is_query() {
             return self.carry_out_badly(&command).await?.try_into();
         }
-        if command.is_query() { self.look(&command).await } else { self.writer.carry_out(command).await }?
+        if command.is_query() { self.look(&command).await } else { self.writer.execute(command).await }?
             .try_into()
     }
 

@@ -10,9 +10,9 @@ use crate::provider::{Statement, Value};
 use crate::row::{ChainRow, JobRow, Word, hex};
 use crate::session::Session;
 use crate::statement::set;
-use crate::working::{CreatedJob, Working};
+use crate::unit_of_work::{CreatedJob, UnitOfWork};
 
-impl Working {
+impl UnitOfWork {
     /// Writes all changes.
     ///
     /// The statements run in the transaction that loaded the rows. The write lock has been held since, so they need no

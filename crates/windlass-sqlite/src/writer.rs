@@ -60,7 +60,7 @@ impl<P: Provider> Writer<P> {
 
     /// Executes a command with the next group. If the future is dropped before that group is taken from the queue, the
     /// command is not executed; after that, it is.
-    pub(crate) async fn carry_out(self: &Arc<Self>, command: Command) -> Result<Reply> {
+    pub(crate) async fn execute(self: &Arc<Self>, command: Command) -> Result<Reply> {
         let (reply, answer) = oneshot::channel();
         let (asked_at, queued_at) = (self.base.now(), Instant::now());
         if self.queue().push(Waiting { command, reply, asked_at, queued_at }) {

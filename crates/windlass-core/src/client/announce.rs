@@ -3,7 +3,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::Teller;
+use super::Dispatcher;
 use super::trace::Asked;
 use crate::LEASE_EXPIRED;
 use crate::command::{
@@ -17,33 +17,38 @@ use crate::observer::{About, Event, Traced};
 use crate::record::Status;
 use crate::time::Timestamp;
 
-/// What is to be told once a write has been committed: events for the observers, hints for those who wait,
-/// and hooks. A log in the order in which things were done, so that a savepoint is a place in it and a
-/// roll-back cuts it there.
+/// What to announce once a write has been committed: events for observers, hints for waiting workers and
+/// callers, and hooks.
+///
+/// Nothing is announced before the commit: a rolled-back job must not be reported, and a worker woken too
+/// early would not find the job. The notes are in the order of the writes. A savepoint is a position in the
+/// list, and a rollback to the savepoint cuts the list there.
 #[derive(Default)]
 #[must_use = "forgetting these costs latency, never a job: send them after the commit"]
 pub(crate) struct Announcements {
-    /// Whether nobody wants events, so that none are made.
+    /// Whether no observer or subscriber wants events. If so, none are created.
     unobserved: bool,
     notes: Vec<Note>,
+    /// The positions of the savepoints in `notes`, latest last.
     savepoints: Vec<usize>,
 }
 
-/// What is to be told after a commit. Dropped before it, by a panic or with its task, it was rolled back.
-pub(crate) struct Untold {
+/// Announcements of a transaction that has not been committed. If the guard is dropped, by a panic or with
+/// its task, the announcements are treated as rolled back.
+pub(crate) struct AnnouncementGuard {
     pub(crate) announcements: Announcements,
-    pub(crate) teller: Arc<Teller>,
+    pub(crate) dispatcher: Arc<Dispatcher>,
 }
 
-impl Untold {
+impl AnnouncementGuard {
     pub(crate) fn take(mut self) -> Announcements {
         std::mem::take(&mut self.announcements)
     }
 }
 
-impl Drop for Untold {
+impl Drop for AnnouncementGuard {
     fn drop(&mut self) {
-        std::mem::take(&mut self.announcements).end(false, &self.teller);
+        std::mem::take(&mut self.announcements).end(false, &self.dispatcher);
     }
 }
 
@@ -52,30 +57,34 @@ enum Note {
     Scheduled(TypeName, Timestamp),
     Closed(ChainId),
     Lost(WorkerId, JobId),
-    /// A trace context was asked for it: not told after a commit, but after a roll-back.
+    /// A trace context was requested for this item. Ignored after a commit; reported to the observers after a
+    /// rollback.
     Traced(Traced, About),
     AfterCommit(Hook),
     AfterRollback(Hook),
-    /// Waits were left to a later command: this sends one.
+    /// Sends a command that resolves the waits which the transaction deferred.
     ResolveWaits(Hook),
 }
 
-/// What the application wants done at the end of a transaction.
+/// A callback that runs at the end of a transaction.
 pub(super) type Hook = Box<dyn FnOnce() + Send>;
 
 impl Announcements {
-    /// What is to be told by this one.
-    pub(crate) fn by(teller: &Teller) -> Self {
-        Self { unobserved: !teller.is_observed(), ..Self::default() }
+    /// Creates an empty list. Records events only if an observer or subscriber currently wants them.
+    pub(crate) fn by(dispatcher: &Dispatcher) -> Self {
+        Self { unobserved: !dispatcher.is_observed(), ..Self::default() }
     }
 
-    /// It is committed. Tells all of it, without waiting for anybody; then runs the hooks.
-    pub(crate) fn send(self, teller: &Teller) {
+    /// Announces everything after the commit, then runs the commit hooks.
+    ///
+    /// Does not wait for the notifier: hints are published in the background. The hooks run last, so that a
+    /// slow hook does not delay the hints.
+    pub(crate) fn send(self, dispatcher: &Dispatcher) {
         let mut scheduled = BTreeMap::<TypeName, (u32, Timestamp)>::new();
         let (mut others, mut hooks, mut resolve) = (Vec::new(), Vec::new(), None);
         for note in self.notes {
             match note {
-                Note::Event(event) => teller.observe(&event),
+                Note::Event(event) => dispatcher.observe(&event),
                 Note::Scheduled(job_type, due_at) => {
                     let entry = scheduled.entry(job_type).or_insert((0, due_at));
                     *entry = (entry.0.saturating_add(1), entry.1.min(due_at));
@@ -83,56 +92,60 @@ impl Announcements {
                 Note::Closed(chain) => others.push(Hint::ChainClosed(chain)),
                 Note::Lost(worker, job) => others.push(Hint::OwnershipLost { worker, job }),
                 Note::AfterCommit(hook) => hooks.push(hook),
-                // One command resolves the waits that all commands of the transaction have left.
+                // Keep only one: a single command resolves the waits that all commands of the transaction
+                // deferred.
                 Note::ResolveWaits(hook) => resolve = Some(hook),
                 Note::Traced(..) | Note::AfterRollback(_) => {}
             }
         }
+        // One hint per job type, with the number of jobs and the earliest due time.
         let scheduled = scheduled.into_iter();
         let scheduled =
             scheduled.map(|(job_type, (count, due_at))| Hint::Scheduled { job_type, count, due_at });
-        teller.publish(scheduled.chain(others));
+        dispatcher.publish(scheduled.chain(others));
         resolve.into_iter().for_each(run);
         hooks.into_iter().for_each(run);
     }
 
-    /// The transaction has ended, by a commit or a roll-back.
-    pub(crate) fn end(self, is_committed: bool, teller: &Teller) {
-        if is_committed { self.send(teller) } else { self.roll_back(teller) }
+    /// Handles the end of the transaction: a commit or a rollback.
+    pub(crate) fn end(self, is_committed: bool, dispatcher: &Dispatcher) {
+        if is_committed { self.send(dispatcher) } else { self.roll_back(dispatcher) }
     }
 
-    /// It is rolled back. Nothing of it happened, and those who have to know are told.
-    pub(super) fn roll_back(mut self, teller: &Teller) {
-        self.cut(0, teller);
+    /// Discards everything after a rollback. Notifies the observers of requested trace contexts, then runs
+    /// the rollback hooks.
+    pub(super) fn roll_back(mut self, dispatcher: &Dispatcher) {
+        self.cut(0, dispatcher);
     }
 
-    /// Marks a place to return to.
+    /// Sets a savepoint.
     pub(super) fn savepoint(&mut self) {
         self.savepoints.push(self.notes.len());
     }
 
-    /// Forgets the latest place.
+    /// Removes the latest savepoint and keeps the notes made since.
     pub(super) fn release(&mut self) {
         self.savepoints.pop();
     }
 
-    /// Takes out what was noted since the latest savepoint, and that savepoint.
+    /// Removes and returns the notes made since the latest savepoint. Removes the savepoint too.
     pub(super) fn split_off(&mut self) -> Self {
         let kept = self.savepoints.pop().unwrap_or_default().min(self.notes.len());
         Self { unobserved: self.unobserved, notes: self.notes.split_off(kept), savepoints: Vec::new() }
     }
 
-    /// Puts it back.
+    /// Undoes [`split_off`](Self::split_off): restores the savepoint and its notes.
     pub(super) fn put_back(&mut self, part: Self) {
         self.savepoints.push(self.notes.len());
         self.notes.extend(part.notes);
     }
 
-    fn cut(&mut self, kept: usize, teller: &Teller) {
+    /// Rolls back the notes after the first `kept` ones.
+    fn cut(&mut self, kept: usize, dispatcher: &Dispatcher) {
         let mut hooks = Vec::new();
         for note in self.notes.drain(kept.min(self.notes.len())..) {
             match note {
-                Note::Traced(traced, about) => teller.untrace(traced, &about),
+                Note::Traced(traced, about) => dispatcher.untrace(traced, &about),
                 Note::AfterRollback(hook) => hooks.push(hook),
                 _ => {}
             }
@@ -144,8 +157,8 @@ impl Announcements {
         self.notes.push(Note::AfterCommit(hook));
     }
 
-    /// Waits were left to a later command, which `resolve` sends: after the commit, so that dependents need
-    /// not wait for the next poll.
+    /// Notes that a command deferred the resolution of waits. `resolve` runs after the commit and sends the
+    /// command that resolves them, so that dependents need not wait for the next acquire or reap of a worker.
     pub(crate) fn resolve_waits(&mut self, resolve: impl FnOnce() + Send + 'static) {
         self.notes.push(Note::ResolveWaits(Box::new(resolve)));
     }
@@ -154,11 +167,12 @@ impl Announcements {
         self.notes.push(Note::AfterRollback(hook));
     }
 
-    /// Trace contexts were asked for these, and they are written.
+    /// Notes the items for which trace contexts were requested and that the transaction has written.
     pub(crate) fn traced(&mut self, asked: Asked) {
         self.notes.extend(asked.into_iter().map(|(traced, about)| Note::Traced(traced, about)));
     }
 
+    /// Announces a new chain, unless it was not created.
     pub(super) fn created(&mut self, new: &NewChain, created: &Created) {
         let Created::New { job, repeated } = created else { return };
         if !repeated && !self.unobserved {
@@ -167,10 +181,11 @@ impl Announcements {
             self.event(Event::ChainCreated(about.clone()));
             self.job_created(about, *job);
         }
-        // If the first reply was lost, nobody has been woken yet.
+        // Also for a repeated creation: if the first reply was lost, no worker has been woken yet.
         self.placed(*job, &new.job.job_type);
     }
 
+    /// Announces the unblocked jobs and the closed chains.
     pub(crate) fn ripple(&mut self, ripple: &Ripple) {
         for unblocked in &ripple.unblocked {
             let about = about(unblocked.job, &unblocked.job_type, &unblocked.chain_type);
@@ -185,6 +200,8 @@ impl Announcements {
         }
     }
 
+    /// Announces a cancelled job, or notifies the worker of a job that was asked to stop. The closed chain is
+    /// announced by [`ripple`](Self::ripple).
     pub(super) fn cancelled(&mut self, cancelled: Cancelled, ripple: &Ripple) {
         match cancelled {
             Cancelled::Asked { job, worker, .. } => self.notes.push(Note::Lost(worker, job)),
@@ -197,7 +214,7 @@ impl Announcements {
         }
     }
 
-    /// What an attempt's settlement did.
+    /// Announces the result of an attempt's settlement.
     pub(crate) fn settled(&mut self, settlement: &Settlement, about: &About, settled: &Settled) {
         match settled {
             Settled::Applied(applied) => self.applied(settlement, about, applied),
@@ -221,12 +238,14 @@ impl Announcements {
         }
     }
 
-    /// A settlement whose first answer was lost, and with it what there was to tell. Others may have gone on with
-    /// the job since, so only a job that is closed as this attempt closed it is told as such.
+    /// Announces a settlement whose first reply was lost, so that nothing has been announced for it yet.
+    ///
+    /// `job` is the current state. Other callers may have changed the job since the settlement, so its end is
+    /// announced only if the job is still closed in the way in which this attempt closed it.
     fn applied_before(&mut self, settlement: &Settlement, about: &About, job: Placed) {
         match (&settlement.outcome, job.status) {
             (Outcome::Continue { next, .. }, Status::Completed) => {
-                // Where the next job stands is not known: if it waits, it is looked for in vain.
+                // The status of the next job is unknown. If it is blocked, a worker wakes and finds no job.
                 let next = Placed { job: next.id, status: Status::Pending, ..job };
                 self.applied(settlement, about, &Applied { job, next: Some(next), created: Vec::new() });
             }
@@ -241,12 +260,12 @@ impl Announcements {
         }
     }
 
-    /// What a completion from outside did with the job that `about` is of.
+    /// Announces a completion from outside of the job in `about`.
     pub(super) fn outside(&mut self, mut about: About, steps: &[Step], applied: &OutsideApplied) {
         let job = about.job;
         let mut created = applied.created.iter();
         if applied.latest.status == Status::Cancelled {
-            // It was asked to stop before, and goes on no longer.
+            // The job had been asked to stop. A step that would continue the chain cancels it instead.
             self.event(Event::JobCancelled(about.clone()));
         } else {
             for step in steps {
@@ -261,14 +280,14 @@ impl Announcements {
         self.ripple(&applied.ripple);
     }
 
-    /// One step from outside. Gives the job that the chain is at then.
+    /// Announces one step from outside. Returns the chain's job after the step.
     fn step(&mut self, about: About, step: &Step, latest: Placed) -> About {
         match step {
             Step::Continue { next, .. } => {
                 let (id, job_type) = (next.id, next.job.job_type.clone());
                 self.event(Event::JobCompleted(about.clone(), Some(id)));
                 let next = About { job: id, job_type, ..about };
-                // Where a job stood that a later step completed is not told.
+                // The reply has the status of the latest job only. A later step has completed the others.
                 let status = if latest.job == id { latest.status } else { Status::Completed };
                 self.job_created(next.clone(), Placed { status, ..latest });
                 return next;
@@ -279,7 +298,8 @@ impl Announcements {
         about
     }
 
-    /// An expired lease.
+    /// Announces a job whose lease expired. Also notifies the worker that held the lease, if it is still
+    /// running.
     pub(crate) fn reaped(&mut self, reaped: &Reaped) {
         let mut about = about(reaped.job, &reaped.job_type, &reaped.chain_type);
         about.attempt = Some(reaped.attempt);
@@ -318,7 +338,7 @@ impl Announcements {
         }
     }
 
-    /// Only a job that can be acquired wakes anybody.
+    /// Wakes workers for a pending job. Jobs with another status cannot be acquired.
     fn placed(&mut self, job: Placed, job_type: &TypeName) {
         if job.status == Status::Pending {
             self.notes.push(Note::Scheduled(job_type.clone(), job.due_at));
@@ -340,7 +360,7 @@ impl Announcements {
     }
 }
 
-/// Runs a hook. If it panics, the others are run all the same.
+/// Runs a hook. Catches a panic, so that the other hooks run too.
 fn run(hook: Hook) {
     let _ = catch_unwind(AssertUnwindSafe(hook));
 }
@@ -369,7 +389,7 @@ fn about_closed(closed: &ClosedChain) -> About {
     }
 }
 
-/// How the attempt ended.
+/// Returns the event for the end of an attempt.
 fn ended(settlement: &Settlement, about: &About, applied: &Applied) -> Event {
     let about = about.clone();
     match (&settlement.outcome, applied.job.status) {

@@ -8,9 +8,11 @@ use crate::command::Size;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::BoxFuture;
 
-/// Collects items that come one by one into batches, naturally: while one batch is under way the next one
-/// collects; an item that finds nothing under way goes at once. Load buys throughput, idleness buys latency,
-/// and there is no timer to tune.
+/// Groups items of concurrent callers into batches.
+///
+/// One batch is flushed at a time. An item that arrives while no flush is in progress is flushed immediately.
+/// Items that arrive during a flush form the next batch. Batches therefore grow with the load, an idle
+/// batcher adds no delay, and there is no timer to tune.
 pub(crate) struct Batcher<I, R> {
     shared: Arc<Shared<I, R>>,
 }
@@ -24,12 +26,16 @@ struct Shared<I, R> {
     tasks: TaskTracker,
 }
 
+/// Both fields change under one lock; see [`Batcher::add`].
 struct Queue<I, R> {
+    /// The items for the next flushes.
     waiting: Batch<I, R>,
+    /// Whether a task is running that will take the waiting items.
     flushing: bool,
 }
 
-/// Items, and those who wait for their answers. Two lists, so that the items go into a command as they are.
+/// Items and the channels to the callers that wait for their answers, in the same order. Two lists, so that
+/// the items can be moved into a command as they are.
 struct Batch<I, R> {
     items: Vec<I>,
     senders: Vec<oneshot::Sender<Result<R>>>,
@@ -40,7 +46,7 @@ impl<I, R> Batch<I, R> {
         Self { items: Vec::with_capacity(count), senders: Vec::with_capacity(count) }
     }
 
-    /// Takes the first of them out.
+    /// Removes and returns the first `count` items.
     fn take(&mut self, count: usize) -> Self {
         if count == self.items.len() {
             return std::mem::replace(self, Self::with_capacity(count));
@@ -50,7 +56,8 @@ impl<I, R> Batch<I, R> {
 }
 
 impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
-    /// Gives batches within the limits of a command to `flush`, which answers for each item in order.
+    /// Creates a batcher that passes batches to `flush`, each within the limits of a command. `flush` returns
+    /// one answer per item, in order.
     pub(crate) fn new(
         size: fn(&I) -> Size,
         flush: impl Fn(Vec<I>) -> BoxFuture<'static, Result<Vec<R>>> + Send + Sync + 'static,
@@ -58,7 +65,8 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         Self::over(Arc::new(flush), size)
     }
 
-    /// Another that flushes in the same way: neither waits for the other's batches. Idle, it costs nothing.
+    /// Creates another batcher with the same `flush`. Neither waits for the batches of the other. An idle
+    /// batcher runs no task.
     pub(crate) fn apart(&self) -> Self {
         Self::over(Arc::clone(&self.shared.flush), self.shared.size)
     }
@@ -68,23 +76,26 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         Self { shared: Arc::new(Shared { queue, flush, size, tasks: TaskTracker::new() }) }
     }
 
-    /// Tracks the task that flushes, while there is one: items are under way though nobody waits for their
-    /// answers any more.
+    /// Returns the tracker of the flush task. While the task runs, items may be on their way to the store
+    /// even if their callers no longer wait for the answers.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.shared.tasks
     }
 
-    /// Adds an item and waits for its answer.
+    /// Adds an item and waits for its answer. If the future is dropped, the item is flushed nevertheless.
     pub(crate) async fn add(&self, item: I) -> Result<R> {
         let (sender, answer) = oneshot::channel();
         let is_first = {
+            // Push the item and set `flushing` under one lock. The flush task finds the queue empty and
+            // clears `flushing` under the same lock. So either that task sees this item, or this caller
+            // starts a new task; the item cannot be left behind.
             let mut queue = self.shared.queue();
             queue.waiting.items.push(item);
             queue.waiting.senders.push(sender);
             !std::mem::replace(&mut queue.flushing, true)
         };
         if is_first {
-            // A task of its own, so that a caller that gives up does not leave the others waiting.
+            // Flush on a separate task: if this caller is dropped, the other callers still get their answers.
             self.shared.tasks.spawn(Arc::clone(&self.shared).run());
         }
         answer.await.unwrap_or_else(|_| {
@@ -98,11 +109,11 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
 
 impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
     fn queue(&self) -> MutexGuard<'_, Queue<I, R>> {
-        // Nothing under this lock can panic half-way through a change.
+        // A poisoned queue is still consistent: no code under this lock panics in the middle of a change.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Flushes until nothing waits.
+    /// Flushes batches until no items are waiting.
     async fn run(self: Arc<Self>) {
         let guard = Guard(&self);
         while let Some(Batch { items, senders }) = self.collected().await {
@@ -116,17 +127,23 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
                 Err(error) => senders.into_iter().for_each(|sender| drop(sender.send(Err(error.clone())))),
             }
         }
+        // `take` has already cleared `flushing`. Since then, another caller may have added an item and
+        // started a new task. The guard would discard that item.
         std::mem::forget(guard);
     }
 
-    /// What waits, after a turn for those who are about to add something: whoever was just answered, and
-    /// whatever ran beside the first item. Without it they would be a batch behind.
+    /// Returns the next batch, or `None` if no items are waiting.
+    ///
+    /// Yields once first, so that other ready tasks can add their items: the callers that were just answered,
+    /// and tasks that became ready together with the first caller. Without the yield, their items would have
+    /// to wait for another flush.
     async fn collected(&self) -> Option<Batch<I, R>> {
         tokio::task::yield_now().await;
         self.take()
     }
 
-    /// The first items that fit into one command; one that fits into none goes alone, to be refused.
+    /// Takes the first items that fit into one command. An item that exceeds the limits is sent alone, and
+    /// only that item is refused.
     fn take(&self) -> Option<Batch<I, R>> {
         let mut queue = self.queue();
         let count = fitting(queue.waiting.items.iter().map(self.size));
@@ -135,7 +152,7 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
     }
 }
 
-/// How many of these fit into one command; one at least, if there is one.
+/// Returns how many of these items fit into one command: at least one, if there are any.
 fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
     let mut total = Size::default();
     let mut count = 0;
@@ -149,7 +166,11 @@ fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
     count
 }
 
-/// Lets the next item start anew when the task ends before its time: by a panic, or with its runtime.
+/// Resets the queue if the flush task ends early, by a panic or with its runtime.
+///
+/// Otherwise `flushing` would stay set, and every later item would wait for a task that no longer exists.
+/// Dropping the waiting items closes their channels, so their callers get an error instead of waiting
+/// forever.
 struct Guard<'a, I: Send + 'static, R: Send + 'static>(&'a Shared<I, R>);
 
 impl<I: Send + 'static, R: Send + 'static> Drop for Guard<'_, I, R> {

@@ -1,5 +1,4 @@
-//! The commands that a client has at once and a transaction has inside it: each is written once, over an
-//! [`Executor`].
+//! The commands of clients and transactions. Each is implemented once, for any [`Executor`].
 
 use std::time::Duration;
 
@@ -20,14 +19,18 @@ use crate::name::TypeName;
 use crate::record::{AttemptRecord, ChainRecord, JobRecord};
 use crate::time::Millis;
 
-/// The methods of a client and of a transaction, which differ in their receiver only.
+/// The methods that clients and transactions share. Only their receivers differ.
 macro_rules! commands {
     ([$($receiver:tt)+] $self:ident) => {
-        /// Starts chains of one type, jobs or [plans](crate::plan()) with options, and gives their handles in
-        /// order: one command per thousand.
+        /// Starts chains of one type and returns their handles in order. Takes jobs, or
+        /// [plans](crate::plan()) with options. Sends one command per 1,000 chains, or more if the chains are
+        /// large.
         ///
-        /// If one is refused, the error names the first such; the others are started all the same. Outside a
-        /// transaction, [`create`](Self::create) tells what became of each.
+        /// # Errors
+        ///
+        /// If a plan is invalid, no chain is started. If a chain is refused, the error names the first
+        /// refused chain; the others are started nevertheless. Use [`create`](Self::create) to get the result
+        /// for each chain.
         pub async fn start_many<P: $crate::IntoPlan>(
             $($receiver)+,
             plans: impl IntoIterator<Item = P> + Send,
@@ -35,8 +38,11 @@ macro_rules! commands {
             commands::start_many($self, plans.into_iter().map(P::into_plan)).await
         }
 
-        /// Creates chains of any types with one command; [`Plan::build`](crate::Plan::build) makes one. What
-        /// became of each is told apart.
+        /// Creates chains of any types with one command and returns the result for each chain.
+        /// [`Plan::build`](crate::Plan::build) makes a `NewChain`.
+        ///
+        /// If another open transaction has locked a row that a chain needs, that chain is retried for about a
+        /// second.
         pub async fn create(
             $($receiver)+,
             chains: Vec<$crate::command::NewChain>,
@@ -44,11 +50,14 @@ macro_rules! commands {
             commands::create($self, chains).await
         }
 
-        /// Looks at a chain's current job, to complete or continue it without a worker: an approval, a webhook.
-        /// Only looking changes nothing.
+        /// Returns a chain's current job, to complete or continue it without a worker, for example after an
+        /// approval or a webhook. This call itself changes nothing. See [`Outside`](crate::Outside) for an
+        /// example.
         ///
-        /// A chain that is not stored is an error of kind `NotFound`; one of another type than its handle says
-        /// is one of kind `Invalid`. See [`Outside`](crate::Outside) for an example.
+        /// # Errors
+        ///
+        /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the chain is not stored.
+        /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the chain is not of the type of its handle.
         pub async fn step(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
@@ -56,8 +65,12 @@ macro_rules! commands {
             $crate::Outside::look($self, chain.into()).await
         }
 
-        /// A chain, by handle, id, one of its jobs, or the key that points at it. One of another type than its
-        /// handle says is an error.
+        /// Returns a chain by its handle, its id, one of its jobs, or the key that points at it. Returns
+        /// `None` if the chain is not stored.
+        ///
+        /// # Errors
+        ///
+        /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the chain is not of the type of its handle.
         pub async fn chain(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
@@ -65,8 +78,8 @@ macro_rules! commands {
             commands::chain($self, &chain.into()).await
         }
 
-        /// Chains, each by its id, one of its jobs, or the key that points at it: one command, for a thousand at
-        /// most. None for one that is not stored.
+        /// Returns chains by their ids, one of their jobs, or the keys that point at them. Contains `None`
+        /// for each chain that is not stored. Sends one command, for at most 1,000 chains.
         pub async fn chains(
             $($receiver)+,
             chains: Vec<$crate::Target>,
@@ -74,7 +87,13 @@ macro_rules! commands {
             Ok(commands::run($self, $crate::command::GetChains { chains }).await?.chains)
         }
 
-        /// What a chain gave, if it has completed. An error if it failed, was cancelled or is not stored.
+        /// Returns a chain's output, or `None` if the chain is still open.
+        ///
+        /// # Errors
+        ///
+        /// - [`ErrorKind::ChainFailed`](crate::ErrorKind::ChainFailed) if the chain failed.
+        /// - [`ErrorKind::ChainCancelled`](crate::ErrorKind::ChainCancelled) if the chain was cancelled.
+        /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the chain is not stored.
         pub async fn output<J: $crate::Entry>(
             $($receiver)+,
             chain: $crate::Chain<J>,
@@ -82,7 +101,7 @@ macro_rules! commands {
             commands::output($self, chain).await
         }
 
-        /// The jobs of a chain, in order.
+        /// Returns the jobs of a chain, in order. Returns none if the chain is not stored.
         pub async fn chain_jobs(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
@@ -90,17 +109,22 @@ macro_rules! commands {
             commands::chain_jobs($self, &chain.into()).await
         }
 
-        /// A job.
+        /// Returns a job, or `None` if it is not stored.
         pub async fn job($($receiver)+, job: $crate::JobId) -> $crate::Result<Option<$crate::JobRecord>> {
             commands::job($self, job).await
         }
 
-        /// What a job takes, which must be of type `J`.
+        /// Returns the input of a job, or `None` if the job is not stored.
+        ///
+        /// # Errors
+        ///
+        /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the job is not of type `J`.
         pub async fn input<J: $crate::Job>($($receiver)+, job: $crate::JobId) -> $crate::Result<Option<J>> {
             commands::input($self, job).await
         }
 
-        /// The chains that a job waits or waited for, in the order given; none for one that is gone.
+        /// Returns the chains that a job waits or waited for, in the order in which they were declared.
+        /// Contains `None` for each chain that is no longer stored. Returns none if the job is not stored.
         pub async fn blockers(
             $($receiver)+,
             job: $crate::JobId,
@@ -108,7 +132,8 @@ macro_rules! commands {
             commands::blockers($self, job).await
         }
 
-        /// The jobs that wait or waited for a chain, earliest created first.
+        /// Returns the jobs that wait or waited for a chain, in order of creation. Returns none if the chain
+        /// is not stored.
         pub async fn dependents(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
@@ -116,7 +141,7 @@ macro_rules! commands {
             commands::dependents($self, &chain.into()).await
         }
 
-        /// The latest attempts of a job, oldest first.
+        /// Returns the latest attempts of a job, oldest first.
         pub async fn attempts(
             $($receiver)+,
             job: $crate::JobId,
@@ -124,7 +149,7 @@ macro_rules! commands {
             commands::attempts($self, job).await
         }
 
-        /// One page of the chains that a filter lets through.
+        /// Returns one page of the chains that match a filter.
         pub async fn list_chains(
             $($receiver)+,
             list: $crate::command::ListChains,
@@ -132,7 +157,7 @@ macro_rules! commands {
             commands::run($self, list).await
         }
 
-        /// One page of the jobs that a filter lets through.
+        /// Returns one page of the jobs that match a filter.
         pub async fn list_jobs(
             $($receiver)+,
             list: $crate::command::ListJobs,
@@ -148,7 +173,8 @@ macro_rules! commands {
             commands::run($self, $crate::command::Count { types }).await
         }
 
-        /// Calls a chain off. A running job is left alone or asked to stop, as `mode` says.
+        /// Cancels a chain. If its job is running, `mode` decides whether the job is left alone or asked to
+        /// stop.
         pub async fn cancel(
             $($receiver)+,
             chain: impl Into<$crate::Target> + Send,
@@ -157,7 +183,7 @@ macro_rules! commands {
             commands::cancel($self, chain.into(), mode).await
         }
 
-        /// Calls a chain off, unless a worker runs its job.
+        /// Cancels a chain, unless its job is running.
         pub async fn cancel_unless_running(
             $($receiver)+,
             chain: impl Into<$crate::Target> + Send,
@@ -165,7 +191,7 @@ macro_rules! commands {
             $self.cancel(chain, $crate::CancelMode::UnlessRunning).await
         }
 
-        /// Makes pending jobs due at once, all or none.
+        /// Makes pending jobs due now, all or none.
         pub async fn trigger(
             $($receiver)+,
             jobs: Vec<$crate::Target>,
@@ -173,7 +199,7 @@ macro_rules! commands {
             commands::trigger($self, jobs).await
         }
 
-        /// Opens a chain again that failed or was cancelled.
+        /// Reopens a chain that failed or was cancelled.
         pub async fn retry(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
@@ -181,8 +207,8 @@ macro_rules! commands {
             commands::retry($self, &chain.into()).await
         }
 
-        /// Removes chains with all their jobs, all or none; with `cascade` also the chains that they wait or
-        /// waited for.
+        /// Removes chains with all their jobs, all or none. With `cascade`, also removes the chains that
+        /// their jobs wait or waited for, recursively.
         pub async fn delete(
             $($receiver)+,
             chains: Vec<$crate::Target>,
@@ -191,7 +217,7 @@ macro_rules! commands {
             commands::delete($self, chains, cascade).await
         }
 
-        /// Lets closed chains stay for so long from now.
+        /// Sets how long closed chains are kept, counted from now.
         pub async fn set_retention(
             $($receiver)+,
             chains: Vec<$crate::Target>,
@@ -200,8 +226,8 @@ macro_rules! commands {
             commands::set_retention($self, chains, retention).await
         }
 
-        /// Lets no worker take jobs of these types, or lets them again. Jobs that run go on. Tells for each
-        /// whether it was paused before.
+        /// Pauses or resumes job types. Workers acquire no jobs of a paused type; running jobs continue.
+        /// Returns for each type whether it was paused before.
         pub async fn pause(
             $($receiver)+,
             types: Vec<$crate::TypeName>,
@@ -232,15 +258,15 @@ pub(super) async fn start_many<J: Entry>(
     started.collect()
 }
 
-/// Creates chains. Busy ones are tried again for about a second. What was created meanwhile is announced at once, and stays
-/// whatever becomes of the rest.
+/// Creates chains, and retries busy ones for about a second. The chains created by each try are announced
+/// immediately, and remain even if a later try fails.
 pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
-    // Once, however often a chain is tried: an observer begins a span for each request.
-    let asked = on.teller().ask(&mut chains);
+    // Ask once, not once per try: an observer may begin a span for each request.
+    let asked = on.dispatcher().ask(&mut chains);
     let mut created = vec![Created::Busy; chains.len()];
     let ended = create_until_free(&mut on, &chains, &mut created).await;
     let missing: Vec<_> = not_created(&chains, &created).collect();
-    let asked = on.teller().keep(asked, &missing);
+    let asked = on.dispatcher().keep(asked, &missing);
     on.tell(|announcements| announcements.traced(asked));
     ended.map(|()| created)
 }
@@ -272,8 +298,11 @@ async fn create_until_free(
     }
 }
 
-/// The chains that are still to be created. One may wait for another of the same command whose key a third chain holds:
-/// it then waits for the third, since a retry without the second cannot resolve that alias.
+/// Returns the chains that are still to be created.
+///
+/// A chain's blocker may be another chain of the same command that was not created because an existing chain
+/// holds its key. The blocker is then replaced with the existing chain: the retry does not include the other
+/// chain, so the store could not resolve its id.
 fn busy(chains: &[NewChain], created: &[Created]) -> Vec<NewChain> {
     let pairs = || chains.iter().zip(created);
     let busy = pairs().filter(|(_, created)| matches!(created, Created::Busy));
@@ -288,7 +317,7 @@ fn busy(chains: &[NewChain], created: &[Created]) -> Vec<NewChain> {
     busy
 }
 
-/// The chains that exist no more than before.
+/// Returns the ids of the chains that were not created.
 pub(super) fn not_created(chains: &[NewChain], created: &[Created]) -> impl Iterator<Item = ChainId> {
     let pairs = chains.iter().zip(created);
     pairs.filter(|(_, created)| !matches!(created, Created::New { .. })).map(|(new, _)| new.id)
@@ -303,7 +332,7 @@ pub(super) async fn chain(mut on: impl Executor, chain: &ChainRef) -> Result<Opt
     Ok(found)
 }
 
-/// A chain that must be there.
+/// Returns a chain, or an error of kind `NotFound` if it is not stored.
 pub(super) async fn stored(mut on: impl Executor, named: &ChainRef) -> Result<ChainRecord> {
     chain(&mut on, named).await?.ok_or_else(|| {
         let what = match &named.target {
@@ -323,7 +352,7 @@ pub(super) async fn output<J: Entry>(mut on: impl Executor, chain: Chain<J>) -> 
     if record.closed.is_some() { given::<J>(&record).map(Some) } else { Ok(None) }
 }
 
-/// What a chain gave that is closed.
+/// Returns the output of a closed chain, or an error if it failed or was cancelled.
 pub(super) fn given<J: Entry>(record: &ChainRecord) -> Result<J::Output> {
     let JobRecord { job_type, output, error, status, .. } = &record.latest;
     match output {
@@ -355,7 +384,7 @@ pub(super) async fn input<J: Job>(mut on: impl Executor, id: JobId) -> Result<Op
     narrow::<J>(&record).map(Some)
 }
 
-/// What a job takes, if it is of type `J`.
+/// Returns the input of a job, or an error of kind `Invalid` if the job is not of type `J`.
 pub(super) fn narrow<J: Job>(job: &JobRecord) -> Result<J> {
     if !is_of::<J>(&job.job_type) {
         let (id, stored): (JobId, &TypeName) = (job.id, &job.job_type);
@@ -387,7 +416,7 @@ pub(super) async fn attempts(on: impl Executor, job: JobId) -> Result<Vec<Attemp
     Ok(run(on, ListAttempts { job }).await?.attempts)
 }
 
-/// A command that is its own method.
+/// Executes a command that needs no announcement.
 pub(super) async fn run<R: Repeat>(mut on: impl Executor, request: R) -> Result<R::Reply> {
     on.execute(&request).await
 }
@@ -415,6 +444,8 @@ pub(super) async fn trigger(mut on: impl Executor, jobs: Vec<Target>) -> Result<
 
 pub(super) async fn retry(mut on: impl Executor, named: &ChainRef) -> Result<Retried> {
     let Some(record) = chain(&mut on, named).await? else { return Ok(Retried::NotFound) };
+    // The version makes the retry idempotent: if another caller retries the chain after this query, the reply
+    // is `AlreadyRetried`.
     let target = RetryTarget { job: record.latest.id, version: record.latest.version };
     let mut reply = on.execute(&Retry { chains: vec![target] }).await?;
     let retried = reply.chains.pop().unwrap_or(Retried::NotFound);

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::send::{BusyRetries, Repeat, send};
-use super::{Announcements, Client, InTx, Teller, commands, outside};
+use super::{Announcements, Client, Dispatcher, InTx, commands, outside};
 use crate::command::{Created, NewChain, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{JobRecord, Status};
@@ -11,14 +11,15 @@ use crate::store::{BoxFuture, Store, Transactional};
 
 /// Carries any command out.
 pub(super) trait Executor: Send {
-    /// Carries a command out: outside a transaction each try has a time limit, and a lost reply is followed by another.
+    /// Carries a command out: outside a transaction each try has a time limit, and a lost reply is followed
+    /// by another.
     fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send;
 
     /// Notes what to announce: at once, or when the transaction has committed.
     fn tell(&mut self, note: impl FnOnce(&mut Announcements));
 
     /// Who announces it.
-    fn teller(&self) -> &Teller;
+    fn dispatcher(&self) -> &Dispatcher;
 
     /// Carries a command out, and again for about a second while another transaction holds one of its rows.
     fn execute<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
@@ -40,13 +41,13 @@ impl<S: Store + ?Sized> Executor for &Client<S> {
     }
 
     fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
-        let mut announcements = Announcements::by(&self.shared.teller);
+        let mut announcements = Announcements::by(&self.shared.dispatcher);
         note(&mut announcements);
-        announcements.send(&self.shared.teller);
+        announcements.send(&self.shared.dispatcher);
     }
 
-    fn teller(&self) -> &Teller {
-        &self.shared.teller
+    fn dispatcher(&self) -> &Dispatcher {
+        &self.shared.dispatcher
     }
 }
 
@@ -60,8 +61,8 @@ impl<S: Transactional> Executor for InTx<'_, S> {
         note(self.announcements_mut());
     }
 
-    fn teller(&self) -> &Teller {
-        Self::teller(self)
+    fn dispatcher(&self) -> &Dispatcher {
+        Self::dispatcher(self)
     }
 }
 
@@ -74,8 +75,8 @@ impl<E: Executor> Executor for &mut E {
         (**self).tell(note);
     }
 
-    fn teller(&self) -> &Teller {
-        (**self).teller()
+    fn dispatcher(&self) -> &Dispatcher {
+        (**self).dispatcher()
     }
 }
 
@@ -93,10 +94,10 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
     fn create_one(&mut self, mut new: NewChain) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
             // Requested here, and not where the batch is written: the trace context is the caller's.
-            let asked = self.shared.teller.ask(std::slice::from_mut(&mut new));
+            let asked = self.shared.dispatcher.ask(std::slice::from_mut(&mut new));
             let created = self.create_shared(new).await;
             if !matches!(created, Ok(Created::New { .. })) {
-                self.shared.teller.rolled_back(&asked);
+                self.shared.dispatcher.rolled_back(&asked);
             }
             created
         })
@@ -108,8 +109,8 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
 }
 
 impl<S: ?Sized> Client<S> {
-    /// Creates a chain in a batch with other callers' chains. A busy one is tried again in batches of its own, where it
-    /// holds up no other caller.
+    /// Creates a chain in a batch with other callers' chains. A busy one is tried again in batches of its
+    /// own, where it holds up no other caller.
     async fn create_shared(&self, new: NewChain) -> Result<Created> {
         let (mut creates, mut retries) = (self.shared.creates.clone(), BusyRetries::new());
         loop {

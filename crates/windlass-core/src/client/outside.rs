@@ -18,8 +18,8 @@ use crate::time::Millis;
 use crate::worker::{BoxError, ContinuationOf, error_text};
 
 /// A chain's current job, looked at from outside; see [`Client::step`](crate::Client::step). Narrowed to the
-/// job's type, it can be completed or continued without a worker, whether it is pending, blocked or running; a
-/// worker that runs it is told to stop.
+/// job's type, it can be completed or continued without a worker, whether it is pending, blocked or running;
+/// a worker that runs it is told to stop.
 ///
 /// ```
 /// # use windlass_core::{Client, Entry, Job, MemoryStore, Result, Status, Then};
@@ -50,27 +50,27 @@ pub struct Outside<'c> {
     job: JobRecord,
 }
 
-/// A chain's current job of type `J`, looked at from outside: complete, continue or fail it.
+/// A chain's current job of type `J`, to be completed, continued or failed without a worker.
 #[must_use = "looking changes nothing: complete it with `done`, `then` or `fail`"]
 pub struct OutsideStep<'c, J> {
     look: Outside<'c>,
     input: J,
 }
 
-/// What is to become of a job, from outside. Await it to have it done: all its steps at once, or none; it gives
-/// where the chain stands then.
+/// What is to become of a job, from outside. Await it to have it done: all its steps at once, or none; it
+/// gives where the chain stands then.
 ///
 /// `J` is the job type that the chain goes on with, which can be completed in the same command or left to
 /// workers; [`NoMore`] if it does not go on.
 #[must_use = "a completion does nothing until it is awaited"]
 pub struct Completion<'c, J = NoMore> {
     look: Outside<'c>,
-    /// The first thing that was wrong is told when it is awaited.
+    /// The steps, or the first error. The error is returned when the completion is awaited.
     steps: Result<Vec<Step>>,
     latest: PhantomData<fn() -> J>,
 }
 
-/// Says that a chain does not go on.
+/// Marks a [`Completion`] that ends its chain.
 #[derive(Clone, Copy, Debug)]
 pub struct NoMore;
 
@@ -80,55 +80,60 @@ impl<'c> Outside<'c> {
         Ok(Self { to: Destination(Box::new(on)), job })
     }
 
-    /// The job as it stood when it was looked at.
+    /// Returns the job as it was when [`step`](crate::Client::step) queried it.
     #[must_use]
     pub const fn job(&self) -> &JobRecord {
         &self.job
     }
 
-    /// Whether it is of this type.
+    /// Whether the job is of type `J`.
     #[must_use]
     pub fn is<J: Job>(&self) -> bool {
         is_of::<J>(&self.job.job_type)
     }
 
-    /// Narrows it to this type, or says what it is instead.
+    /// Converts this to a step of type `J`, which decodes the job's input.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the job is of another type, which the error names, or if its input cannot be
+    /// decoded.
     pub fn of<J: Job>(self) -> Result<OutsideStep<'c, J>> {
         let input = narrow(&self.job)?;
         Ok(OutsideStep { look: self, input })
     }
 
-    /// What is to become of it in the words of the store contract, for tools that do not know job types.
+    /// Ends the job with steps of the store contract. For tools that do not know job types.
     pub fn steps(self, steps: Vec<Step>) -> Completion<'c> {
         Completion { look: self, steps: Ok(steps), latest: PhantomData }
     }
 }
 
 impl<'c, J: Job> OutsideStep<'c, J> {
-    /// The job as it stood when it was looked at.
+    /// Returns the job as it was when [`step`](crate::Client::step) queried it.
     #[must_use]
     pub const fn job(&self) -> &JobRecord {
         &self.look.job
     }
 
-    /// What the job takes.
+    /// Returns the job's input.
     #[must_use]
     pub const fn input(&self) -> &J {
         &self.input
     }
 
-    /// The chain is done, and this is what it gives.
+    /// Completes the job and its chain with this output.
     pub fn done(self, output: J::Output) -> Completion<'c> {
         self.begin().done(output)
     }
 
-    /// The job failed for good, and its chain with it.
+    /// Fails the job and its chain, with no more attempts.
     pub fn fail(self, error: impl Into<BoxError>) -> Completion<'c> {
         self.begin().fail(error)
     }
 
-    /// The chain goes on with this job: a declared continuation, or one with options made by
-    /// [`next()`](crate::next()).
+    /// Completes the job and continues the chain with this one: a declared continuation, or one with options
+    /// made by [`next()`](crate::next()).
     pub fn then<N: ContinuationOf<J>>(self, continuation: N) -> Completion<'c, N::Job> {
         self.begin().then(continuation)
     }
@@ -139,7 +144,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
 }
 
 impl<'c, J: Job> Completion<'c, J> {
-    /// The job that the chain went on with is done too, and this is what the chain gives.
+    /// Also completes the job that the chain continued with, and the chain with this output.
     #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
     pub fn done(self, output: J::Output) -> Completion<'c> {
         self.add(Payload::encode(&output).map(|output| Step::Complete {
@@ -149,12 +154,12 @@ impl<'c, J: Job> Completion<'c, J> {
         }))
     }
 
-    /// The job that the chain went on with failed for good.
+    /// Also fails the job that the chain continued with, and the chain, with no more attempts.
     pub fn fail(self, error: impl Into<BoxError>) -> Completion<'c> {
         self.add(Ok(Step::Fail { error: error_text(&error.into()), retention: None }))
     }
 
-    /// The chain goes on from there.
+    /// Also completes the job that the chain continued with, and continues the chain with this job.
     pub fn then<N: ContinuationOf<J>>(self, continuation: N) -> Completion<'c, N::Job> {
         self.add(
             continuation
@@ -175,7 +180,7 @@ impl<'c, J: Job> Completion<'c, J> {
 }
 
 impl<J> Completion<'_, J> {
-    /// Starts a chain in the same write as the latest step.
+    /// Starts a chain in the same write as the latest step, which must not be a failure.
     pub fn start(self, plan: impl IntoPlan) -> Self {
         let new = plan.into_plan().build();
         self.with(|step| match step {
@@ -190,7 +195,8 @@ impl<J> Completion<'_, J> {
         })
     }
 
-    /// How long the chain that this ends stays, if other than it was started with.
+    /// Sets how long the closed chain is kept. The latest step must end the chain. Default: the retention
+    /// that the chain was started with.
     pub fn retention(self, keep: Duration) -> Self {
         self.with(|step| match step {
             Step::Complete { retention, .. } | Step::Fail { retention, .. } => {
@@ -224,16 +230,17 @@ impl<'c, J: 'c> IntoFuture for Completion<'c, J> {
     }
 }
 
-/// Carries the steps out with one command. If its reply is lost, the request's id tells that it was done.
+/// Applies the steps with one command. If the reply is lost, the command is repeated with the same request
+/// id, by which the store recognizes it.
 pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: Vec<Step>) -> Result<Status> {
     let about = about(&job);
-    let asked = on.teller().ask_steps(&mut steps, &about);
+    let asked = on.dispatcher().ask_steps(&mut steps, &about);
     let request = CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps };
     let reply = on.execute(&request).await;
     match reply {
         Ok(CompleteFromOutsideReply::Applied(applied)) => {
             let missing = not_written(&request.steps, &applied, job.chain);
-            let asked = on.teller().keep(asked, &missing);
+            let asked = on.dispatcher().keep(asked, &missing);
             on.tell(|announcements| {
                 announcements.outside(about, &request.steps, &applied);
                 announcements.traced(asked);
@@ -244,21 +251,24 @@ pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: V
             Ok(stored(&mut on, &job.chain.into()).await?.status())
         }
         refused => {
-            on.teller().rolled_back(&asked);
+            on.dispatcher().rolled_back(&asked);
             Err(why(&job, refused))
         }
     }
 }
 
-/// The chains that were not written although the steps were.
+/// Returns the chains that were not written although the command was applied.
 fn not_written(steps: &[Step], applied: &OutsideApplied, chain: ChainId) -> Vec<ChainId> {
     let carried: Vec<_> = steps.iter().flat_map(Step::carried).cloned().collect();
     if applied.latest.status == Status::Cancelled {
+        // The job had been asked to stop and was cancelled instead: no chain and no next job was written. The
+        // next jobs belong to `chain`.
         return carried.iter().map(|new| new.id).chain([chain]).collect();
     }
     not_created(&carried, &applied.created).collect()
 }
 
+/// Returns the error for a command that was not applied.
 fn why(job: &JobRecord, reply: Result<CompleteFromOutsideReply>) -> Error {
     let JobRecord { id, chain, .. } = job;
     match reply {

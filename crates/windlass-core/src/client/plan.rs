@@ -16,8 +16,8 @@ use crate::record::{KeyHold, Retention};
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Millis;
 
-/// A chain to be started, with its options; see [`plan()`]. What it lacks is seen by the compiler: a type with
-/// blockers is not ready before [`blocked_by`](Plan::blocked_by).
+/// A chain to be started, with its options; see [`plan()`]. What it lacks is seen by the compiler: a type
+/// with blockers is not ready before [`blocked_by`](Plan::blocked_by).
 ///
 /// Delay, priority and attempts are those of the first job; jobs that follow have their types', or what
 /// [`next()`](crate::next()) gives them.
@@ -56,8 +56,8 @@ impl<'c, S: Transactional> From<&'c mut InTx<'_, S>> for Destination<'c> {
     }
 }
 
-/// A chain to be started later, or with others: by [`Client::start_many`](crate::Client::start_many), or in the
-/// write that ends a job ([`Next::start`](crate::Next::start)).
+/// A chain to be started later, or with others: by [`Client::start_many`](crate::Client::start_many), or in
+/// the write that ends a job ([`Next::start`](crate::Next::start)).
 ///
 /// ```
 /// # use windlass_core::{Client, Entry, Job, MemoryStore, plan};
@@ -275,7 +275,8 @@ macro_rules! job_options {
 }
 pub(crate) use job_options;
 
-/// Changes what is planned, unless something was wrong with it before: the first such thing is told in the end.
+/// Changes what is planned, unless something was wrong with it before: the first such thing is told in the
+/// end.
 pub(crate) fn alter<T>(planned: &mut Result<T>, change: impl FnOnce(&mut T) -> Result<()>) {
     if let Ok(good) = planned
         && let Err(error) = change(good)

@@ -1,7 +1,8 @@
 //! How a command reaches the store.
 //!
-//! Every command of a client comes through [`send`]: each try has a time limit, a lost reply is followed by another try,
-//! and a command that found a row locked by another transaction is tried again for about a second.
+//! Every command of a client comes through [`send`]: each try has a time limit, a lost reply is followed by
+//! another try, and a command that found a row locked by another transaction is tried again for about a
+//! second.
 
 use std::time::Duration;
 
@@ -15,11 +16,13 @@ use crate::store::{BoxFuture, Store};
 /// How long the store may take to answer one try.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often a command is repeated after a lost reply, and the pause before the first repeat; later pauses are longer.
+/// How often a command is repeated after a lost reply, and the pause before the first repeat; later pauses
+/// are longer.
 const REPEATS: u32 = 3;
 const REPEAT_DELAY: Duration = Duration::from_millis(50);
 
-/// How often a command is tried again while another transaction holds one of its rows, and the pause before each try.
+/// How often a command is tried again while another transaction holds one of its rows, and the pause before
+/// each try.
 const BUSY_TRIES: u32 = 20;
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 
@@ -29,7 +32,8 @@ pub(super) async fn send<S: Store + ?Sized, R: Repeat>(store: &S, request: &R) -
     repeat(store, request, repeats).await
 }
 
-/// Sends a command, and repeats it after a lost reply. For callers that ignore what a repeated reply may lack.
+/// Sends a command, and repeats it after a lost reply. For callers that ignore what a repeated reply may
+/// lack.
 pub(super) async fn send_repeatedly<S: Store + ?Sized, R: Sendable>(
     store: &S,
     request: &R,
@@ -47,8 +51,8 @@ async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats:
     answered(request.clone().send(store)).await
 }
 
-/// Awaits the store's answer to one try. Returns an error of kind `Unavailable` if none comes in time; the command may
-/// have been carried out.
+/// Awaits the store's answer to one try. Returns an error of kind `Unavailable` if none comes in time; the
+/// command may have been carried out.
 pub(crate) async fn answered<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(ANSWER_LIMIT, call).await.unwrap_or_else(|_| {
         let text = format!("the store has not answered for {ANSWER_LIMIT:?}: check that it is reachable");
@@ -94,8 +98,8 @@ for_each_command!(sendable);
 
 /// When a command of a client is sent again.
 pub(super) trait Repeat: Sendable {
-    /// Whether the command may be repeated after a lost reply: the repeat does no more than the first try, and its reply
-    /// says what the first one said.
+    /// Whether the command may be repeated after a lost reply: the repeat does no more than the first try,
+    /// and its reply says what the first one said.
     fn is_repeatable(&self) -> bool {
         true
     }

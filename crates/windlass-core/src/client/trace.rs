@@ -1,16 +1,17 @@
-//! Asks the observers for trace contexts before something is written.
+//! Requests trace contexts from the observers before a write.
 
-use super::Teller;
+use super::Dispatcher;
 use crate::command::{NewChain, NewJob, NextJob, Outcome, Step};
 use crate::id::{ChainId, JobId};
 use crate::name::{TraceContext, TypeName};
 use crate::observer::{About, Traced};
 
-/// What a trace context was asked for. If it is not written in the end, the observers are told.
+/// The items for which trace contexts were requested. The observers are notified of those that are not
+/// written.
 pub(crate) type Asked = Vec<(Traced, About)>;
 
-impl Teller {
-    /// Fills the trace contexts of chains to create, where they have none.
+impl Dispatcher {
+    /// Fills the missing trace contexts of chains to create.
     pub(super) fn ask(&self, chains: &mut [NewChain]) -> Asked {
         let mut asked = Asked::new();
         if self.is_observed() {
@@ -19,7 +20,7 @@ impl Teller {
         asked
     }
 
-    /// Fills the trace contexts of what an attempt's end creates.
+    /// Fills the missing trace contexts of the jobs and chains that the end of an attempt creates.
     pub(crate) fn ask_outcome(&self, outcome: &mut Outcome, about: &About) -> Asked {
         let mut asked = Asked::new();
         if self.is_observed() {
@@ -32,7 +33,7 @@ impl Teller {
         asked
     }
 
-    /// Fills the trace contexts of what a completion from outside creates.
+    /// Fills the missing trace contexts of the jobs and chains that a completion from outside creates.
     pub(super) fn ask_steps(&self, steps: &mut [Step], about: &About) -> Asked {
         let mut asked = Asked::new();
         if self.is_observed() {
@@ -47,12 +48,13 @@ impl Teller {
         asked
     }
 
-    /// Tells that it was not written after all.
+    /// Notifies the observers that none of the items were written.
     pub(crate) fn rolled_back(&self, asked: &[(Traced, About)]) {
         asked.iter().for_each(|(traced, about)| self.untrace(*traced, about));
     }
 
-    /// Tells what of it was not written, because these chains were not created. Gives the rest.
+    /// Notifies the observers of the items that were not written because their chain is in `missing`. Returns
+    /// the other items.
     pub(super) fn keep(&self, mut asked: Asked, missing: &[ChainId]) -> Asked {
         asked.retain(|(traced, about)| {
             let kept = !missing.contains(&about.chain);
@@ -88,6 +90,8 @@ impl Teller {
     fn fill(&self, trace: &mut Option<TraceContext>, traced: Traced, about: &About, asked: &mut Asked) {
         if trace.is_none() {
             *trace = self.trace_context(traced, about);
+            // Even without a context: the observers were called, and must be notified if the item is not
+            // written.
             asked.push((traced, about.clone()));
         }
     }

@@ -4,17 +4,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::commands::{self, commands};
-use super::{Announcements, Client, Start, Teller, Untold, plan};
+use super::{AnnouncementGuard, Announcements, Client, Dispatcher, Start, plan};
 use crate::command::Request;
 use crate::error::Result;
 use crate::job::{Blockers, Entry};
 use crate::store::Transactional;
 use crate::worker::resolve_waits;
 
-/// A transaction of the store, begun by [`Client::begin`]. What is done in it is announced after its commit.
-/// Dropped, it is rolled back.
+/// A transaction of the store, begun by [`Client::begin`]. Its changes are announced after the commit. If it
+/// is dropped, it is rolled back.
 ///
-/// Its commands, hooks and savepoints are those of [`InTx`].
+/// It dereferences to [`InTx`], which has the commands, hooks and savepoints.
 ///
 /// ```
 /// # use windlass_core::{Client, Entry, Job, MemoryStore};
@@ -33,36 +33,41 @@ use crate::worker::resolve_waits;
 /// ```
 #[must_use = "dropped, a transaction is rolled back"]
 pub struct Tx<S: Transactional> {
-    /// None after the end.
+    /// `None` after the end of the transaction.
     inside: Option<InTx<'static, S>>,
 }
 
 impl<S: Transactional> Tx<S> {
     pub(super) async fn begin(client: &Client<S>) -> Result<Self> {
         let tx = Transaction::Own(client.store().begin().await?);
-        let announcements = Held::Own(Announcements::by(&client.shared.teller));
+        let announcements = Held::Own(Announcements::by(&client.shared.dispatcher));
         Ok(Self { inside: Some(InTx { client: client.clone(), tx, is_open: true, announcements }) })
     }
 
-    /// Makes everything in it durable, and announces it. An error means that it was rolled back; or, if it is
-    /// of kind `Unavailable`, that nobody knows.
+    /// Commits the transaction: makes its changes durable and announces them.
+    ///
+    /// # Errors
+    ///
+    /// An error means that the transaction was rolled back. The exception is
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): it is then unknown whether the transaction
+    /// was committed. After any error the rollback hooks run.
     pub async fn commit(mut self) -> Result<()> {
         let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
         match client.store().commit(tx).await {
-            Ok(()) => announcements.send(&client.shared.teller),
+            Ok(()) => announcements.send(&client.shared.dispatcher),
             Err(error) => {
-                announcements.roll_back(&client.shared.teller);
+                announcements.roll_back(&client.shared.dispatcher);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    /// Forgets everything in it.
+    /// Rolls the transaction back and discards its changes.
     pub async fn rollback(mut self) -> Result<()> {
         let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
         let rolled_back = client.store().rollback(tx).await;
-        announcements.roll_back(&client.shared.teller);
+        announcements.roll_back(&client.shared.dispatcher);
         rolled_back
     }
 
@@ -79,13 +84,15 @@ impl<S: Transactional> Tx<S> {
 impl<S: Transactional> Drop for Tx<S> {
     fn drop(&mut self) {
         if let Some((client, tx, announcements)) = self.take() {
+            // End the transaction before the rollback hooks run.
             drop(tx);
-            announcements.roll_back(&client.shared.teller);
+            announcements.roll_back(&client.shared.dispatcher);
         }
     }
 }
 
-/// Why a transaction is there: only `commit`, `rollback` and the drop take it, and they end this.
+/// Why `inside` is never `None` here: only `commit`, `rollback` and `drop` take it, and they consume the
+/// `Tx`.
 const OPEN: &str = "the transaction is open until this is consumed";
 
 impl<S: Transactional> Deref for Tx<S> {
@@ -102,9 +109,11 @@ impl<S: Transactional> DerefMut for Tx<S> {
     }
 }
 
-/// The driver's own transaction, for the application's rows.
+/// Returns the transaction of the database driver, to write the application's own rows.
 impl<S: Transactional> AsMut<S::Tx> for Tx<S> {
     fn as_mut(&mut self) -> &mut S::Tx {
+        // The caller may end the transaction with a statement of its own, so check it before the next
+        // command.
         let inside = self.deref_mut();
         inside.is_open = false;
         match &mut inside.tx {
@@ -121,12 +130,13 @@ impl<S: Transactional> fmt::Debug for Tx<S> {
 }
 
 /// Commands inside a transaction: the library's own ([`Tx`] is one of these), or one that somebody else began
-/// and will end ([`Client::in_tx`]). What is done is announced after the commit, and vanishes with a roll-back.
+/// and will end ([`Client::in_tx`]). What is done is announced after the commit, and vanishes with a
+/// roll-back.
 pub struct InTx<'a, S: Transactional> {
     client: Client<S>,
     tx: Transaction<'a, S>,
-    /// Whether nobody else can have ended the transaction since it was known to be open. Looking costs a round
-    /// trip on some stores.
+    /// Whether nobody else can have ended the transaction since it was known to be open. Looking costs a
+    /// round trip on some stores.
     is_open: bool,
     announcements: Held<'a, Announcements>,
 }
@@ -161,22 +171,22 @@ impl<T> Held<'_, T> {
 
 impl<'a, S: Transactional> InTx<'a, S> {
     pub(super) fn new(client: &Client<S>, tx: S::Lent<'a>) -> Self {
-        let announcements = Held::Own(Announcements::by(&client.shared.teller));
+        let announcements = Held::Own(Announcements::by(&client.shared.dispatcher));
         Self { client: client.clone(), tx: Transaction::Lent(tx), is_open: false, announcements }
     }
 
-    /// Commands in a transaction whose owner announces them.
+    /// Runs commands in a transaction whose owner sends the announcements.
     pub(crate) fn over(client: &Client<S>, tx: &'a mut S::Tx, announcements: &'a mut Announcements) -> Self {
         let (tx, announcements) = (Transaction::Lent(S::lend(tx)), Held::Lent(announcements));
         Self { client: client.clone(), tx, is_open: false, announcements }
     }
 
-    /// Starts a chain: it exists when the transaction commits.
+    /// Starts a chain. It exists once the transaction commits.
     pub fn start<J: Entry>(&mut self, job: J) -> Start<'_, J, <J::Blockers as Blockers>::Initial> {
         plan(job).to(self)
     }
 
-    /// Carries a command of the store contract out in the transaction. What it changes is not announced.
+    /// Executes a command of the store contract in the transaction. Its changes are not announced.
     pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
         let store = self.client.store();
         if !self.is_open {
@@ -190,66 +200,70 @@ impl<'a, S: Transactional> InTx<'a, S> {
         reply.try_into()
     }
 
-    /// The driver's own transaction, for the application's rows.
+    /// Borrows the transaction of the database driver, to write the application's own rows.
     pub fn lend(&mut self) -> S::Lent<'_> {
+        // The caller may end the transaction with a statement of its own, so check it before the next
+        // command.
         self.is_open = false;
         self.tx.lend()
     }
 
-    /// Does this after the commit, in the order given. Forgotten by a roll-back, also one to a savepoint before
-    /// it. One that panics harms neither the others nor the commit.
+    /// Does this after the commit, in the order given. Forgotten by a roll-back, also one to a savepoint
+    /// before it. One that panics harms neither the others nor the commit.
     pub fn after_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_commit(Box::new(hook));
     }
 
-    /// Does this after a roll-back, also one to a savepoint before it, and when the transaction is dropped.
-    /// Forgotten by a commit.
+    /// Adds a hook that runs after a rollback, also one to an earlier savepoint, and when the transaction is
+    /// dropped. A commit discards the hook.
     pub fn after_rollback(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_rollback(Box::new(hook));
     }
 
-    /// Marks a place that can be returned to. What is to be announced is returned to it as well. Places nest.
+    /// Sets a savepoint. Savepoints nest, and also apply to announcements and hooks.
     pub async fn savepoint(&mut self) -> Result<()> {
         self.client.shared.store.savepoint(self.tx.lend()).await?;
         self.announcements.get().savepoint();
         Ok(())
     }
 
-    /// Keeps what was done since the latest savepoint, and forgets that.
+    /// Removes the latest savepoint and keeps the changes made since.
     pub async fn release(&mut self) -> Result<()> {
         self.client.shared.store.release(self.tx.lend()).await?;
         self.announcements.get().release();
         Ok(())
     }
 
-    /// Forgets what was done since the latest savepoint, and that savepoint.
+    /// Discards the changes made since the latest savepoint and removes the savepoint.
     pub async fn rollback_to(&mut self) -> Result<()> {
-        // Taken out before: if this is dropped half-way nobody is told what may be undone.
+        // Take the announcements out before the rollback. If this future is dropped during it, the changes
+        // may already be undone, so they must not be announced after a commit.
         let announcements = self.announcements.get().split_off();
-        let untold = Untold { announcements, teller: Arc::clone(&self.client.shared.teller) };
+        let pending =
+            AnnouncementGuard { announcements, dispatcher: Arc::clone(&self.client.shared.dispatcher) };
         let rolled_back = self.client.shared.store.rollback_to(self.tx.lend()).await;
         if rolled_back.is_err() {
-            self.announcements.get().put_back(untold.take());
+            self.announcements.get().put_back(pending.take());
         }
         rolled_back
     }
 
-    /// Ends this, so that the transaction can be committed; what is to be told then comes along. A transaction
-    /// whose owner announces, as [`Tx`] does, gives nothing.
-    pub fn announcements(self) -> Unannounced {
+    /// Ends this, so that the transaction can be committed; what is to be told then comes along. A
+    /// transaction whose owner announces, as [`Tx`] does, gives nothing.
+    pub fn announcements(self) -> PendingAnnouncements {
         let announcements = match self.announcements {
             Held::Own(announcements) => announcements,
             Held::Lent(_) => Announcements::default(),
         };
-        Unannounced { teller: Arc::clone(&self.client.shared.teller), announcements }
+        PendingAnnouncements { dispatcher: Arc::clone(&self.client.shared.dispatcher), announcements }
     }
 
     pub(super) fn announcements_mut(&mut self) -> &mut Announcements {
         self.announcements.get()
     }
 
-    pub(super) fn teller(&self) -> &Teller {
-        &self.client.shared.teller
+    pub(super) fn dispatcher(&self) -> &Dispatcher {
+        &self.client.shared.dispatcher
     }
 
     commands!([&mut self] self);
@@ -261,24 +275,27 @@ impl<S: Transactional> fmt::Debug for InTx<'_, S> {
     }
 }
 
-/// What was done in somebody else's transaction, to be told after its commit; see [`Client::in_tx`].
+/// Announcements of changes in a transaction that the caller commits. See [`Client::in_tx`].
+///
+/// If this is dropped, workers and waits still find the changes when they poll. Observers receive no events,
+/// and hooks do not run.
 #[derive(Debug)]
 #[must_use = "forgetting these costs latency, never a job: call `announce_after` with the commit"]
-pub struct Unannounced {
-    teller: Arc<Teller>,
+pub struct PendingAnnouncements {
+    dispatcher: Arc<Dispatcher>,
     announcements: Announcements,
 }
 
-impl Unannounced {
-    /// Awaits the commit, and announces what was done if it succeeded.
+impl PendingAnnouncements {
+    /// Awaits the commit. Announces the changes if it succeeded; otherwise treats them as rolled back.
     pub async fn announce_after<T, E>(
         self,
         commit: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
         let committed = commit.await;
         match committed {
-            Ok(_) => self.announcements.send(&self.teller),
-            Err(_) => self.announcements.roll_back(&self.teller),
+            Ok(_) => self.announcements.send(&self.dispatcher),
+            Err(_) => self.announcements.roll_back(&self.dispatcher),
         }
         committed
     }

@@ -16,70 +16,72 @@ use crate::notifier::{Subscription, Topic};
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::{BoxFuture, Store};
 
-/// How often a wait looks at the store beside notifications.
+/// The default interval at which a wait polls the store, in addition to notifications.
 const POLL: Duration = Duration::from_secs(15);
 
-/// How long a wait lasts unless said otherwise.
+/// The default timeout of a wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the look at the end of a wait may take.
+/// The timeout of the last query of a wait.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// How long a look that is shared with others may take.
+/// The timeout of a query that several waits share.
 const SHARED_LOOK: Duration = Duration::from_secs(1);
 
-/// After so long a look that failed is repeated.
+/// The delay before a failed query is repeated.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// A wait for what a chain gives; await it. See [`Client::wait`].
+/// Waits for a chain to close and returns its output when awaited. See [`Client::wait`].
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Wait<'a, J, S: ?Sized> {
-    ending: Ending<'a, S>,
+    ending: ChainWait<'a, S>,
     job: PhantomData<fn() -> J>,
 }
 
 impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
     pub(super) fn new(client: &'a Client<S>, chain: Chain<J>) -> Self {
-        let ending = Ending::new(client, chain.id(), chain.into(), Patience::default());
+        let ending = ChainWait::new(client, chain.id(), chain.into(), WaitOptions::default());
         Self { ending, job: PhantomData }
     }
 
-    /// Gives up after so long with an error of kind `TimedOut`; the chain goes on. 30 s unless said
-    /// otherwise.
+    /// Sets the timeout. Default: 30 s.
+    ///
+    /// After the timeout the wait returns an error of kind `TimedOut`; the chain continues.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.ending.patience.timeout = timeout;
+        self.ending.options.timeout = timeout;
         self
     }
 
-    /// Looks at the store so often beside notifications. 15 s unless said otherwise.
+    /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.ending.patience.poll = poll;
+        self.ending.options.poll = poll;
         self
     }
 
-    /// Gives up when this token is cancelled, with an error of kind `TimedOut`; the chain goes on.
+    /// Ends the wait when this token is cancelled, with an error of kind `TimedOut`. The chain continues.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.ending.patience.token = Some(token);
+        self.ending.options.token = Some(token);
         self
     }
 }
 
-/// How long somebody waits, and how.
+/// The options of a wait.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct WaitOptions {
     pub(crate) timeout: Duration,
     pub(crate) poll: Duration,
     pub(crate) token: Option<CancellationToken>,
 }
 
-impl Default for Patience {
+impl Default for WaitOptions {
     fn default() -> Self {
         Self { timeout: TIMEOUT, poll: POLL, token: None }
     }
 }
 
-impl Patience {
-    /// Ends when it has, counted from then, and says why.
+impl WaitOptions {
+    /// Completes when the token is cancelled, or when the timeout has passed since `began`. Returns the
+    /// reason as a part of the error message.
     pub(crate) async fn ended(&self, began: Instant) -> String {
         let cancelled = async {
             match &self.token {
@@ -96,37 +98,46 @@ impl Patience {
     }
 }
 
-/// A wait for the end of a chain of whatever type.
-pub(crate) struct Ending<'a, S: ?Sized> {
+/// A wait for a chain of any type to close.
+pub(crate) struct ChainWait<'a, S: ?Sized> {
     client: &'a Client<S>,
     id: ChainId,
     chain: ChainRef,
-    patience: Patience,
+    options: WaitOptions,
 }
 
-impl<'a, S: Store + ?Sized> Ending<'a, S> {
-    pub(crate) const fn new(client: &'a Client<S>, id: ChainId, chain: ChainRef, patience: Patience) -> Self {
-        Self { client, id, chain, patience }
+impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
+    pub(crate) const fn new(
+        client: &'a Client<S>,
+        id: ChainId,
+        chain: ChainRef,
+        options: WaitOptions,
+    ) -> Self {
+        Self { client, id, chain, options }
     }
 
-    /// The chain, once it is closed.
+    /// Waits for the chain to close and returns its record.
     pub(crate) async fn run(self) -> Result<ChainRecord> {
         self.run_since(Instant::now(), None).await
     }
 
-    /// The same for somebody who has waited since then. Who has subscribed before the chain was created gives
-    /// that subscription, and spares the first look.
+    /// Like [`run`](Self::run), with the timeout counted from `began`.
+    ///
+    /// A caller that subscribed before it created the chain passes that subscription. The first query is then
+    /// skipped: the chain cannot have closed before the subscription was active.
     pub(crate) async fn run_since(
         self,
         began: Instant,
         subscription: Option<Subscription>,
     ) -> Result<ChainRecord> {
+        // Biased: if the chain is found closed at the moment of the deadline, return it.
         let why = tokio::select! {
             biased;
             found = self.look(subscription) => return found,
-            why = self.patience.ended(began) => why,
+            why = self.options.ended(began) => why,
         };
-        // One more look: the end may have come with the deadline.
+        // Query once more. The chain may have closed just before the deadline, with its notification or a
+        // query still on the way. If the chain is open, its state goes into the error message.
         let stands = match timeout(LAST_LOOK, stored(self.client, &self.chain)).await {
             Ok(Ok(record)) if record.closed.is_some() => return Ok(record),
             Ok(Ok(record)) => where_it_stands(record),
@@ -137,20 +148,22 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
         Err(Error::new(ErrorKind::TimedOut, text))
     }
 
-    /// Looks again and again. Subscribed before the first look, so that no end falls between the two; without
-    /// notifications it still polls.
+    /// Queries the chain until it is closed: after each notification, and at the poll interval.
+    ///
+    /// Subscribes before the first query. If the order were reversed, a chain that closes between the two
+    /// would be noticed only at the next poll. Without a subscription, only polls.
     async fn look(&self, subscription: Option<Subscription>) -> Result<ChainRecord> {
         let mut looks = subscription.is_none();
         let mut subscription = match subscription {
             Some(subscription) => Some(subscription),
-            None => self.client.shared.teller.subscribe(vec![Topic::ChainClosed(self.id)]).await,
+            None => self.client.shared.dispatcher.subscribe(vec![Topic::ChainClosed(self.id)]).await,
         };
         loop {
             if std::mem::replace(&mut looks, true) {
                 match self.found().await {
                     Ok(record) if record.closed.is_some() => return Ok(record),
                     Ok(_) => {}
-                    // What passes is waited for too.
+                    // A transient error does not end the wait.
                     Err(error) if is_passing(&error) => {
                         sleep(AGAIN).await;
                         continue;
@@ -158,13 +171,15 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
                     Err(error) => return Err(error),
                 }
             }
-            let next_look = far(self.patience.poll);
+            let next_look = far(self.options.poll);
             let _ = timeout_at(next_look, signal(&mut subscription, next_look)).await;
         }
     }
 
-    /// The chain as it is stored. Those who are told at once share a read; where that brings nothing or takes long,
-    /// which may be another's fault, each reads for itself.
+    /// Returns the stored chain.
+    ///
+    /// Waits that are notified at the same time share one query. If the shared query fails, is slow or does
+    /// not find the chain, this wait sends its own: another chain in the batch may be the cause.
     async fn found(&self) -> Result<ChainRecord> {
         match timeout(SHARED_LOOK, self.client.shared.looks.add(self.id)).await {
             Ok(Ok(Some(record))) => {
@@ -176,7 +191,7 @@ impl<'a, S: Store + ?Sized> Ending<'a, S> {
     }
 }
 
-/// What the chain is at, for somebody who wonders why it takes so long.
+/// Describes the state of an open chain's job for the error message of a wait that ended.
 fn where_it_stands(record: ChainRecord) -> String {
     let JobRecord { job_type, status, attempt, error, due_at, .. } = record.latest;
     let stands = match status {
@@ -191,12 +206,12 @@ fn where_it_stands(record: ChainRecord) -> String {
     format!(": its job `{job_type}` {stands}{error}")
 }
 
-/// Whether trying again may help.
+/// Whether the error is transient, so that a repeat may succeed.
 fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
 }
 
-/// Waits for a signal, or until then without a subscription.
+/// Waits for a signal. Without a subscription, or once it has ended, waits until `until`.
 async fn signal(subscription: &mut Option<Subscription>, until: Instant) {
     if let Some(open) = subscription
         && open.next().await.is_some()
@@ -220,7 +235,7 @@ impl<J, S: ?Sized> fmt::Debug for Wait<'_, J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wait")
             .field("chain", &self.ending.id)
-            .field("timeout", &self.ending.patience.timeout)
+            .field("timeout", &self.ending.options.timeout)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,5 @@
-//! What those who watch are told: the events of jobs as messages that cross processes where the notifier does.
+//! What those who watch are told: the events of jobs as messages that cross processes where the notifier
+//! does.
 
 use std::borrow::Cow;
 
@@ -14,8 +15,8 @@ const ERROR_SHOWN_BYTES: usize = 1_000;
 
 /// What happened, in short. What is not known is left out; the store has the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct News {
-    pub(crate) what: What,
+pub(crate) struct EventMessage {
+    pub(crate) what: EventKind,
     /// The type of the job's chain; none for what concerns all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chain_type: Option<String>,
@@ -37,7 +38,7 @@ pub(crate) struct News {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     Created,
     Started,
     Retrying,
@@ -57,36 +58,36 @@ pub(crate) enum What {
     Unknown,
 }
 
-impl News {
+impl EventMessage {
     /// What an event comes to, if it is one that is told.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         Some(match event {
-            Event::ChainCreated(about) => Self::about(What::Created, about),
-            Event::AttemptStarted(about) => Self::about(What::Started, about),
-            Event::AttemptFailed(about, error, _) => Self::about(What::Retrying, about).because(error),
-            Event::AttemptRescheduled(about, _) => Self::about(What::Rescheduled, about),
-            Event::AttemptReleased(about) => Self::about(What::Released, about),
-            Event::AttemptReaped(about) => Self::about(What::Reaped, about),
-            Event::JobCompleted(about, None) => Self::about(What::Completed, about),
-            Event::JobFailed(about, error) => Self::about(What::Failed, about).because(error),
-            Event::JobCancelled(about) => Self::about(What::Cancelled, about),
-            Event::ChainRetried(about) => Self::about(What::Reopened, about),
-            Event::HookFailed(about, error) => Self::about(What::Trouble, about).because(error),
+            Event::ChainCreated(about) => Self::about(EventKind::Created, about),
+            Event::AttemptStarted(about) => Self::about(EventKind::Started, about),
+            Event::AttemptFailed(about, error, _) => Self::about(EventKind::Retrying, about).because(error),
+            Event::AttemptRescheduled(about, _) => Self::about(EventKind::Rescheduled, about),
+            Event::AttemptReleased(about) => Self::about(EventKind::Released, about),
+            Event::AttemptReaped(about) => Self::about(EventKind::Reaped, about),
+            Event::JobCompleted(about, None) => Self::about(EventKind::Completed, about),
+            Event::JobFailed(about, error) => Self::about(EventKind::Failed, about).because(error),
+            Event::JobCancelled(about) => Self::about(EventKind::Cancelled, about),
+            Event::ChainRetried(about) => Self::about(EventKind::Reopened, about),
+            Event::HookFailed(about, error) => Self::about(EventKind::Trouble, about).because(error),
             Event::WorkerFailed(worker, error) => {
-                Self { worker: Some(*worker), ..Self::new(What::Trouble) }.because(error)
+                Self { worker: Some(*worker), ..Self::new(EventKind::Trouble) }.because(error)
             }
-            Event::StoreFailed(_, error) => Self::new(What::Trouble).because(error),
+            Event::StoreFailed(_, error) => Self::new(EventKind::Trouble).because(error),
             _ => return None,
         })
     }
 
     /// So many were lost.
     pub(super) fn missed(count: u64) -> Self {
-        Self { missed: Some(count), ..Self::new(What::Missed) }
+        Self { missed: Some(count), ..Self::new(EventKind::Missed) }
     }
 
     /// Something about a consumer of jobs of this type.
-    pub(crate) fn consumer(what: What, job_type: &TypeName, worker: WorkerId) -> Self {
+    pub(crate) fn consumer(what: EventKind, job_type: &TypeName, worker: WorkerId) -> Self {
         let chain_type = Some(job_type.as_str().to_owned());
         Self { chain_type, worker: Some(worker), ..Self::new(what) }
     }
@@ -100,7 +101,7 @@ impl News {
         serde_json::from_slice(message).ok()
     }
 
-    const fn new(what: What) -> Self {
+    const fn new(what: EventKind) -> Self {
         Self {
             what,
             chain_type: None,
@@ -113,7 +114,7 @@ impl News {
         }
     }
 
-    fn about(what: What, about: &About) -> Self {
+    fn about(what: EventKind, about: &About) -> Self {
         Self {
             chain_type: Some(about.chain_type.as_str().to_owned()),
             chain: Some(about.chain),
@@ -142,11 +143,11 @@ mod tests {
 
     #[test]
     fn news_survive_the_way_and_newer_kinds_do_no_harm() {
-        let news = News { error: Some("\"ä\"".into()), ..News::missed(7) };
-        assert_eq!(News::decode(&news.encode()), Some(news));
+        let news = EventMessage { error: Some("\"ä\"".into()), ..EventMessage::missed(7) };
+        assert_eq!(EventMessage::decode(&news.encode()), Some(news));
         let newer = br#"{"what":"something-new","colour":"red"}"#;
-        assert_eq!(News::decode(newer).map(|news| news.what), Some(What::Unknown));
-        assert_eq!(News::decode(b"no news"), None);
+        assert_eq!(EventMessage::decode(newer).map(|news| news.what), Some(EventKind::Unknown));
+        assert_eq!(EventMessage::decode(b"no news"), None);
     }
 
     #[test]

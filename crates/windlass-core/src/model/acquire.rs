@@ -39,7 +39,7 @@ impl Turn<'_> {
     /// Returns the first due jobs across all types, by merging the heads of each type's priority levels.
     fn due_jobs<'q>(&self, request: &'q Acquire) -> Vec<(Arc<JobRow>, &'q Quota)> {
         let now = self.now;
-        let mut lanes = Vec::new();
+        let mut sources = Vec::new();
         let mut heads = BinaryHeap::new();
         for (number, quota) in request.types.iter().enumerate() {
             if self.tables.is_paused(&quota.job_type) {
@@ -47,22 +47,22 @@ impl Turn<'_> {
             }
             let Some(of_type) = self.tables.types.get(&quota.job_type) else { continue };
             for (priority, jobs) in &of_type.pending {
-                let mut lane = jobs.iter().take_while(move |(due_at, ..)| *due_at <= now);
-                if let Some(head) = lane.next() {
-                    heads.push(Reverse((*priority, *head, lanes.len())));
+                let mut source = jobs.iter().take_while(move |(due_at, ..)| *due_at <= now);
+                if let Some(head) = source.next() {
+                    heads.push(Reverse((*priority, *head, sources.len())));
                 }
-                lanes.push((lane, number, quota));
+                sources.push((source, number, quota));
             }
         }
         let mut left: Vec<u32> = request.types.iter().map(|quota| quota.max).collect();
         let mut taken = Vec::new();
         while taken.len() < request.max as usize {
             let Some(Reverse((priority, (.., job), index))) = heads.pop() else { break };
-            let Some((lane, number, quota)) = lanes.get_mut(index) else { break };
+            let Some((source, number, quota)) = sources.get_mut(index) else { break };
             let Some(left) = left.get_mut(*number).filter(|left| **left > 0) else { continue };
             *left -= 1;
             taken.extend(self.tables.job(job).map(|row| (Arc::clone(row), *quota)));
-            if let Some(head) = lane.next() {
+            if let Some(head) = source.next() {
                 heads.push(Reverse::<(Reverse<i8>, ByTime, usize)>((priority, *head, index)));
             }
         }

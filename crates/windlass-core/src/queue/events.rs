@@ -6,7 +6,7 @@ use futures_core::Stream;
 
 use super::Queue;
 use crate::client::answered;
-use crate::client::{Client, News, Watching, What};
+use crate::client::{Client, EventKind, EventMessage, Watching};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
 use crate::name::TypeName;
@@ -104,7 +104,7 @@ impl<P, O> Queue<P, O> {
     /// [`ErrorKind::Unavailable`] if the notifier does not accept the subscription.
     pub async fn events(&self) -> Result<Events> {
         let client = &self.shared.client;
-        let watched = client.shared.teller.watch().await.ok_or_else(|| {
+        let watched = client.shared.dispatcher.watch().await.ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, "the notifier did not take the subscription: try again later")
         })?;
         let (subscription, _watching) = watched;
@@ -164,7 +164,7 @@ impl Reader {
             match self.subscription.next().await? {
                 Signal::Gap { missed } => return Some(QueueEvent::Missed { count: missed }),
                 Signal::Hint(Hint::Event(message)) => {
-                    let Some(news) = News::decode(&message) else { continue };
+                    let Some(news) = EventMessage::decode(&message) else { continue };
                     if self.concerns(&news)
                         && let Some(event) = self.read(news).await
                     {
@@ -176,17 +176,17 @@ impl Reader {
         }
     }
 
-    fn concerns(&self, news: &News) -> bool {
+    fn concerns(&self, news: &EventMessage) -> bool {
         news.chain_type.as_ref().is_none_or(|chain_type| chain_type == self.name.as_str())
     }
 
-    async fn read(&self, mut news: News) -> Option<QueueEvent> {
+    async fn read(&self, mut news: EventMessage) -> Option<QueueEvent> {
         Some(match news.what {
-            What::ConsumerStarted => QueueEvent::Started { worker: news.worker? },
-            What::ConsumerStopped => QueueEvent::Stopped { worker: news.worker? },
-            What::Trouble => QueueEvent::Error { error: news.error.unwrap_or_default() },
-            What::Missed => QueueEvent::Missed { count: news.missed.unwrap_or_default() },
-            What::Unknown => return None,
+            EventKind::ConsumerStarted => QueueEvent::Started { worker: news.worker? },
+            EventKind::ConsumerStopped => QueueEvent::Stopped { worker: news.worker? },
+            EventKind::Trouble => QueueEvent::Error { error: news.error.unwrap_or_default() },
+            EventKind::Missed => QueueEvent::Missed { count: news.missed.unwrap_or_default() },
+            EventKind::Unknown => return None,
             _ => match self.id(&mut news).await {
                 Ok(id) => of_job(news, id?)?,
                 Err(_) => QueueEvent::Missed { count: 1 },
@@ -198,7 +198,7 @@ impl Reader {
     ///
     /// A client that reaps or cancels does not know the id. It is queried here so that those operations need
     /// not wait for it.
-    async fn id(&self, news: &mut News) -> Result<Option<String>> {
+    async fn id(&self, news: &mut EventMessage) -> Result<Option<String>> {
         let (None, Some(chain)) = (&news.key, news.chain) else { return Ok(news.key.take()) };
         let record = answered(self.client.chain(chain)).await?;
         let record = record.ok_or_else(|| Error::new(ErrorKind::NotFound, "the job is kept no longer"))?;
@@ -207,17 +207,17 @@ impl Reader {
 }
 
 /// Converts an event message about a job.
-fn of_job(news: News, id: String) -> Option<QueueEvent> {
+fn of_job(news: EventMessage, id: String) -> Option<QueueEvent> {
     let (attempt, error) = (news.attempt.unwrap_or_default(), news.error.unwrap_or_default());
     Some(match news.what {
-        What::Created => QueueEvent::Queued { id },
-        What::Started => QueueEvent::Processing { id, attempt },
-        What::Retrying => QueueEvent::Failing { id, attempt, error },
-        What::Completed => QueueEvent::Completed { id },
-        What::Failed => QueueEvent::Failed { id, error },
-        What::Cancelled => QueueEvent::Cancelled { id },
-        What::Reaped => QueueEvent::Stalled { id, attempt },
-        What::Released | What::Rescheduled | What::Reopened => QueueEvent::Requeued { id },
+        EventKind::Created => QueueEvent::Queued { id },
+        EventKind::Started => QueueEvent::Processing { id, attempt },
+        EventKind::Retrying => QueueEvent::Failing { id, attempt, error },
+        EventKind::Completed => QueueEvent::Completed { id },
+        EventKind::Failed => QueueEvent::Failed { id, error },
+        EventKind::Cancelled => QueueEvent::Cancelled { id },
+        EventKind::Reaped => QueueEvent::Stalled { id, attempt },
+        EventKind::Released | EventKind::Rescheduled | EventKind::Reopened => QueueEvent::Requeued { id },
         _ => return None,
     })
 }

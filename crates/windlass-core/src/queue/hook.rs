@@ -103,7 +103,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     }
 
     pub(super) fn hook_failed(&self, item: &Item<P>, error: ErrorText) {
-        self.client.shared.teller.observe(&Event::HookFailed(item.any().about(), error));
+        self.client.shared.dispatcher.observe(&Event::HookFailed(item.any().about(), error));
     }
 }
 

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Queue;
 use super::encoding::read;
-use crate::client::{Ending, Patience, refused};
+use crate::client::{ChainWait, WaitOptions, refused};
 use crate::command::{Created, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
@@ -20,7 +20,7 @@ use crate::store::BoxFuture;
 pub struct Answer<P, O> {
     queue: Queue<P, O>,
     new: Result<NewChain>,
-    patience: Patience,
+    options: WaitOptions,
 }
 
 /// What a wait has to wait for.
@@ -36,37 +36,37 @@ where
     O: Send + 'static,
 {
     pub(super) fn new(queue: Queue<P, O>, new: Result<NewChain>) -> Self {
-        Self { queue, new, patience: Patience::default() }
+        Self { queue, new, options: WaitOptions::default() }
     }
 
     /// Sets the timeout, which includes the enqueue. Default: 30 s.
     ///
     /// After the timeout the wait returns an error of kind `TimedOut`; the job continues.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.patience.timeout = timeout;
+        self.options.timeout = timeout;
         self
     }
 
     /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.patience.poll = poll;
+        self.options.poll = poll;
         self
     }
 
     /// Ends the wait when this token is cancelled, with an error of kind `TimedOut`. The job continues.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.patience.token = Some(token);
+        self.options.token = Some(token);
         self
     }
 
     async fn run(self) -> Result<O> {
-        let Self { queue, new, patience } = self;
+        let Self { queue, new, options } = self;
         let (new, began) = (new?, Instant::now());
         let id = new.key.as_ref().map(|key| key.key.clone());
         let joined = tokio::select! {
             biased;
             joined = queue.join(new) => joined?,
-            why = patience.ended(began) => {
+            why = options.ended(began) => {
                 let job = named(id.as_ref(), &queue);
                 let text = format!("the store has not answered for {job} {why}: it may be enqueued all the same");
                 return Err(Error::new(ErrorKind::TimedOut, text));
@@ -75,7 +75,7 @@ where
         match joined {
             Joined::Cached(result) => Ok(result),
             Joined::Open(chain, subscription) => {
-                let ending = Ending::new(&queue.shared.client, chain, chain.into(), patience);
+                let ending = ChainWait::new(&queue.shared.client, chain, chain.into(), options);
                 queue.given(&ending.run_since(began, subscription).await?)
             }
         }
@@ -93,8 +93,8 @@ where
     /// be polled before the first notification.
     async fn join(&self, new: NewChain) -> Result<Joined<O>> {
         let _entered = self.enter()?;
-        let teller = &self.shared.client.shared.teller;
-        let subscription = teller.subscribe(vec![Topic::ChainClosed(new.id)]).await;
+        let dispatcher = &self.shared.client.shared.dispatcher;
+        let subscription = dispatcher.subscribe(vec![Topic::ChainClosed(new.id)]).await;
         match self.create(new).await? {
             Created::New { job, .. } => Ok(Joined::Open(job.chain, subscription)),
             Created::Existing(existing) => Ok(match self.cached(&existing)? {

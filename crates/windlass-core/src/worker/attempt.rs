@@ -181,7 +181,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     }
 
     fn announcements(&self) -> Announcements {
-        Announcements::by(&self.client.shared.teller)
+        Announcements::by(&self.client.shared.dispatcher)
     }
 
     /// Begins a transaction. If that fails it may be tried again.
@@ -258,7 +258,7 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
             Ok(()) => store.commit(tx).await,
             Err(error) => store.rollback(tx).await.and(Err(error)),
         };
-        std::mem::take(&mut self.announcements).end(ended.is_ok(), &self.client.shared.teller);
+        std::mem::take(&mut self.announcements).end(ended.is_ok(), &self.client.shared.dispatcher);
         ended
     }
 
@@ -286,7 +286,7 @@ impl<J: Job, S: Transactional> Drop for Prepare<J, S> {
     fn drop(&mut self) {
         drop(self.tx.take());
         self.preparing.store(false, Ordering::Release);
-        std::mem::take(&mut self.announcements).end(false, &self.client.shared.teller);
+        std::mem::take(&mut self.announcements).end(false, &self.client.shared.dispatcher);
     }
 }
 
@@ -352,7 +352,7 @@ impl<J: Job, S: Transactional> Drop for Step<J, S> {
     fn drop(&mut self) {
         if let Some(tx) = self.tx.take() {
             *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx);
-            std::mem::take(&mut self.announcements).end(false, &self.client.shared.teller);
+            std::mem::take(&mut self.announcements).end(false, &self.client.shared.dispatcher);
         }
     }
 }

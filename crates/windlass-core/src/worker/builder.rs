@@ -16,7 +16,7 @@ use super::middleware::Middleware;
 use super::run::Loop;
 use super::settle::Settling;
 use super::slot::Engine;
-use crate::client::{Client, News, What};
+use crate::client::{Client, EventKind, EventMessage};
 use crate::clock::far;
 use crate::command::{Outcome, Retire, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
@@ -27,10 +27,10 @@ use crate::name::TypeName;
 use crate::observer::Event;
 use crate::store::{Capability, Store, Transactional};
 
-/// How long a worker looks for jobs without being told of any.
+/// The default poll interval.
 const POLL: Duration = Duration::from_secs(60);
 
-/// A worker to be started: its state, its handlers and its limits.
+/// A worker that has not been started: its state, handlers and limits.
 #[must_use = "a worker does nothing until it is started"]
 pub struct Worker<S: ?Sized, A = ()> {
     client: Client<S>,
@@ -43,13 +43,13 @@ pub struct Worker<S: ?Sized, A = ()> {
 }
 
 impl<S: Store + ?Sized> Worker<S> {
-    /// A worker for this client's store, with one slot and no handlers.
+    /// Creates a worker for the client's store, with one slot and no handlers.
     pub fn new(client: &Client<S>) -> Self {
         let (handlers, required) = (Handlers::new(), Vec::new());
         Self { client: client.clone(), app: (), name: None, concurrency: 1, poll: POLL, handlers, required }
     }
 
-    /// Gives handlers this state. Call it before `handle`.
+    /// Sets the state that is passed to handlers. Call this before `handle`.
     pub fn state<A: Clone + Send + Sync + 'static>(self, app: A) -> Worker<S, A> {
         let Self { client, name, concurrency, poll, handlers, required, .. } = self;
         Worker { client, app, name, concurrency, poll, handlers: handlers.with_state(()), required }
@@ -57,38 +57,40 @@ impl<S: Store + ?Sized> Worker<S> {
 }
 
 impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
-    /// How many attempts run at once; 1 unless said otherwise.
+    /// Sets how many attempts run at the same time. Default: 1.
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.concurrency = slots;
         self
     }
 
-    /// How often it looks for jobs without being told of any; 60 s unless said otherwise.
+    /// Sets how often the worker polls for jobs if it is not notified of any. Default: 60 s.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
     }
 
-    /// A name for people. The worker's id is unique all the same.
+    /// Sets a name for display. It need not be unique; the worker's id is.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Runs jobs of one type with this handler. Types without a handler here are left for other workers.
+    /// Runs jobs of one type with this handler. Jobs of types without a handler are left to other workers.
     pub fn handle<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>) -> Self {
         self.handlers = self.handlers.handle(handler);
         self
     }
 
-    /// The same, with at most so many attempts of this type at once; jobs stored under a former name count
-    /// for themselves.
+    /// Runs jobs of one type with this handler, with at most `slots` attempts of the type at the same time.
+    ///
+    /// An acquire applies the limit to each name of the type separately. If jobs are stored under a former name
+    /// as well, more than `slots` attempts may run.
     pub fn handle_at_most<J: Job, M>(mut self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
         self.handlers = self.handlers.handle_at_most(slots, handler);
         self
     }
 
-    /// Runs jobs of a type that is named at run time; see [`Handlers::handle_any`].
+    /// Runs jobs of a type that is named at run time. See [`Handlers::handle_any`].
     pub fn handle_any<F, Fut, E>(mut self, job_type: &TypeName, options: JobOptions, handler: F) -> Self
     where
         F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
@@ -105,14 +107,15 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         self
     }
 
-    /// Wraps this around every attempt. The first that is added is the outermost, and all of them are outside
-    /// those of sets.
+    /// Wraps every attempt in this middleware. The first one added is the outermost. All of them are outside the
+    /// middleware of handler sets.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.handlers = self.handlers.middleware(middleware);
         self
     }
 
-    /// Lets these take part in the transactions of all attempts, before the hooks of sets.
+    /// Adds hooks to the transactions of all attempts. They come before the hooks of handler sets in the order
+    /// that [`Hooks`] describes.
     pub fn hooks(mut self, hooks: impl Hooks<S::Tx>) -> Self
     where
         S: Transactional,
@@ -121,14 +124,22 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         self
     }
 
-    /// Refuses to start unless every handler is wrapped in middleware of this one's type; of several, in the
-    /// order of these calls. This does not wrap it.
+    /// Makes [`start`](Self::start) fail unless every handler is wrapped in middleware of this type. If several
+    /// types are required, they must wrap the handler in the order of these calls, outermost first.
+    ///
+    /// This does not add the middleware.
     pub fn require<M: Middleware>(mut self, _like: &M) -> Self {
         self.required.push(Kind::of::<M>());
         self
     }
 
-    /// Checks everything and starts. Must be called inside a tokio runtime.
+    /// Checks the configuration and starts the worker. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the worker has no handler or no slot, if it has too many slots, if the poll
+    /// interval is shorter than 1 ms, if a job type has two handlers or unusable options, or if a required
+    /// middleware is missing.
     pub async fn start(self) -> Result<Running<S>> {
         let handlers = self.handlers.build(&self.app, &self.required)?;
         if handlers.is_empty() {
@@ -151,16 +162,18 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
             ));
         }
         let engine = Engine::new(self.client, self.name, self.concurrency, self.poll, handlers)?;
-        engine.teller().observe(&Event::WorkerStarted(engine.id));
-        engine.tell_consumers(What::ConsumerStarted);
+        engine.dispatcher().observe(&Event::WorkerStarted(engine.id));
+        engine.tell_consumers(EventKind::ConsumerStarted);
         let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })
     }
 }
 
-/// A worker that runs. Dropped, it takes no more jobs and renews no lease; handlers that run are told, and may
-/// still end if nobody has taken their jobs over. Better to [`stop`](Self::stop) it.
+/// A running worker.
+///
+/// If it is dropped, it acquires no more jobs and renews no leases. Running handlers are asked to stop. They can
+/// still complete their jobs as long as no other worker has taken the jobs over. Prefer [`stop`](Self::stop).
 pub struct Running<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     main: Option<JoinHandle<()>>,
@@ -168,24 +181,27 @@ pub struct Running<S: Store + ?Sized> {
 }
 
 impl<S: Store + ?Sized> Running<S> {
-    /// Its id.
+    /// Returns the worker's id.
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.engine.id
     }
 
-    /// Takes no more jobs, tells handlers to stop, waits for them until the deadline, and gives what is left
-    /// back, uncounted.
+    /// Stops the worker.
+    ///
+    /// Acquires no more jobs, asks handlers to stop, and waits up to `deadline` for them to end. Then releases
+    /// the jobs that still run; their attempts do not count.
     pub async fn stop(mut self, deadline: Duration) {
         let engine = Arc::clone(&self.engine);
         let until = far(deadline);
-        engine.teller().observe(&Event::WorkerStopping(engine.id));
+        engine.dispatcher().observe(&Event::WorkerStopping(engine.id));
         engine.stopping.cancel();
         engine.abort_all();
         if let Some(mut main) = self.main.take()
             && timeout_at(until.max(Instant::now() + MOMENT), &mut main).await.is_err()
         {
-            // It hangs in the store. What it may still take goes back when its lease ends.
+            // The loop hangs in a store call. If that call leases jobs later, and `take_back` does not get them,
+            // they are requeued when their leases expire.
             main.abort();
             let _ = main.await;
         }
@@ -197,34 +213,35 @@ impl<S: Store + ?Sized> Running<S> {
         if engine.client.store().capabilities().has(Capability::Workers) {
             let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
         }
-        engine.teller().observe(&Event::WorkerStopped(engine.id));
-        engine.tell_consumers(What::ConsumerStopped);
+        engine.dispatcher().observe(&Event::WorkerStopped(engine.id));
+        engine.tell_consumers(EventKind::ConsumerStopped);
     }
 }
 
-/// The least time for what is nearly done.
+/// The time that nearly finished work gets after the deadline, and the delay between tries during a stop.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
-/// With the store unreachable, leases end by themselves: stopping does not wait for it.
+/// Returns the time at which a stop gives up its last calls to the store. If the store is unreachable, leases
+/// expire on their own, so a stop need not wait for it.
 fn last_call() -> Instant {
     Instant::now() + Duration::from_secs(5)
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Tells those who watch a queue that this worker handles.
-    fn tell_consumers(&self, what: What) {
+    /// Publishes an event to the watchers of each job type that this worker handles.
+    fn tell_consumers(&self, what: EventKind) {
         for job_type in self.types() {
-            self.teller().tell(|| Some(News::consumer(what, &job_type, self.id)));
+            self.dispatcher().tell(|| Some(EventMessage::consumer(what, &job_type, self.id)));
         }
     }
 
-    /// Tells all handlers that the worker stops.
+    /// Asks all handlers to stop.
     fn abort_all(&self) {
         let slots = self.slots();
         slots.running.values().for_each(|slot| slot.abort.abort(AbortReason::WorkerStopping));
     }
 
-    /// Waits until no slot is taken.
+    /// Waits until all slots are free, at most until `until`.
     async fn emptied(&self, until: Instant) {
         loop {
             let freed = self.freed.notified();
@@ -234,7 +251,8 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Gives back what still runs. What has ended and is being written is waited for.
+    /// Ends the attempts whose handlers still run and releases their jobs. Waits for attempts that are being
+    /// settled.
     async fn release(self: &Arc<Self>) {
         let until = last_call();
         let mut releases = JoinSet::new();
@@ -244,8 +262,8 @@ impl<S: Store + ?Sized> Engine<S> {
             let settlement = Settlement { job: *job, fence: *fence, outcome: Outcome::Release };
             let settling = Arc::new(Settling { settlement, about });
             releases.spawn(async move {
-                // Busy while the handler's transaction is still being rolled back.
-                // An error may pass as well.
+                // `Busy` until the transaction of the ended handler has been rolled back. An error may be
+                // transient.
                 while let Ok(Settled::Busy) | Err(_) = engine.settles.add(Arc::clone(&settling)).await {
                     tokio::time::sleep(MOMENT).await;
                 }
@@ -254,7 +272,7 @@ impl<S: Store + ?Sized> Engine<S> {
         let released = async { while releases.join_next().await.is_some() {} };
         let _ = timeout_at(until, released).await;
         self.emptied(until).await;
-        // What hangs while its end is written keeps no transaction open behind the stop.
+        // End the attempts whose settlement hangs, so that no transaction stays open after the stop.
         self.slots().running.values().for_each(|slot| slot.abort.end());
     }
 }

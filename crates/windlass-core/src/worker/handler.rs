@@ -11,7 +11,7 @@ use super::handlers::Layer;
 use super::hooks::{AnyHooks, Closing, HookList};
 use super::next::{Next, complete, error_text};
 use super::reap::resolve_waits;
-use crate::client::{Announcements, BusyRetries, Client, Untold};
+use crate::client::{AnnouncementGuard, Announcements, BusyRetries, Client};
 use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobOptions};
@@ -46,7 +46,7 @@ pub struct State<A>(pub A);
 pub trait Handler<J: Job, S: ?Sized, A, Marker>: Clone + Send + Sync + 'static {
     /// Runs one attempt.
     #[doc(hidden)]
-    fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, Ending>;
+    fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, HandlerResult>;
 }
 
 /// What an attempt is run with.
@@ -66,7 +66,7 @@ impl<S: ?Sized> fmt::Debug for Run<S> {
 
 /// How a handler ended.
 #[doc(hidden)]
-pub enum Ending {
+pub enum HandlerResult {
     /// With an outcome that the worker settles.
     Plain(Box<Outcome>),
     /// With a transaction. This closes it, and gives what settles in it and commits.
@@ -93,7 +93,7 @@ pub struct Committed {
     pub(super) doubt: Option<Error>,
 }
 
-impl fmt::Debug for Ending {
+impl fmt::Debug for HandlerResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Plain(_) => "Plain",
@@ -104,7 +104,7 @@ impl fmt::Debug for Ending {
     }
 }
 
-impl Ending {
+impl HandlerResult {
     fn of(outcome: Result<Outcome>) -> Self {
         match outcome {
             Ok(outcome) => Self::Plain(Box::new(outcome)),
@@ -136,16 +136,16 @@ macro_rules! store_free {
             Fut: Future<Output = Result<$output, E>> + Send + 'static,
             E: Into<BoxError>,
         {
-            fn call(&self, run: Run<S>, _: A) -> BoxFuture<'static, Ending> {
+            fn call(&self, run: Run<S>, _: A) -> BoxFuture<'static, HandlerResult> {
                 let ctx = match Ctx::new(run.attempt) {
                     Ok(ctx) => ctx,
-                    Err(error) => return Box::pin(async { Ending::Unreadable(error) }),
+                    Err(error) => return Box::pin(async { HandlerResult::Unreadable(error) }),
                 };
                 let handling = self(ctx);
                 Box::pin(async move {
                     match handling.await {
-                        Ok($value) => Ending::of($outcome),
-                        Err(error) => Ending::Failed(error_text(&error.into()), None),
+                        Ok($value) => HandlerResult::of($outcome),
+                        Err(error) => HandlerResult::Failed(error_text(&error.into()), None),
                     }
                 })
             }
@@ -159,16 +159,16 @@ macro_rules! store_free {
             Fut: Future<Output = Result<$output, E>> + Send + 'static,
             E: Into<BoxError>,
         {
-            fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, Ending> {
+            fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, HandlerResult> {
                 let ctx = match Ctx::new(run.attempt) {
                     Ok(ctx) => ctx,
-                    Err(error) => return Box::pin(async { Ending::Unreadable(error) }),
+                    Err(error) => return Box::pin(async { HandlerResult::Unreadable(error) }),
                 };
                 let handling = self(ctx, State(app));
                 Box::pin(async move {
                     match handling.await {
-                        Ok($value) => Ending::of($outcome),
-                        Err(error) => Ending::Failed(error_text(&error.into()), None),
+                        Ok($value) => HandlerResult::of($outcome),
+                        Err(error) => HandlerResult::Failed(error_text(&error.into()), None),
                     }
                 })
             }
@@ -186,7 +186,7 @@ where
     Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
     E: Into<BoxError>,
 {
-    fn call(&self, run: Run<S>, _: A) -> BoxFuture<'static, Ending> {
+    fn call(&self, run: Run<S>, _: A) -> BoxFuture<'static, HandlerResult> {
         in_tx(run, self)
     }
 }
@@ -199,12 +199,15 @@ where
     Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
     E: Into<BoxError>,
 {
-    fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, Ending> {
+    fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, HandlerResult> {
         in_tx(run, |attempt| self(attempt, State(app)))
     }
 }
 
-fn in_tx<J, S, Fut, E>(run: Run<S>, call: impl FnOnce(Attempt<J, S>) -> Fut) -> BoxFuture<'static, Ending>
+fn in_tx<J, S, Fut, E>(
+    run: Run<S>,
+    call: impl FnOnce(Attempt<J, S>) -> Fut,
+) -> BoxFuture<'static, HandlerResult>
 where
     J: Job,
     S: Transactional,
@@ -214,19 +217,19 @@ where
     let Run { client, attempt, lease, hooks } = run;
     let ctx = match Ctx::new(attempt) {
         Ok(ctx) => ctx,
-        Err(error) => return Box::pin(async { Ending::Unreadable(error) }),
+        Err(error) => return Box::pin(async { HandlerResult::Unreadable(error) }),
     };
     let (parked, hooks) = (Arc::new(Mutex::new(None)), HookList::new(hooks));
     let handling = call(Attempt::new(ctx.clone(), client.clone(), lease, hooks.clone(), Arc::clone(&parked)));
     Box::pin(async move {
         match handling.await {
-            Ok(done) => Ending::InTx(Box::pin(close(client, ctx, hooks, done))),
+            Ok(done) => HandlerResult::InTx(Box::pin(close(client, ctx, hooks, done))),
             Err(error) => {
                 let left = parked.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let undo = left.map(|tx| -> BoxFuture<'static, Result<()>> {
                     Box::pin(async move { client.store().rollback(tx).await })
                 });
-                Ending::Failed(error_text(&error.into()), undo)
+                HandlerResult::Failed(error_text(&error.into()), undo)
             }
         }
     })
@@ -241,18 +244,18 @@ async fn close<J: Job, S: Transactional>(
     done: Done<J, S>,
 ) -> Result<Finish> {
     if done.open_for() >= LONG {
-        client.shared.teller.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
+        client.shared.dispatcher.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
     }
     let (tx, mut outcome, announcements) = done.take();
-    let mut untold = Untold { announcements, teller: Arc::clone(&client.shared.teller) };
+    let mut pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
     // Dropped before what is told of its roll-back.
     let mut tx = tx;
     if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
         return client.store().rollback(tx).await.and(Err(error));
     }
-    untold.announcements.traced(client.shared.teller.ask_outcome(&mut outcome, &ctx.any().about()));
+    pending.announcements.traced(client.shared.dispatcher.ask_outcome(&mut outcome, &ctx.any().about()));
     let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
-    Ok(Box::pin(finish(client, tx, settlement, untold)))
+    Ok(Box::pin(finish(client, tx, settlement, pending)))
 }
 
 /// Settles a job in its handler's transaction, and commits that if it was applied.
@@ -260,7 +263,7 @@ async fn finish<S: Transactional>(
     client: Client<S>,
     tx: S::Tx,
     settlement: Settlement,
-    mut untold: Untold,
+    mut pending: AnnouncementGuard,
 ) -> Result<Committed> {
     // Dropped before what is told of its roll-back.
     let (store, mut tx) = (client.store(), tx);
@@ -271,18 +274,18 @@ async fn finish<S: Transactional>(
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
     if !matches!(settled, Settled::Applied(_)) {
         store.rollback(tx).await?;
-        let announcements = Announcements::by(&client.shared.teller);
+        let announcements = Announcements::by(&client.shared.dispatcher);
         return Ok(Committed { settlement, settled, ripple, announcements, doubt: None });
     }
     if ripple.deferred {
-        untold.announcements.resolve_waits(resolve_waits(&client));
+        pending.announcements.resolve_waits(resolve_waits(&client));
     }
     let doubt = match store.commit(tx).await {
         Ok(()) => None,
         Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
         Err(error) => return Err(error),
     };
-    Ok(Committed { settlement, settled, ripple, announcements: untold.take(), doubt })
+    Ok(Committed { settlement, settled, ripple, announcements: pending.take(), doubt })
 }
 
 /// Settles in a transaction, and again for about a second while another transaction holds a row.
@@ -300,11 +303,11 @@ async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settle
 /// How a handler ends that gives its outcome itself.
 pub(super) fn any<E: Into<BoxError>>(
     handling: impl Future<Output = Result<Outcome, E>> + Send + 'static,
-) -> BoxFuture<'static, Ending> {
+) -> BoxFuture<'static, HandlerResult> {
     Box::pin(async move {
         match handling.await {
-            Ok(outcome) => Ending::Plain(Box::new(outcome)),
-            Err(error) => Ending::Failed(error_text(&error.into()), None),
+            Ok(outcome) => HandlerResult::Plain(Box::new(outcome)),
+            Err(error) => HandlerResult::Failed(error_text(&error.into()), None),
         }
     })
 }
@@ -317,7 +320,7 @@ pub(super) struct AnyHandler<S: ?Sized> {
     pub(super) concurrency: Option<u32>,
     pub(super) layers: Arc<[Layer]>,
     pub(super) hooks: Arc<[AnyHooks]>,
-    pub(super) call: Box<dyn Fn(Run<S>) -> BoxFuture<'static, Ending> + Send + Sync>,
+    pub(super) call: Box<dyn Fn(Run<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync>,
 }
 
 impl<S: Store + ?Sized> AnyHandler<S> {
@@ -325,7 +328,7 @@ impl<S: Store + ?Sized> AnyHandler<S> {
     pub(super) fn new(
         options: JobOptions,
         concurrency: Option<u32>,
-        call: impl Fn(Run<S>) -> BoxFuture<'static, Ending> + Send + Sync + 'static,
+        call: impl Fn(Run<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync + 'static,
     ) -> Self {
         let (types, call) = (Vec::new(), Box::new(call));
         Self { types, options, concurrency, layers: Arc::default(), hooks: Arc::default(), call }

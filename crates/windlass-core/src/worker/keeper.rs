@@ -1,4 +1,4 @@
-//! Keeps the leases of running attempts, and tells the store that the worker lives.
+//! Renews the leases of running attempts, enforces their timeouts, and sends the worker's heartbeat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::observer::{About, Event};
 use crate::store::{Capability, Store};
 use crate::time::Millis;
 
-/// How often the worker says that it lives.
+/// The interval of the worker's heartbeat.
 const BEAT: Duration = Duration::from_secs(10);
-/// After so long without a beat it counts as gone.
+/// The time without a heartbeat after which the worker counts as gone.
 const BEAT_TTL: Millis = Millis::from_secs(30);
-/// After so long at most a renewal that failed, or whose row was busy, is tried again.
+/// The longest delay before a renewal is retried that failed or whose row was busy.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long the keeper sleeps with nothing to keep.
+/// How long the keeper sleeps if there is nothing to renew.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Says that the worker lives, until it is dropped.
+/// Sends heartbeats until it is dropped. Returns immediately if the store does not record workers.
 pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     while engine.client.store().capabilities().has(Capability::Workers) {
         let types = engine.handlers.iter().flat_map(|handler| handler.types.clone());
@@ -37,14 +37,16 @@ pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
             ttl: BEAT_TTL,
         };
         if let Err(error) = engine.client.store().beat(beat).await {
-            engine.teller().observe(&Event::StoreFailed("beat", ErrorText::new(error.to_string())));
+            engine.dispatcher().observe(&Event::StoreFailed("beat", ErrorText::new(error.to_string())));
         }
         sleep(BEAT).await;
     }
 }
 
-/// Keeps leases until it is dropped. It never waits for the store itself: a call that hangs delays no other
-/// lease, and no timeout.
+/// Renews leases and enforces timeouts until it is dropped.
+///
+/// Runs in its own task, and makes each call to the store in another: neither an acquire nor a renewal that
+/// hangs delays the other leases or a timeout.
 pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     loop {
         engine.time_out();
@@ -60,8 +62,10 @@ pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     }
 }
 
-/// Each lease is given up after a quarter of its own length: a short one does not hurry the long ones in its
-/// command.
+/// Renews leases with one command.
+///
+/// A lease waits for the reply for a quarter of its own length, and is then scheduled for another try. The call
+/// goes on for the longer leases of the command. A late reply still counts for all of them.
 async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewLease>) {
     let asked_at = Instant::now();
     leases.sort_by_key(|renew| renew.lease);
@@ -79,7 +83,7 @@ async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewL
                 (gone, "the store did not answer in time".to_owned())
             }
         };
-        engine.teller().observe(&Event::StoreFailed("renew", ErrorText::new(why)));
+        engine.dispatcher().observe(&Event::StoreFailed("renew", ErrorText::new(why)));
         let (given_up, rest) = waiting.split_at(gone);
         given_up.iter().for_each(|lease| engine.not_renewed(*lease));
         waiting = rest;
@@ -87,8 +91,8 @@ async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewL
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Tells attempts whose time is over to stop; their leases are renewed no longer. One that is still there
-    /// when its lease has ended is ended: the lease is the hard limit.
+    /// Asks attempts that have timed out to stop, and stops renewing their leases. Ends the task of an attempt
+    /// that is no longer renewed when its lease expires: from then on, another worker may run the job.
     fn time_out(&self) {
         let now = Instant::now();
         let (mut timed_out, mut ended) = (Vec::new(), Vec::new());
@@ -104,16 +108,19 @@ impl<S: Store + ?Sized> Engine<S> {
                 ended.push((*attempt, Arc::clone(&slot.about)));
             }
         }
+        // Observers are foreign code, and `vacate` locks the slots: the lock must be released here.
         for about in timed_out {
-            self.teller().observe(&Event::AttemptTimedOut(About::clone(&about)));
+            self.dispatcher().observe(&Event::AttemptTimedOut(About::clone(&about)));
         }
         for (attempt, about) in ended {
-            self.teller().observe(&Event::AttemptLost(About::clone(&about)));
+            self.dispatcher().observe(&Event::AttemptLost(About::clone(&about)));
+            // Free the slot now. The task ends at its next await, which a blocking handler may never reach.
             self.vacate(attempt);
         }
     }
 
-    /// When there is something to do next.
+    /// Returns when the keeper must act next. Records it for `occupy`, which wakes the keeper if a new slot needs
+    /// it earlier.
     fn next_look(&self) -> Instant {
         let mut slots = self.slots();
         let next = slots.running.values().filter_map(Slot::next_look).min();
@@ -121,8 +128,8 @@ impl<S: Store + ?Sized> Engine<S> {
         slots.keeper_sleeps
     }
 
-    /// The leases to renew, in commands: all together, and each whose row was busy alone. What is due soon
-    /// comes along.
+    /// Returns the leases to renew, grouped into commands. A lease whose row was busy gets its own command, so
+    /// that it does not delay the others. If any lease is due, those that are due soon are renewed with it.
     fn due_for_renewal(&self) -> Vec<Vec<RenewLease>> {
         let now = Instant::now();
         let mut slots = self.slots();
@@ -136,7 +143,7 @@ impl<S: Store + ?Sized> Engine<S> {
             if !due(slot.renew_at, lease / 8) {
                 continue;
             }
-            // Not again before this call has been answered or given up.
+            // Not before this call has been answered, or given up after a quarter of the lease.
             slot.renew_at = Some(now + lease / 4 + again(slot.lease));
             let renew = renew_lease((*job, *fence), slot);
             if slot.alone {
@@ -149,6 +156,9 @@ impl<S: Store + ?Sized> Engine<S> {
         calls
     }
 
+    /// Applies the result of a renewal.
+    ///
+    /// The attempt may have ended or timed out while the call was in flight, and replies may arrive out of order.
     fn renewed(&self, lease: RenewLease, renewed: Renewed, asked_at: Instant) {
         let mut slots = self.slots();
         let Some(slot) = slots.running.get_mut(&(lease.job, lease.fence)) else { return };
@@ -156,14 +166,16 @@ impl<S: Store + ?Sized> Engine<S> {
             Renewed::Held { cancel_requested, .. } => {
                 let renewal = self.handlers.get(slot.handler).map(|handler| handler.options.renewal());
                 slot.alone = false;
+                // A call that was given up may be answered after a later one: keep the later expiry.
                 slot.lease_ends = slot.lease_ends.max(asked_at + lease.lease.into());
+                // `None` stays `None`: an attempt that has timed out is not renewed again.
                 slot.renew_at = slot.renew_at.and(renewal).map(|renewal| asked_at + renewal);
                 if cancel_requested {
                     slot.abort.abort(AbortReason::Cancelled);
                 }
                 let event = Event::LeaseRenewed(About::clone(&slot.about));
                 drop(slots);
-                self.teller().observe(&event);
+                self.dispatcher().observe(&event);
             }
             Renewed::Busy => {
                 slot.alone = true;
@@ -177,7 +189,8 @@ impl<S: Store + ?Sized> Engine<S> {
         self.taken.notify_one();
     }
 
-    /// Tries again soon; after the end of the lease the attempt is told.
+    /// Schedules another try soon. If the lease has expired, asks the attempt to stop: another worker may
+    /// already run the job.
     fn not_renewed(&self, lease: RenewLease) {
         if let Some(slot) = self.slots().running.get_mut(&(lease.job, lease.fence)) {
             slot.renew_at = slot.renew_at.map(|_| Instant::now() + again(lease.lease));
@@ -189,7 +202,8 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 }
 
-/// When to try again: several times within the shortest renewal interval that a lease may have.
+/// Returns the delay before a renewal is retried. A renewal is due after half the lease at the latest, so an
+/// eighth of the lease leaves time for more than one try before it expires.
 fn again(lease: Millis) -> Duration {
     AGAIN.min(Duration::from(lease) / 8)
 }

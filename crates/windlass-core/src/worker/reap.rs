@@ -43,7 +43,7 @@ pub(crate) fn resolve_waits<S: Store + ?Sized>(client: &Client<S>) -> impl FnOnc
                 Ok(_) => return,
                 Err(error) => {
                     let event = Event::StoreFailed("reap", ErrorText::new(error.to_string()));
-                    client.shared.teller.observe(&event);
+                    client.shared.dispatcher.observe(&event);
                     return;
                 }
             }
@@ -54,11 +54,11 @@ pub(crate) fn resolve_waits<S: Store + ?Sized>(client: &Client<S>) -> impl FnOnc
 
 async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) -> Result<ReapReply> {
     let reply = answered(client.store().reap(reap)).await?;
-    let teller = &client.shared.teller;
-    let mut announcements = Announcements::by(teller);
+    let dispatcher = &client.shared.dispatcher;
+    let mut announcements = Announcements::by(dispatcher);
     reply.reaped.iter().for_each(|reaped| announcements.reaped(reaped));
     announcements.ripple(&reply.ripple);
-    announcements.send(teller);
+    announcements.send(dispatcher);
     Ok(reply)
 }
 
@@ -66,7 +66,7 @@ async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) ->
 pub(crate) async fn expire<S: Store + ?Sized>(client: &Client<S>) -> Result<bool> {
     let reply = answered(client.store().expire(Expire { max: EXPIRE_MAX })).await?;
     for expired in reply.chains {
-        client.shared.teller.observe(&Event::ChainExpired(expired.chain, expired.chain_type));
+        client.shared.dispatcher.observe(&Event::ChainExpired(expired.chain, expired.chain_type));
     }
     Ok(reply.more)
 }

@@ -1,4 +1,4 @@
-//! The worker's loop.
+//! The worker's main loop.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,37 +22,45 @@ use crate::observer::Event;
 use crate::store::{Capability, Store};
 use crate::time::{Millis, Timestamp};
 
-/// How often expired leases are reaped at least, however busy the worker is.
+/// The longest time between two reaps of expired leases, even if all slots are occupied.
 const REAP_EVERY: Duration = Duration::from_secs(5);
-/// How often a worker removes what is kept no longer.
+/// The shortest interval between two removals of expired chains. Up to the same time again is added at random.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
-/// The longest wait for jobs is shortened by up to so much of it, so that workers do not look all at once.
+/// The largest share by which the poll interval is randomly shortened, so that workers do not all poll at the
+/// same time.
 const JITTER: f64 = 0.1;
-/// After so long a lost subscription is made again.
+/// The delay before the worker subscribes again after a subscription failed or ended.
 const RESUBSCRIBE: Duration = Duration::from_secs(5);
-/// The delay of the loop after an error; it resets with the first success.
+/// The delay of the loop after an error. The first success resets it.
 pub(crate) const RECOVERY: Backoff = Backoff {
     initial: Duration::from_millis(100),
     multiplier: 2.0,
     max: Duration::from_secs(30),
     jitter: 0.2,
 };
-/// The delay of the loop when jobs are due that it could not take: they are held by somebody's transaction.
+/// The delay of the loop while jobs are due that it could not acquire, because another transaction has locked
+/// them.
 const FRUITLESS: Backoff =
     Backoff { initial: Duration::from_millis(10), multiplier: 2.0, max: Duration::from_secs(5), jitter: 0.2 };
 
-/// The loop. It fills all free slots with one acquire; then it waits for a notification, a due time, a freed
-/// slot or its poll interval. With slots left over it reaps, and from time to time however busy it is. It
-/// survives any error of the store.
+/// The main loop.
+///
+/// It fills all free slots with one acquire. Then it waits for a notification, a due time, a freed slot or the
+/// end of the poll interval. It reaps expired leases if slots are left over, and every [`REAP_EVERY`] if not.
+/// Errors of the store do not end it.
 pub(super) struct Loop<S: ?Sized> {
     engine: Arc<Engine<S>>,
     subscription: Option<Subscription>,
+    /// The earliest time to subscribe if there is no subscription.
     subscribe_at: Instant,
+    /// The number of turns that failed in a row.
     failures: u32,
+    /// How many times in a row jobs were due that the worker could not acquire.
     fruitless: u32,
     reap_at: Instant,
     expire_at: Instant,
-    /// When something is due that this worker will look for and others may not know of: it claimed the wake.
+    /// The due time of the next job that this worker is going to query for. The worker may have claimed the
+    /// wake-up for it, in which case no other worker knows of the job.
     awaited: Option<Timestamp>,
 }
 
@@ -70,10 +78,11 @@ impl<S: Store + ?Sized> Loop<S> {
             expire_at: now + EXPIRE_EVERY,
             awaited: None,
         };
-        // An acquire must not be dropped half-way: what it took would wait for its lease to end. So only waits race
-        // with the stop.
+        // Only the waits below race with `stopping`. Dropping an acquire halfway would lose its reply, and the
+        // jobs that it leased could stay idle until their leases expire.
         while !stopping.is_cancelled() {
             this.subscribe().await;
+            // A panic in a store counts as an error. Otherwise it would end the loop while the keeper goes on.
             let turn = catch_panic("worker's turn", this.turn()).await;
             let turn =
                 turn.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Unavailable, panic.to_string())));
@@ -85,7 +94,7 @@ impl<S: Store + ?Sized> Loop<S> {
                 Err(error) => {
                     this.failures += 1;
                     let event = Event::WorkerFailed(this.engine.id, ErrorText::new(error.to_string()));
-                    this.engine.teller().observe(&event);
+                    this.engine.dispatcher().observe(&event);
                     let delay = RECOVERY.delay(this.failures, fastrand::f64());
                     let _ = timeout(delay, stopping.cancelled()).await;
                     continue;
@@ -100,27 +109,28 @@ impl<S: Store + ?Sized> Loop<S> {
         this.hand_over();
     }
 
-    /// Who leaves passes on what it would have looked for.
+    /// Publishes the wake-ups that this worker claimed again, so that another worker queries for the jobs.
     fn hand_over(&self) {
         if let Some(due_at) = self.awaited {
             let hint = |job_type| Hint::Scheduled { job_type, count: 1, due_at };
-            self.engine.teller().publish(self.engine.types().map(hint));
+            self.engine.dispatcher().publish(self.engine.types().map(hint));
         }
     }
 
-    /// Subscribes if there is no subscription. What happens from here on is heard, so that a look must
-    /// follow.
+    /// Subscribes if there is no subscription.
+    ///
+    /// The caller must query the store afterwards: hints that were published before are missed.
     async fn subscribe(&mut self) {
         if self.subscription.is_some() || Instant::now() < self.subscribe_at {
             return;
         }
         let scheduled = self.engine.types().map(Topic::Scheduled);
         let topics = scheduled.chain([Topic::OwnershipLost(self.engine.id)]).collect();
-        self.subscription = self.engine.teller().subscribe(topics).await;
+        self.subscription = self.engine.dispatcher().subscribe(topics).await;
         self.subscribe_at = Instant::now() + RESUBSCRIBE;
     }
 
-    /// Does what there is to do, and says how long to wait.
+    /// Acquires, reaps and expires until nothing is left to do. Returns how long to wait.
     async fn turn(&mut self) -> Result<Duration> {
         let mut idle = false;
         while !idle {
@@ -132,6 +142,7 @@ impl<S: Store + ?Sized> Loop<S> {
             if (idle && asked > 0) || Instant::now() >= self.reap_at {
                 let reaped = self.engine.reap().await?;
                 self.reap_at = Instant::now() + REAP_EVERY;
+                // The reaped jobs may be due already: acquire again if slots were free.
                 idle = idle && (reaped == 0 || asked == 0);
             }
             self.expire().await?;
@@ -139,15 +150,19 @@ impl<S: Store + ?Sized> Loop<S> {
         self.until_next_due().await
     }
 
-    /// Takes jobs into free slots and starts their attempts. Gives how many it asked for and took.
+    /// Acquires jobs for the free slots and starts their attempts. Returns how many jobs were requested and how
+    /// many acquired.
     async fn acquire(&mut self) -> Result<(u32, u32)> {
+        // Held until the reply has been turned into occupied slots. An exchange that acquired at the same time
+        // would count the same free slots, and together they would take more jobs than there are slots.
         let mut unanswered = self.engine.acquiring.lock().await;
         let acquire = self.engine.next_acquire(&mut unanswered)?;
         if acquire.max == 0 || acquire.types.is_empty() {
             return Ok((0, 0));
         }
         let (asked, asked_at) = (acquire.max, Instant::now());
-        // Kept before it is sent: dropped, failed or unanswered, it is asked again.
+        // Keep the request before sending it. If the call fails or is dropped, the store may have leased jobs
+        // all the same; repeating the request returns them.
         *unanswered = Some(acquire.clone());
         let reply = answered(self.engine.client.store().acquire(acquire)).await?;
         *unanswered = None;
@@ -169,15 +184,17 @@ impl<S: Store + ?Sized> Loop<S> {
         Ok(())
     }
 
-    /// How long nothing will be due that this worker could take.
+    /// Returns how long to wait until a job may be due that this worker could acquire.
     async fn until_next_due(&mut self) -> Result<Duration> {
-        // First said, then looked: a slot that is freed in between is heard of.
+        // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to decide
+        // whether to wake the loop. If it did so between the count and a later store, the wake-up would be lost.
         self.engine.full.store(true, Ordering::SeqCst);
         let (free, quotas) = self.engine.free();
         let is_full = quotas.contains(&0);
         self.engine.full.store(is_full, Ordering::SeqCst);
         let maintenance = self.reap_at.min(self.expire_at).saturating_duration_since(Instant::now());
         let longest = self.engine.poll.mul_f64(1.0 - JITTER * fastrand::f64());
+        // Without a free slot the loop does not query for the next expiry of a lease: wake up in time to reap.
         let longest = if free == 0 { longest.min(maintenance) } else { longest };
         if free == 0 || !self.engine.client.store().capabilities().has(Capability::NextDue) {
             return Ok(longest);
@@ -191,6 +208,7 @@ impl<S: Store + ?Sized> Loop<S> {
             self.fruitless = 0;
             return Ok(next.since(reply.now).min(longest));
         }
+        // Something is due, but the last acquire and reap did not get it. Back off instead of spinning.
         self.fruitless += 1;
         Ok(FRUITLESS.delay(self.fruitless, fastrand::f64()).min(longest))
     }
@@ -214,13 +232,15 @@ impl<S: Store + ?Sized> Loop<S> {
                 () = sleep_until(until) => return,
                 signal = heard => match signal {
                     Some(signal) => if self.engine.heed(signal).await {
+                        // The wake-up may be claimed now. If the worker stops before its next acquire,
+                        // `hand_over` must publish it again.
                         self.awaited.get_or_insert_default();
                         return;
                     },
                     None if self.subscription.take().is_some() => {
                         self.subscribe_at = Instant::now() + RESUBSCRIBE;
                     }
-                    // It is time to subscribe again, and to look.
+                    // Time to subscribe again, and then to query the store for what was missed.
                     None => return,
                 },
             }
@@ -229,12 +249,12 @@ impl<S: Store + ?Sized> Loop<S> {
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Every type that it has a handler for, by all its names.
+    /// Returns every job type that has a handler, including former names.
     pub(super) fn types(&self) -> impl Iterator<Item = TypeName> {
         self.handlers.iter().flat_map(|handler| handler.types.iter().cloned())
     }
 
-    /// An acquire for all free slots.
+    /// Returns an acquire request for all free slots.
     pub(super) fn acquire_request(&self) -> Result<Acquire> {
         let (free, quotas) = self.free();
         let mut types = Vec::new();
@@ -250,23 +270,27 @@ impl<S: Store + ?Sized> Engine<S> {
         Ok(Acquire { request: RequestId::new(), worker: self.id, types, max })
     }
 
-    /// Whether a signal is a reason to look for jobs.
+    /// Handles a signal. Returns whether the loop should query the store for jobs.
     async fn heed(&self, signal: Signal) -> bool {
         match signal {
             Signal::Gap { .. } => true,
             Signal::Hint(Hint::Scheduled { job_type, .. }) => {
-                // A wake is claimed only by a worker that has room for the job. One that has none looks when it has: an
-                // exchange may have filled the slots since the loop last looked.
+                // Only a worker that has room for the job claims its wake-up. Otherwise a worker that is busy
+                // would use up the wake-up of an idle one.
+                //
+                // An exchange may have filled the slots since the loop set `full`. Set it now, so that the loop
+                // is woken when a slot frees. Then check again: a slot that was freed in between did not wake it.
                 if !self.has_room(&job_type) {
                     self.full.store(true, Ordering::SeqCst);
                     if !self.has_room(&job_type) {
                         return false;
                     }
                 }
-                self.teller().claim_wake(job_type).await
+                self.dispatcher().claim_wake(job_type).await
             }
             Signal::Hint(Hint::OwnershipLost { job, .. }) => {
-                // A hint only: the next renewal says why. Bring it forward.
+                // This is only a hint; the next renewal returns the reason. Renew now. An attempt that is no
+                // longer renewed stays that way.
                 for (_, slot) in self.slots().running.iter_mut().filter(|((held, _), _)| *held == job) {
                     slot.renew_at = slot.renew_at.map(|_| Instant::now());
                 }
@@ -283,10 +307,11 @@ impl<S: Store + ?Sized> Engine<S> {
         handlers.any(|(handler, quota)| quota > 0 && handler.runs(job_type))
     }
 
-    /// Puts back what others lost. Gives the number.
+    /// Requeues jobs whose lease expired. Returns how many.
     async fn reap(&self) -> Result<usize> {
         let renewal = self.handlers.iter().map(|handler| handler.options.renewal()).max().unwrap_or_default();
-        // An attempt whose time is over is renewed no longer, and is reaped like any other.
+        // Leave out the jobs that run here: after a stall, their leases may have expired before the keeper could
+        // renew them. An attempt that timed out is no longer renewed, so its job is reaped like any other.
         let kept = {
             let slots = self.slots();
             let kept = slots.running.iter().filter(|(_, slot)| slot.renew_at.is_some());

@@ -1,4 +1,4 @@
-//! Writes the ends of attempts, many at once, and takes the next jobs with the same call where the store can.
+//! Settles attempts in batches, and acquires the next jobs with the same call if the store supports it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,13 +19,16 @@ use crate::name::ErrorText;
 use crate::observer::{About, Event};
 use crate::store::{BoxFuture, Capability, Store};
 
-/// An end to be written, and what it is the end of.
+/// A settlement to write, and the attempt that it belongs to.
 pub(super) struct Settling {
     pub(super) settlement: Settlement,
     pub(super) about: Arc<About>,
 }
 
-/// Ends that come while others are being written are written together.
+/// Creates the batcher for settlements. Settlements that arrive while a batch is being written form the next
+/// batch.
+///
+/// The reference is weak because the engine owns the batcher.
 pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Arc<Settling>, Settled> {
     let size = |settling: &Arc<Settling>| settling.settlement.outcome.size();
     Batcher::new(size, move |items: Vec<Arc<Settling>>| -> BoxFuture<'static, _> {
@@ -38,14 +41,16 @@ pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Arc
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Settles an attempt, and repeats that until the store has answered: a lease that has expired may still
-    /// be settled as long as nobody has reaped it, and afterwards the store says so.
+    /// Settles an attempt. Repeats the call until the store has answered.
+    ///
+    /// Repeating is safe after the lease has expired: the settlement is accepted as long as the job has not been
+    /// reaped, and after that the store reports the attempt as lost.
     pub(super) async fn settle(&self, mut settlement: Settlement, about: &Arc<About>) -> Ended {
-        // What fits into no command would be refused again and again.
+        // The store would reject an outcome that exceeds the limits of a command with every retry. Fail the job.
         if let Err(error) = settlement.outcome.size().check("carried chains") {
             settlement.outcome = Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None };
         }
-        let asked = self.teller().ask_outcome(&mut settlement.outcome, about);
+        let asked = self.dispatcher().ask_outcome(&mut settlement.outcome, about);
         let mut settling = Arc::new(Settling { settlement, about: Arc::clone(about) });
         let mut tries = 0;
         loop {
@@ -60,17 +65,18 @@ impl<S: Store + ?Sized> Engine<S> {
                 Ok(settled) => {
                     if let Some(ended) = Ended::of(&settling.settlement.outcome, &settled) {
                         if !ended.is_done() {
-                            self.teller().rolled_back(&asked);
+                            self.dispatcher().rolled_back(&asked);
                         }
                         return ended;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Closed && self.stopping.is_cancelled() => {
-                    self.teller().rolled_back(&asked);
+                    self.dispatcher().rolled_back(&asked);
                     return Ended::Lost(AbortReason::StoreError);
                 }
                 Err(error) => {
-                    self.teller().observe(&Event::StoreFailed("settle", ErrorText::new(error.to_string())));
+                    self.dispatcher()
+                        .observe(&Event::StoreFailed("settle", ErrorText::new(error.to_string())));
                 }
             }
             tries += 1;
@@ -78,7 +84,7 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Waits before what failed is tried again; not long, once the worker is stopping.
+    /// Waits before another try: for `delay`, or for at most [`MOMENT`] once the worker is stopping.
     async fn before_another_try(&self, delay: Duration) {
         let stopping = async {
             self.stopping.cancelled().await;
@@ -87,16 +93,20 @@ impl<S: Store + ?Sized> Engine<S> {
         let _ = timeout(delay, stopping).await;
     }
 
-    /// Writes ends with one command. Unless an acquire is under way, it asks for the next jobs too.
+    /// Writes settlements with one command. Acquires the next jobs with the same command if the store supports
+    /// it, no other acquire is in flight and the worker is not stopping.
     async fn write(self: &Arc<Self>, items: &[Arc<Settling>]) -> Result<Vec<Settled>> {
         let settlements = items.iter().map(|settling| settling.settlement.clone()).collect();
         let settle = Settle { settlements };
         let may_exchange = self.client.store().capabilities().has(Capability::Exchange);
+        // `try_lock`: settlements must not wait for an acquire in flight. Once it holds the lock, this exchange
+        // is the only acquire in flight until its reply has been turned into occupied slots.
         let acquiring = self.acquiring.try_lock().ok().filter(|_| may_exchange);
         let Some(mut unanswered) = acquiring.filter(|_| !self.stopping.is_cancelled()) else {
             let reply = answered(self.client.store().settle(settle)).await?;
             return Ok(self.announce(items, reply));
         };
+        // Mark first, so that the acquire counts these slots as free.
         self.mark_leaving(items, true);
         let (acquire, asked_at) = (self.next_acquire(&mut unanswered)?, Instant::now());
         if acquire.max == 0 || acquire.types.is_empty() {
@@ -105,26 +115,30 @@ impl<S: Store + ?Sized> Engine<S> {
             return Ok(self.announce(items, reply));
         }
         let max = acquire.max;
+        // Keep the request before sending it: if the reply is lost, the next acquire repeats it.
         *unanswered = Some(acquire.clone());
         match answered(self.client.store().exchange(Exchange { settle, acquire })).await {
             Ok(reply) => {
                 *unanswered = None;
                 let settled = self.announce(items, reply.settle);
                 let taken = self.take(reply.acquire, asked_at);
-                // The loop, when it had no room, does not know yet what is due next.
+                // Slots are left free. If the loop had no room when it last checked, it does not know when the
+                // next job is due: wake it.
                 if taken < max && self.is_full() {
                     self.freed.notify_one();
                 }
                 Ok(settled)
             }
             Err(error) => {
+                // The settlements are repeated, perhaps without an acquire. The slots must then notify the loop
+                // when they are freed.
                 self.mark_leaving(items, false);
                 Err(error)
             }
         }
     }
 
-    /// The acquire whose reply was lost, or one for all free slots.
+    /// Returns the acquire whose reply was lost, or a new one for all free slots. The caller holds `acquiring`.
     pub(super) fn next_acquire(&self, unanswered: &mut Option<Acquire>) -> Result<Acquire> {
         match unanswered.take() {
             Some(acquire) => Ok(acquire),
@@ -132,7 +146,8 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Takes back what an acquire took whose reply was lost, when the worker stops.
+    /// Repeats an acquire whose reply was lost, when the worker stops. The jobs that it returns are released
+    /// immediately instead of staying leased until they expire.
     pub(super) async fn take_back(self: &Arc<Self>) -> Result<()> {
         let mut unanswered = self.acquiring.lock().await;
         if let Some(acquire) = unanswered.clone() {
@@ -143,27 +158,28 @@ impl<S: Store + ?Sized> Engine<S> {
         Ok(())
     }
 
-    /// Starts attempts of what was acquired. Gives their number.
+    /// Starts an attempt of each acquired job. Returns the number of jobs.
     pub(super) fn take(self: &Arc<Self>, reply: AcquireReply, asked_at: Instant) -> u32 {
         let taken = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
         for acquired in reply.jobs {
-            // A repeated acquire gives the leases that the first one wrote, which have not their full length left.
+            // A repeated acquire returns the leases of the first call, part of which has passed since.
             let left = acquired.job.lease.map(|lease| lease.until.since(reply.now)).unwrap_or_default();
             task::start(self, acquired, asked_at, left);
         }
-        let mut announcements = Announcements::by(self.teller());
+        let mut announcements = Announcements::by(self.dispatcher());
         announcements.ripple(&reply.ripple);
-        announcements.send(self.teller());
+        announcements.send(self.dispatcher());
         taken
     }
 
+    /// Publishes the events and hints of a batch. Returns the result of each settlement.
     fn announce(&self, items: &[Arc<Settling>], reply: SettleReply) -> Vec<Settled> {
-        let mut announcements = Announcements::by(self.teller());
+        let mut announcements = Announcements::by(self.dispatcher());
         for (settling, settled) in items.iter().zip(&reply.settled) {
             announcements.settled(&settling.settlement, &settling.about, settled);
         }
         announcements.ripple(&reply.ripple);
-        announcements.send(self.teller());
+        announcements.send(self.dispatcher());
         reply.settled
     }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::abort::Abort;
 use super::handler::AnyHandler;
 use super::settle::{Settling, settles};
-use crate::client::{Batcher, Client, Teller};
+use crate::client::{Batcher, Client, Dispatcher};
 use crate::clock::far;
 use crate::command::{Acquire, Settled};
 use crate::error::Result;
@@ -22,24 +22,25 @@ use crate::observer::About;
 use crate::store::Store;
 use crate::time::Millis;
 
-/// What the tasks of one worker share.
+/// The state that all tasks of one worker share: the loop, the keeper, the heartbeat and the attempts.
 pub(super) struct Engine<S: ?Sized> {
     pub(super) id: WorkerId,
     pub(super) name: Option<WorkerName>,
     pub(super) concurrency: u32,
     pub(super) poll: Duration,
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
-    /// Attempts that end share writes.
+    /// Writes the settlements of attempts that end at about the same time with one command.
     pub(super) settles: Batcher<Arc<Settling>, Settled>,
-    /// Held by the one acquire that is under way. Keeps one whose reply was lost: asked again, the store gives
-    /// the same jobs.
+    /// Locked while an acquire is in flight, alone or in an exchange: two at once would count the same free
+    /// slots. Contains the request if its reply was lost; repeating it returns the same jobs.
     pub(super) acquiring: AsyncMutex<Option<Acquire>>,
     pub(super) stopping: CancellationToken,
-    /// Told when a slot is freed that nobody has looked for a job for.
+    /// Notified when a slot frees and no acquire covers it.
     pub(super) freed: Notify,
-    /// Whether the loop found no room when it last looked, so that it does not know what is due.
+    /// Whether some handler had no room when the loop last checked. The loop then does not know when jobs of
+    /// that handler are due, and must be woken when there is room.
     pub(super) full: AtomicBool,
-    /// Told when the keeper has something to do earlier than it thinks.
+    /// Notified when the keeper has something to do earlier than it planned.
     pub(super) taken: Notify,
     slots: Mutex<Slots>,
     pub(super) client: Client<S>,
@@ -47,29 +48,32 @@ pub(super) struct Engine<S: ?Sized> {
 
 /// The running attempts.
 pub(super) struct Slots {
-    /// A job may be here twice, when it was taken again before a former attempt has ended.
+    /// Keyed by fence too: if a job is acquired again before an earlier attempt has ended here, both are
+    /// running.
     pub(super) running: HashMap<(JobId, Fence), Slot, FixedState>,
-    /// Until when the keeper sleeps.
+    /// When the keeper wakes up unless it is notified earlier.
     pub(super) keeper_sleeps: Instant,
 }
 
-/// A place for a running attempt.
+/// A slot occupied by an attempt.
 pub(super) struct Slot {
     pub(super) about: Arc<About>,
-    /// Which handler runs it.
+    /// The index of the handler that runs the attempt.
     pub(super) handler: usize,
     pub(super) abort: Abort,
     pub(super) lease: Millis,
-    /// When the lease ends, by this machine's clock, as far as is known.
+    /// When the lease expires, on this machine's clock. Counted from the time of the request, so it is never
+    /// later than the expiry on the store's clock.
     pub(super) lease_ends: Instant,
-    /// When to renew it; none after the timeout.
+    /// When to renew the lease. `None` once the attempt has timed out or lost its job.
     pub(super) renew_at: Option<Instant>,
-    /// Whether it is renewed apart from the others, because its row was busy.
+    /// Whether the lease is renewed in a command of its own, because its row was busy.
     pub(super) alone: bool,
+    /// When the attempt times out. `None` without a timeout, after it, or once the handler has ended.
     pub(super) timeout_at: Option<Instant>,
-    /// Whether its handler has ended, and its end is being written.
+    /// Whether the handler has ended and its outcome is being written.
     pub(super) settling: bool,
-    /// Whether the write that ends it has asked for a job to take its place.
+    /// Whether the exchange that settles the attempt also acquires a job for its slot.
     pub(super) leaving: bool,
 }
 
@@ -100,18 +104,20 @@ impl<S: Store + ?Sized> Engine<S> {
         }))
     }
 
-    pub(super) fn teller(&self) -> &Teller {
-        &self.client.shared.teller
+    pub(super) fn dispatcher(&self) -> &Dispatcher {
+        &self.client.shared.dispatcher
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
-        // Nothing under this lock can panic half-way through a change.
+        // No code panics halfway through a change while it holds this lock, so poisoning can be ignored.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many slots are free, and how many jobs each handler may still take.
+    /// Returns the number of free slots, and how many more jobs each handler may run.
     pub(super) fn free(&self) -> (u32, Vec<u32>) {
         let slots = self.slots();
+        // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it acquires
+        // a job for it.
         let staying = || slots.running.values().filter(|slot| !slot.leaving);
         let left = |max: u32, taken: usize| max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let free = left(self.concurrency, staying().count());
@@ -122,7 +128,7 @@ impl<S: Store + ?Sized> Engine<S> {
         (free, quotas.collect())
     }
 
-    /// Takes a slot for an attempt. So much of its lease is left, counted from the asking.
+    /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `asked_at`.
     pub(super) fn occupy(
         &self,
         attempt: (JobId, Fence),
@@ -139,12 +145,15 @@ impl<S: Store + ?Sized> Engine<S> {
             abort,
             lease,
             lease_ends: asked_at + left,
+            // One renewal interval after the request, or earlier if part of the lease has passed.
             renew_at: Some(asked_at + left.saturating_sub(options.lease - options.renewal())),
             alone: false,
             timeout_at: options.timeout.map(far),
             settling: false,
             leaving: false,
         };
+        // The keeper sets `keeper_sleeps` under the same lock. It either sees this slot when it plans its sleep,
+        // or has planned it already and is woken here.
         let mut slots = self.slots();
         let is_early = slot.next_look().is_some_and(|look| look < slots.keeper_sleeps);
         slots.running.insert(attempt, slot);
@@ -154,23 +163,25 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Frees a slot.
+    /// Frees a slot, unless that has happened already.
     pub(super) fn vacate(&self, attempt: (JobId, Fence)) {
         let Some(slot) = self.slots().running.remove(&attempt) else { return };
-        // A slot for which a job was asked has been looked after, unless somebody waits for its end.
+        // An exchange has already acquired for a slot that is leaving, so the loop need not. During a stop,
+        // `emptied` waits for every slot: notify in any case.
         if !slot.leaving || self.stopping.is_cancelled() {
             self.freed.notify_one();
         }
     }
 
-    /// Whether the loop waits for room.
+    /// Whether the loop must be woken when there is room for more jobs.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Ordering::SeqCst)
     }
 }
 
 impl Slot {
-    /// When the keeper has something to do for it.
+    /// Returns when the keeper must act on this slot: at the renewal or the timeout, or at the end of the lease
+    /// if it is no longer renewed. Returns `None` if only the settlement is left to wait for.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match self.renew_at {
             Some(at) => Some(self.timeout_at.map_or(at, |timeout| at.min(timeout))),

@@ -1,4 +1,4 @@
-//! One attempt, from its acquisition to its settlement.
+//! An attempt, from its acquisition to its settlement.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -14,7 +14,7 @@ use super::abort::{Abort, AbortReason};
 use super::any_attempt::AnyAttempt;
 use super::builder::MOMENT;
 use super::ended::Ended;
-use super::handler::{AnyHandler, Committed, Ending, Finish, Run};
+use super::handler::{AnyHandler, Committed, Finish, HandlerResult, Run};
 use super::middleware::{Course, Inner};
 use super::next::error_text;
 use super::slot::Engine;
@@ -27,10 +27,10 @@ use crate::record::JobRecord;
 use crate::store::{BoxFuture, Store};
 use crate::time::Millis;
 
-/// How often the store is asked whether a commit happened whose answer was lost.
+/// The number of tries to find out from the store whether a commit happened whose reply was lost.
 const LOOKS: u32 = 20;
 
-/// Starts an attempt in a task of its own; or gives the job back, if the worker is stopping.
+/// Starts an attempt in its own task. If the worker is stopping, releases the job instead.
 pub(super) fn start<S: Store + ?Sized>(
     engine: &Arc<Engine<S>>,
     acquired: Acquired,
@@ -55,6 +55,9 @@ pub(super) fn start<S: Store + ?Sized>(
         abort: attempt.abort.clone(),
         ended: OnceLock::new(),
     });
+    // Occupy the slot before spawning the task, which frees it: the task may end at any time.
+    // Occupy it before checking `stopping`, too. `stop` cancels the token first and then aborts all occupied
+    // slots. So either the check below sees the stop, or the abort reaches this attempt.
     engine.occupy(id, index, lease, asked_at, left, told);
     let abort = course.abort.clone();
     let task = if engine.stopping.is_cancelled() {
@@ -68,9 +71,9 @@ pub(super) fn start<S: Store + ?Sized>(
 }
 
 async fn run<S: Store + ?Sized>(course: Arc<AttemptCourse<S>>, attempt: AnyAttempt) {
-    let teller = course.occupied.engine.teller();
-    if teller.is_observed() {
-        teller.observe(&Event::AttemptStarted(About::clone(&course.about)));
+    let dispatcher = course.occupied.engine.dispatcher();
+    if dispatcher.is_observed() {
+        dispatcher.observe(&Event::AttemptStarted(About::clone(&course.about)));
     }
     if course.handler.layers.is_empty() {
         course.handle(attempt).await;
@@ -79,7 +82,7 @@ async fn run<S: Store + ?Sized>(course: Arc<AttemptCourse<S>>, attempt: AnyAttem
     }
 }
 
-/// Frees the slot of an attempt, however its task ends.
+/// Frees the slot of an attempt when dropped, however its task ends: by return, panic or abort.
 struct Occupied<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     attempt: (JobId, Fence),
@@ -91,7 +94,7 @@ impl<S: Store + ?Sized> Drop for Occupied<S> {
     }
 }
 
-/// An attempt on its way: through middleware to its handler, and from there to its settlement.
+/// An attempt that passes through its middleware to its handler, and from there to its settlement.
 struct AttemptCourse<S: Store + ?Sized> {
     occupied: Occupied<S>,
     handler: Arc<AnyHandler<S>>,
@@ -99,7 +102,7 @@ struct AttemptCourse<S: Store + ?Sized> {
     number: u32,
     lease: Millis,
     abort: Abort,
-    /// How it ended, once that is written.
+    /// How the attempt ended, once that is stored.
     ended: OnceLock<Ended>,
 }
 
@@ -126,7 +129,7 @@ impl<S: Store + ?Sized> Course for AttemptCourse<S> {
             match self.ended.get() {
                 Some(ended) => {
                     let event = Event::MiddlewareFailed(About::clone(&self.about), error);
-                    self.occupied.engine.teller().observe(&event);
+                    self.occupied.engine.dispatcher().observe(&event);
                     ended.clone()
                 }
                 None => self.end(self.failure(error)).await,
@@ -140,7 +143,7 @@ impl<S: Store + ?Sized> Course for AttemptCourse<S> {
 }
 
 impl<S: Store + ?Sized> AttemptCourse<S> {
-    /// Runs the handler, and writes how it ended.
+    /// Runs the handler and settles its outcome.
     async fn handle(&self, attempt: AnyAttempt) -> Ended {
         let run = Run {
             client: self.occupied.engine.client.clone(),
@@ -150,19 +153,20 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         };
         let ending = catch_panic("handler", async { (self.handler.call)(run).await }).await;
         let outcome = match ending {
-            Ok(Ending::Plain(outcome)) => *outcome,
-            Ok(Ending::InTx(finish)) => match self.finish(finish).await {
+            Ok(HandlerResult::Plain(outcome)) => *outcome,
+            Ok(HandlerResult::InTx(finish)) => match self.finish(finish).await {
                 Ok(ended) => return self.ended.get_or_init(|| ended).clone(),
                 Err(outcome) => outcome,
             },
-            Ok(Ending::Unreadable(error)) => {
+            Ok(HandlerResult::Unreadable(error)) => {
                 Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None }
             }
-            Ok(Ending::Failed(error, undo)) => {
+            Ok(HandlerResult::Failed(error, undo)) => {
+                // Roll back before settling: the open transaction may hold a lock on the job.
                 self.mark_settling();
                 if let Some(Err(error)) = maybe(undo).await {
                     let event = Event::StoreFailed("rollback", ErrorText::new(error.to_string()));
-                    self.occupied.engine.teller().observe(&event);
+                    self.occupied.engine.dispatcher().observe(&event);
                 }
                 self.failure(error)
             }
@@ -171,13 +175,13 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         self.end(outcome).await
     }
 
-    /// Writes how it ended, unless it is known that it has lost its job.
+    /// Settles the attempt, unless it is known to have lost its job.
     async fn end(&self, outcome: Outcome) -> Ended {
         self.mark_settling();
         let engine = &self.occupied.engine;
         let ended = match self.abort.reason() {
             Some(reason) if reason.is_lost() => {
-                engine.teller().observe(&Event::AttemptLost(About::clone(&self.about)));
+                engine.dispatcher().observe(&Event::AttemptLost(About::clone(&self.about)));
                 Ended::Lost(reason)
             }
             _ => {
@@ -188,7 +192,8 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         self.ended.get_or_init(|| ended).clone()
     }
 
-    /// Settles and commits a handler's transaction. If that did not happen, gives what to settle instead.
+    /// Settles the job in the handler's transaction and commits it. If nothing was committed, returns the
+    /// outcome to settle outside of the transaction.
     async fn finish(&self, close: BoxFuture<'static, Result<Finish>>) -> Result<Ended, Outcome> {
         let failure = |error: Error| self.failure(error_text(&error.into()));
         let closed = catch_panic("hook", close).await.map_err(|panic| self.failure(panic))?;
@@ -199,19 +204,20 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         if let Some(error) = doubt
             && !self.is_closed_by_this().await
         {
-            // If it happens all the same, later, the retry finds the attempt settled, and changes nothing.
-            announcements.end(false, self.occupied.engine.teller());
+            // The commit may still take effect later. The settlement of the retry then finds the attempt already
+            // settled, and changes nothing.
+            announcements.end(false, self.occupied.engine.dispatcher());
             return Err(self.failure(error_text(&error.into())));
         }
         announcements.settled(&settlement, &self.about, &settled);
         announcements.ripple(&ripple);
-        announcements.send(self.occupied.engine.teller());
+        announcements.send(self.occupied.engine.dispatcher());
         match (Ended::of(&settlement.outcome, &settled), settled) {
             (Some(ended), _) => Ok(ended),
             (None, Settled::Refused(refusal)) => {
                 Err(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None })
             }
-            // The handler is not to blame: this does not count.
+            // `Busy` is not the handler's fault, so the attempt does not count.
             (None, _) => Err(Outcome::Reschedule {
                 schedule: Schedule::After(Millis::from_secs(1)),
                 error: Some(ErrorText::new("somebody's open transaction held the job at its end")),
@@ -219,7 +225,7 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         }
     }
 
-    /// Whether this attempt has closed its job, as far as the store can tell.
+    /// Whether the store shows that this attempt has closed its job. `false` if the store does not answer.
     async fn is_closed_by_this(&self) -> bool {
         let (engine, (job, fence)) = (&self.occupied.engine, self.occupied.attempt);
         for _ in 0..LOOKS {
@@ -234,7 +240,8 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         false
     }
 
-    /// What becomes of a job whose attempt failed. One that failed because the worker stops is given back.
+    /// Returns the outcome of a failed attempt: a retry after the backoff, or a release if the attempt was asked
+    /// to stop because the worker is stopping.
     fn failure(&self, error: ErrorText) -> Outcome {
         if self.abort.reason() == Some(AbortReason::WorkerStopping) {
             return Outcome::Release;
@@ -243,8 +250,8 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
     }
 
-    /// The handler has ended: from here on neither its timeout nor the end of its lease stops the writing of
-    /// that.
+    /// Marks the handler as ended. From here on, neither the timeout nor the expiry of the lease ends the task:
+    /// the keeper would otherwise abort it halfway through the settlement.
     fn mark_settling(&self) {
         if let Some(slot) = self.occupied.engine.slots().running.get_mut(&self.occupied.attempt) {
             slot.settling = true;
@@ -257,7 +264,7 @@ async fn maybe<T>(future: Option<impl Future<Output = T>>) -> Option<T> {
     Some(future?.await)
 }
 
-/// What a future gives; if it panics, what it said.
+/// Awaits a future. Returns the panic message as an error if the future panics.
 pub(crate) async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) -> Result<T, ErrorText> {
     let mut future = pin!(future);
     let caught = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
@@ -266,7 +273,7 @@ pub(crate) async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) 
     });
     caught.await.map_err(|panic| {
         let text = ErrorText::new(format!("the {what} panicked: {}", panic_text(&*panic)));
-        // Its own drop may panic too.
+        // The drop of the panic payload may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
         text
     })

@@ -11,6 +11,7 @@
 mod bad;
 mod caller;
 mod check;
+mod dispatch;
 mod fact;
 mod fate;
 mod invariant;
@@ -19,7 +20,6 @@ mod journal;
 mod scenario;
 mod settings;
 mod store;
-mod telling;
 mod world;
 
 use std::collections::BTreeMap;

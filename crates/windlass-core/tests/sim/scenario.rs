@@ -12,11 +12,11 @@ use windlass_core::{Client, InProcessNotifier, JobRecord, Running, Status, Store
 use super::bad::Bad;
 use super::caller::{Caller, Promises};
 use super::check;
+use super::dispatch::{SimNotifier, SimObserver};
 use super::invariant::Invariant;
 use super::jobs::{App, Gather, Lenient, Plain, Strict, Timed, hop, pay, plain};
 use super::settings::Settings;
 use super::store::SimStore;
-use super::telling::{SimNotifier, SimObserver};
 use super::world::{NodeId, Report, World, pass};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection, PgPool};
 use windlass_core::command::ListJobs;
-use windlass_core::{Chain, Client, Entry, ErrorKind, Job, Status, Unannounced};
+use windlass_core::{Chain, Client, Entry, ErrorKind, Job, PendingAnnouncements, Status};
 use windlass_postgres::{PostgresStore, Provider, Sqlx};
 use windlass_testkit::{SharedPostgres, shared_postgres};
 
@@ -70,7 +70,7 @@ impl<P: Provider> Office<P> {
     }
 
     /// Runs every kind of command that applications use in a transaction.
-    async fn act(&self, tx: impl Into<P::Lent<'_>>) -> Unannounced {
+    async fn act(&self, tx: impl Into<P::Lent<'_>>) -> PendingAnnouncements {
         let mut inside = self.client.in_tx(tx.into());
         inside.start_many([Approve, Approve]).await.unwrap();
         inside.cancel_unless_running(self.cancelled).await.unwrap();

@@ -346,8 +346,7 @@ impl Entry for Long {}
 async fn long(a: Attempt<Long, Postgres>) -> Result<Done<Long, Postgres>, BoxError> {
     let mut step = a.atomic().await?;
     sqlx::query("select 1").execute(&mut **step.tx()).await?;
-    // tidy: the lease has to be renewed on the real clock of the server
-    sleep(Duration::from_millis(2_500)).await;
+    sleep(Duration::from_millis(2_500)).await; // tidy: renewals follow the server's clock, which no test can turn
     Ok(step.done(a.attempt())?)
 }
 

@@ -50,19 +50,19 @@ local function priorities(job_type)
   return found
 end
 
--- The lanes of all types that are asked for, by priority, highest first: `{ priority, lanes }` each.
+-- The pending_sets of all types that are asked for, by priority, highest first: `{ priority, pending_sets }` each.
 local function levels(types)
   local by_priority, list = {}, {}
   for _, quota in ipairs(types) do
     quota.left = quota.max
     for priority, has_jobs in pairs(priorities(quota.type)) do
       if has_jobs and not by_priority[priority] then
-        by_priority[priority] = { priority = priority, lanes = {} }
+        by_priority[priority] = { priority = priority, pending_sets = {} }
         list[#list + 1] = by_priority[priority]
       end
       if has_jobs then
-        local lanes = by_priority[priority].lanes
-        lanes[#lanes + 1] = { quota = quota, jobs = lane(quota.type, priority) }
+        local pending_sets = by_priority[priority].pending_sets
+        pending_sets[#pending_sets + 1] = { quota = quota, jobs = pending_set(quota.type, priority) }
       end
     end
   end
@@ -70,10 +70,10 @@ local function levels(types)
   return list
 end
 
--- The lane of a level whose head comes first, of those that are due and within their quota; and that head.
-local function first_lane(lanes)
+-- The pending_set of a level whose head comes first, of those that are due and within their quota; and that head.
+local function first_lane(pending_sets)
   local found, head
-  for _, candidate in ipairs(lanes) do
+  for _, candidate in ipairs(pending_sets) do
     local entry = candidate.quota.left > 0 and first(candidate.jobs) or nil
     if entry and entry.score <= now and (not head or before(entry, head)) then
       found, head = candidate, entry
@@ -95,7 +95,7 @@ local function take(asked)
   local taken = {}
   for _, level in ipairs(levels(unpaused(asked.types))) do
     while #taken < asked.max do
-      local found, head = first_lane(level.lanes)
+      local found, head = first_lane(level.pending_sets)
       if not found then
         break
       end

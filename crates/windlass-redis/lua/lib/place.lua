@@ -15,22 +15,22 @@ local function id_of(entry)
   return string.sub(entry.member, 17)
 end
 
--- The lanes that this script has to do with, by type and priority.
+-- The pending_sets that this script has to do with, by type and priority.
 local lanes_by_type = {}
 
 -- Pending jobs of a type and priority, by due time. A type's name has no control character, so that NUL ends it.
-local function lane(job_type, priority)
-  local lanes = lanes_by_type[job_type] or {}
-  lanes_by_type[job_type] = lanes
-  lanes[priority] = lanes[priority]
-    or index(name('pending', priority .. ':' .. job_type), tag .. ':lanes', job_type .. '\0' .. priority)
-  return lanes[priority]
+local function pending_set(job_type, priority)
+  local pending_sets = lanes_by_type[job_type] or {}
+  lanes_by_type[job_type] = pending_sets
+  pending_sets[priority] = pending_sets[priority]
+    or index(name('pending', priority .. ':' .. job_type), tag .. ':pending_sets', job_type .. '\0' .. priority)
+  return pending_sets[priority]
 end
 
 -- The priorities of a type that have pending jobs, as they are stored.
 local function stored_priorities(job_type)
   local found, prefix = {}, job_type .. '\0'
-  for at, listed in ipairs(read('ZRANGEBYLEX', tag .. ':lanes', '[' .. prefix, '(' .. job_type .. '\1')) do
+  for at, listed in ipairs(read('ZRANGEBYLEX', tag .. ':pending_sets', '[' .. prefix, '(' .. job_type .. '\1')) do
     found[at] = tonumber(string.sub(listed, #prefix + 1))
   end
   return found
@@ -105,7 +105,7 @@ end
 local function place(row)
   count(row, 1)
   if row.status == 'pending' then
-    add(lane(row.type, row.priority), row.due, member(row))
+    add(pending_set(row.type, row.priority), row.due, member(row))
   elseif row.status == 'running' then
     add(running(row.type), row.lease_until, member(row))
     add(taken_by(row.request), 0, row.id)
@@ -120,7 +120,7 @@ end
 local function displace(row)
   count(row, -1)
   if row.status == 'pending' then
-    remove(lane(row.type, row.priority), member(row))
+    remove(pending_set(row.type, row.priority), member(row))
   elseif row.status == 'running' then
     remove(running(row.type), member(row))
     remove(taken_by(row.request), row.id)

@@ -61,7 +61,7 @@ async fn a_create_names_the_key_and_writes_nothing() {
     let dependents = format!("dependents:{blocker}");
     let own = format!("job:{}", keyed.id);
     let create = Command::from(Create { chains: vec![subject.start("a").build(), keyed] });
-    for key in ["pending:0:a", "lanes", "keys", "seq", &waits, &dependents, &own] {
+    for key in ["pending:0:a", "pending_sets", "keys", "seq", &waits, &dependents, &own] {
         check(key, &create, &subject, &mut database).await;
     }
     // The store still works afterwards.
@@ -75,7 +75,8 @@ async fn an_attempts_commands_name_the_key_and_write_nothing() {
     let request = RequestId::new();
     let quota = Quota { job_type: type_name("c"), max: 1, lease: LEASE };
     let acquire = Command::from(Acquire { request, worker: WorkerId::new(), types: vec![quota], max: 1 });
-    for key in ["pending:0:c", "lanes", "running:c", "busy", "rippling", &format!("request:{request}")] {
+    for key in ["pending:0:c", "pending_sets", "running:c", "busy", "rippling", &format!("request:{request}")]
+    {
         check(key, &acquire, &subject, &mut database).await;
     }
 
@@ -121,7 +122,8 @@ async fn a_reap_names_the_key_and_writes_nothing() {
     let request = format!("request:{}", again.job.lease.unwrap().request);
     let (first, second) = (format!("job:{}", again.job.id), format!("job:{}", last.job.id));
     let own = [&first, &second, &history, &request].map(String::as_str);
-    let shared = ["busy", "running:again", "running:last", "pending:0:again", "lanes", "leaving", "rippling"];
+    let shared =
+        ["busy", "running:again", "running:last", "pending:0:again", "pending_sets", "leaving", "rippling"];
     for key in shared.iter().chain(&own) {
         check(key, &reap.clone().into(), &subject, &mut database).await;
     }
@@ -159,14 +161,14 @@ async fn commands_from_outside_name_the_key_and_write_nothing() {
         version: job.version,
         steps: vec![output],
     };
-    let ends = ["pending:0:a", "lanes", "counts", "leaving", "rippling", &row];
+    let ends = ["pending:0:a", "pending_sets", "counts", "leaving", "rippling", &row];
     let open: [(Command, &[&str]); 4] = [
         (Cancel { chains: vec![chain.into()], mode: CancelMode::UnlessRunning }.into(), &ends),
         (outside.into(), &ends),
-        (Trigger { jobs: vec![chain.into()] }.into(), &["pending:0:a", "lanes", &row]),
+        (Trigger { jobs: vec![chain.into()] }.into(), &["pending:0:a", "pending_sets", &row]),
         (
             Delete { chains: vec![chain.into()], cascade: true }.into(),
-            &["pending:0:a", "lanes", "counts", "chains", "chains_unfinished", &row],
+            &["pending:0:a", "pending_sets", "counts", "chains", "chains_unfinished", &row],
         ),
     ];
     for (command, keys) in &open {
@@ -179,7 +181,7 @@ async fn commands_from_outside_name_the_key_and_write_nothing() {
     let version = subject.job(job.id).await.version;
     let retry = Command::from(Retry { chains: vec![RetryTarget { job: job.id, version }] });
     let history = format!("history:{}", job.id);
-    for key in ["pending:0:a", "lanes", "counts", "leaving", "rippling", &history, &row] {
+    for key in ["pending:0:a", "pending_sets", "counts", "leaving", "rippling", &history, &row] {
         check(key, &retry, &subject, &mut database).await;
     }
     subject.store.execute(retry).await.unwrap();

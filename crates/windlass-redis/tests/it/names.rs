@@ -14,7 +14,7 @@ const PRIORITIES: [i8; 4] = [10, 1, 0, -1];
 #[tokio::test(flavor = "multi_thread")]
 async fn names_like_keys_of_the_store_are_only_names() {
     let (subject, mut database) = subject().await;
-    let own = ["", "seq", "lanes", "counts", "pending:0:a", "running:a", "job:", "keys"]
+    let own = ["", "seq", "pending_sets", "counts", "pending:0:a", "running:a", "job:", "keys"]
         .map(|key| database.key(key));
     let plain = [
         "a",
@@ -26,7 +26,7 @@ async fn names_like_keys_of_the_store_are_only_names() {
         "a:",
         "pending:0:a",
         "completed:a",
-        "lanes",
+        "pending_sets",
         "}:{",
         "{a}:{b}",
         "*",

@@ -14,7 +14,7 @@ use windlass::command::Outcome;
 use windlass::limit::PAYLOAD_MAX_BYTES;
 use windlass::{Abort, AbortReason, AnyAttempt, BoxError, JobRecord};
 
-use super::outcome::{Ended, Said};
+use super::outcome::{Ended, OutcomeFile};
 use crate::signal::{self, Group};
 use crate::view::Content;
 
@@ -73,7 +73,7 @@ impl Runner {
         };
         // If reading failed, e.g. because the output is too large, the command must not keep running.
         let (status, stdout, error) = ended.inspect_err(|_| group.kill())?;
-        let said = Said::read(&files.outcome).await?;
+        let said = OutcomeFile::read(&files.outcome).await?;
         Ended { status, stdout, error, said }.outcome()
     }
 

@@ -26,7 +26,7 @@ const AGAIN_AFTER: Millis = Millis::from_secs(60);
 /// The contents of `$WINDLASS_OUTCOME`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Said {
+pub(super) struct OutcomeFile {
     /// The job that continues the chain.
     then: Option<Described>,
     /// Chains to start in the same write as the outcome.
@@ -37,7 +37,7 @@ pub(super) struct Said {
     error: Option<String>,
 }
 
-impl Said {
+impl OutcomeFile {
     /// Reads the file. A missing or empty file is the default.
     pub(super) async fn read(path: &Path) -> Result<Self, BoxError> {
         let text = match tokio::fs::read(path).await {
@@ -88,7 +88,7 @@ pub(super) struct Ended {
     pub(super) stdout: Vec<u8>,
     /// The end of standard error.
     pub(super) error: String,
-    pub(super) said: Said,
+    pub(super) said: OutcomeFile,
 }
 
 impl Ended {
@@ -119,7 +119,7 @@ impl Ended {
     }
 }
 
-fn done(said: Said, stdout: Vec<u8>) -> Result<Outcome, BoxError> {
+fn done(said: OutcomeFile, stdout: Vec<u8>) -> Result<Outcome, BoxError> {
     let create = said.start.into_iter().map(described).collect::<Result<_, _>>()?;
     match said.then {
         Some(Described { key: Some(_), .. }) => {
@@ -171,7 +171,7 @@ mod tests {
 
     fn ended(code: i32, stdout: &str, said: &str) -> Result<Outcome, String> {
         let said = if said.is_empty() {
-            Said::default()
+            OutcomeFile::default()
         } else {
             serde_json::from_str(said).expect("the test writes JSON")
         };

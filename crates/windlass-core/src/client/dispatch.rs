@@ -1,4 +1,4 @@
-//! Tells observers and notifiers, without ever being held up by them.
+//! Calls observers and publishes hints. Neither a panicking observer nor a slow notifier affects the caller.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,44 +8,47 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::watch::News;
+use super::watch::EventMessage;
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
 use crate::worker::catch_panic;
 
-/// How many hints wait to be published before some are dropped: they are hints.
+/// The maximum number of hints that wait to be published. Further hints are dropped, which is allowed: hints
+/// are lossy.
 const WAITING_MAX: usize = 4_096;
 
-/// How long a call of the notifier may take. The first one may have to connect.
+/// The timeout of a call to the notifier. The first call may have to connect.
 const NOTIFIER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a subscription may take that is all that somebody wants.
+/// The timeout of a subscription to events. It is longer than that of other calls, because such a subscriber
+/// cannot fall back to polling.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a worker asks whether to look for jobs, instead of looking.
+/// The timeout of a worker's claim to a wake-up. Without an answer the worker queries the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The notifier and the observers of a client.
 #[derive(Debug)]
-pub(crate) struct Teller {
+pub(crate) struct Dispatcher {
     notifier: Arc<dyn Notifier>,
     observers: Observers,
-    hints: Lane,
-    /// Apart from the hints: however many events there are, workers are woken.
-    news: Lane,
-    /// Whether events are published though nobody here is known to watch.
+    hints: Outbox,
+    /// Events have their own channel: a flood of events must not displace the hints that wake workers.
+    news: Outbox,
+    /// Whether events are published even if no subscriber is known.
     publishes_events: bool,
-    /// How many watch by this client.
+    /// The number of event subscriptions made through this client.
     watchers: AtomicUsize,
-    /// Events that were dropped since the last that was published.
+    /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
 }
 
-/// Feeds a task that publishes. It ends with its runtime, and is then started again.
-type Lane = Mutex<Option<mpsc::Sender<Hint>>>;
+/// The sending half of a channel to a task that publishes hints. If the task has ended, with its runtime or
+/// by a panic of the notifier, the next hint starts a new one.
+type Outbox = Mutex<Option<mpsc::Sender<Hint>>>;
 
-impl Teller {
+impl Dispatcher {
     pub(super) fn new(
         notifier: Arc<dyn Notifier>,
         observers: Vec<Arc<dyn Observer>>,
@@ -54,29 +57,30 @@ impl Teller {
         Arc::new(Self {
             notifier,
             observers: observers.into(),
-            hints: Lane::default(),
-            news: Lane::default(),
+            hints: Outbox::default(),
+            news: Outbox::default(),
             publishes_events,
             watchers: AtomicUsize::new(0),
             unsent: Arc::default(),
         })
     }
 
-    /// Whether anybody wants to be told.
+    /// Whether any observer or subscriber wants events.
     pub(crate) fn is_observed(&self) -> bool {
-        // One that panics is told: that is guarded.
+        // An observer that panics here counts as on. Its panics in `observe` are caught too.
         let is_on = |observer: &Arc<dyn Observer>| catch_unwind(AssertUnwindSafe(|| observer.is_on()));
         self.observers.iter().any(|observer| is_on(observer).unwrap_or(true)) || self.is_watched()
     }
 
-    /// Tells the observers and those who watch.
+    /// Passes an event to the observers and publishes it to subscribers.
     pub(crate) fn observe(&self, event: &Event) {
         each(&self.observers, |observer| observer.observe(event));
-        self.tell(|| News::of(event));
+        self.tell(|| EventMessage::of(event));
     }
 
-    /// Tells those who watch, if anybody does. Where too much waits to be told, it is counted instead.
-    pub(crate) fn tell(&self, news: impl FnOnce() -> Option<News>) {
+    /// Publishes an event message, if there may be a subscriber. Never waits: if too many messages are
+    /// queued, drops this one and counts it. The publishing task reports the count to the subscribers.
+    pub(crate) fn tell(&self, news: impl FnOnce() -> Option<EventMessage>) {
         if !self.is_watched() {
             return;
         }
@@ -87,8 +91,12 @@ impl Teller {
         }
     }
 
-    /// Subscribes to events. While this is kept, the client publishes its own.
+    /// Subscribes to events. While the returned guard is held, the client publishes its own events. Returns
+    /// `None` if the notifier fails or does not answer in time.
     pub(crate) async fn watch(self: &Arc<Self>) -> Option<(Subscription, Watching)> {
+        // Count the watcher before subscribing. Otherwise events between the two would not be published,
+        // although the subscription is active. The guard undoes this if the subscription fails or this future
+        // is dropped.
         self.watchers.fetch_add(1, Ordering::AcqRel);
         let watching = Watching(Arc::clone(self));
         Some((self.subscribe_within(WATCH_TIMEOUT, vec![Topic::Events]).await?, watching))
@@ -99,7 +107,8 @@ impl Teller {
         self.publishes_events || self.watchers.load(Ordering::Acquire) > 0 || elsewhere()
     }
 
-    /// Asks every observer; the first answer is stored.
+    /// Returns the first trace context that an observer returns. Calls every observer, so that each can begin
+    /// its own span.
     pub(super) fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
         let mut answer = None;
         each(&self.observers, |observer| {
@@ -109,13 +118,15 @@ impl Teller {
         answer
     }
 
-    /// Tells the observers that what they were asked about was not written.
+    /// Notifies the observers that the item they were asked about was not written.
     pub(super) fn untrace(&self, traced: Traced, about: &About) {
         each(&self.observers, |observer| observer.rolled_back(traced, about));
     }
 
-    /// Publishes hints in the background, in order. The end of a chain that nobody waits for is no news: whoever
-    /// begins to wait after this finds it in the store.
+    /// Publishes hints in the background, in order. Call this only after the commit.
+    ///
+    /// Skips closed chains that no subscriber waits for. A wait that subscribes later queries the store after
+    /// it has subscribed, and finds the chain closed.
     pub(crate) fn publish(&self, hints: impl IntoIterator<Item = Hint>) {
         let is_awaited = |chain| catch_unwind(AssertUnwindSafe(|| self.notifier.is_awaited(chain)));
         let is_news = |hint: &Hint| match hint {
@@ -135,7 +146,7 @@ impl Teller {
         }
     }
 
-    /// Subscribes, if the notifier answers in time.
+    /// Subscribes to hints. Returns `None` if the notifier fails or does not answer in time.
     pub(crate) async fn subscribe(&self, topics: Vec<Topic>) -> Option<Subscription> {
         self.subscribe_within(NOTIFIER_TIMEOUT, topics).await
     }
@@ -159,19 +170,23 @@ impl Teller {
         }
     }
 
-    /// Whether to look for jobs of this type; when in doubt, yes.
+    /// Whether the worker should query the store for jobs of this type. Returns `true` if the notifier fails
+    /// or does not answer in time: a needless query is cheap, a missed one delays jobs.
     pub(crate) async fn claim_wake(&self, job_type: crate::name::TypeName) -> bool {
         let claim = catch_panic("notifier", async { self.notifier.claim_wake(job_type).await });
         !matches!(timeout(CLAIM_TIMEOUT, claim).await, Ok(Ok(Ok(false))))
     }
 
-    fn sender(&self, lane: &Lane, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Hint> {
+    /// Returns the sender of a channel. Starts the publishing task if there is none.
+    fn sender(&self, lane: &Outbox, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Hint> {
         let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
         match &*lane {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {
                 let (sender, receiver) = mpsc::channel(WAITING_MAX);
                 let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
+                // The task must not hold the `Dispatcher`: it owns the sender, so the channel would never
+                // close and the task would never end.
                 tokio::spawn(publish(receiver, notifier, observers, unsent.cloned()));
                 lane.insert(sender).clone()
             }
@@ -183,6 +198,8 @@ impl Teller {
     }
 }
 
+/// Publishes the hints of a channel, one after the other. `unsent` counts the dropped events, if the channel
+/// is for events.
 async fn publish(
     mut hints: mpsc::Receiver<Hint>,
     notifier: Arc<dyn Notifier>,
@@ -190,14 +207,18 @@ async fn publish(
     unsent: Option<Arc<AtomicU64>>,
 ) {
     while let Some(hint) = hints.recv().await {
+        // Report dropped events before the next event. Senders may drop more at the same time: `swap` reads
+        // and resets the count in one step, so none is lost.
         let missed = unsent.as_ref().map_or(0, |unsent| unsent.swap(0, Ordering::AcqRel));
-        let told = (missed > 0).then(|| (Hint::Event(News::missed(missed).encode()), missed));
+        let told = (missed > 0).then(|| (Hint::Event(EventMessage::missed(missed).encode()), missed));
         for (hint, weight) in told.into_iter().chain([(hint, 1)]) {
             let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "the notifier did not answer in time".to_owned(),
             };
+            // Count what was not published: the event, or all events of a report. The next report includes
+            // them.
             if let Some(unsent) = &unsent {
                 unsent.fetch_add(weight, Ordering::AcqRel);
             }
@@ -207,9 +228,9 @@ async fn publish(
     }
 }
 
-/// Somebody watches by a client, as long as this is kept.
+/// Counts an event subscription of a client until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Watching(Arc<Teller>);
+pub(crate) struct Watching(Arc<Dispatcher>);
 
 impl Drop for Watching {
     fn drop(&mut self) {
@@ -219,7 +240,7 @@ impl Drop for Watching {
 
 type Observers = Arc<[Arc<dyn Observer>]>;
 
-/// Calls each observer. If one panics, that is its affair.
+/// Calls each observer. A panicking observer is ignored.
 fn each(observers: &Observers, mut call: impl FnMut(&dyn Observer)) {
     for observer in observers.iter() {
         let _ = catch_unwind(AssertUnwindSafe(|| call(&**observer)));

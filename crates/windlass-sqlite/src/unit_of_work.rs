@@ -27,7 +27,7 @@ const UNWRITTEN: i64 = 1 << 62;
 
 /// The unit of work of one command: the rows that it loaded, and its changes to them.
 #[derive(Debug)]
-pub(crate) struct Working {
+pub(crate) struct UnitOfWork {
     pub(crate) now: Timestamp,
     jobs: HashMap<JobId, JobRow>,
     chains: HashMap<ChainId, ChainRow>,
@@ -124,7 +124,7 @@ impl Needs {
     }
 }
 
-impl Working {
+impl UnitOfWork {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             now,
@@ -417,7 +417,7 @@ impl Working {
 }
 
 #[cfg(feature = "known-bad")]
-impl Working {
+impl UnitOfWork {
     /// Replaces keys, and whether chains are open, with values that were read before the transaction.
     pub(crate) fn believe_chains(&mut self, early: Option<Self>) {
         let Some(early) = early else { return };
