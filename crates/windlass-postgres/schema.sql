@@ -217,6 +217,8 @@ CREATE UNIQUE INDEX migration_pkey ON migration USING btree (version)
 
 CREATE UNIQUE INDEX paused_pkey ON paused USING btree (type)
 
+CREATE UNIQUE INDEX ripple_pkey ON ripple USING btree (id)
+
 CREATE UNIQUE INDEX worker_pkey ON worker USING btree (id)
 
 view chain_reply_v1 as
@@ -397,6 +399,8 @@ function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_
 function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function store_plain_v1(now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], mine uuid[]) set enable_nestloop=off set enable_hashjoin=on
+
+function sweep_v1(now bigint)
 
 function take_keys_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
 

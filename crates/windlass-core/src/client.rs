@@ -15,6 +15,7 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -47,7 +48,7 @@ use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
 use send::{send, send_repeatedly};
 
-/// Starts, awaits, queries and changes chains. Cheap to clone; clones share everything.
+/// A client of a store: starts, awaits, queries and changes chains. Cheap to clone; clones share everything.
 ///
 /// `Client<dyn Store>` is the same client for tools that do not know the type of their store.
 pub struct Client<S: ?Sized> {
@@ -59,12 +60,15 @@ pub(crate) struct Shared<S: ?Sized> {
     /// Batches the queries of callers that wait for a chain to close.
     looks: Looks,
     pub(crate) dispatcher: Arc<Dispatcher>,
+    /// The number of transactions that have asked to resolve waits since the task that resolves them started.
+    /// 0 if no task runs.
+    pub(crate) resolving: Arc<AtomicU32>,
     pub(crate) store: Arc<S>,
 }
 
 type Looks = Batcher<ChainId, Option<ChainRecord>>;
 
-/// Builds a [`Client`]. See [`Client::builder`].
+/// A builder for a [`Client`]. See [`Client::builder`].
 pub struct ClientBuilder<S: ?Sized> {
     store: Arc<S>,
     notifier: Arc<dyn Notifier>,
@@ -177,8 +181,8 @@ impl<S: Store + ?Sized> Client<S> {
 }
 
 impl<S: Store> Client<S> {
-    /// Converts the client for code that does not know the type of its store. The result shares everything
-    /// with the clones of this client.
+    /// Converts the client into one for code that does not know the type of its store. The result shares
+    /// everything with the clones of this client.
     #[must_use]
     pub fn into_dyn(self) -> Client<dyn Store> {
         let store: Arc<dyn Store> = Arc::clone(&self.shared.store) as _;
@@ -195,7 +199,8 @@ impl<S: ?Sized> Client<S> {
         looks: Looks,
     ) -> Client<T> {
         let dispatcher = Arc::clone(&self.shared.dispatcher);
-        Client { shared: Arc::new(Shared { creates, looks, dispatcher, store: store.into() }) }
+        let resolving = Arc::clone(&self.shared.resolving);
+        Client { shared: Arc::new(Shared { creates, looks, dispatcher, resolving, store: store.into() }) }
     }
 }
 
@@ -205,8 +210,9 @@ impl<S: Transactional> Client<S> {
         Tx::begin(self).await
     }
 
-    /// Runs commands inside a transaction that the caller has begun and will end: one of the store, or one of
-    /// the application's own database driver. The commands are refused if no transaction is open.
+    /// Returns a handle that runs commands inside a transaction that the caller has begun and will end. It
+    /// can be a transaction of the store, or one of the application's own database driver. The commands are
+    /// refused if no transaction is open.
     ///
     /// ```
     /// # use windlass_core::{Client, Entry, Job, MemoryStore, Transactional};
@@ -275,7 +281,8 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
                 Box::pin(async move { look(&*store, chains).await })
             },
         );
-        Client { shared: Arc::new(Shared { creates, looks, dispatcher, store }) }
+        let resolving = Arc::default();
+        Client { shared: Arc::new(Shared { creates, looks, dispatcher, resolving, store }) }
     }
 }
 

@@ -120,6 +120,12 @@ begin
     reply.words := array['refused', 'blocker_not_found'];
     return reply;
   end if;
+  -- A chain that was not stored when the command locked its blockers may be by now. Without the lock it could close before
+  -- this job is seen.
+  if cardinality(windlass.lock_chains_v1(chains, true)) > 0 then
+    reply.words := array['busy'];
+    return reply;
+  end if;
 
   stored := windlass.insert_job_v1(now, new, new.id, new.type, 0, chains);
   if stored.id is null then

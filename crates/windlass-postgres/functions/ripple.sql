@@ -67,12 +67,36 @@ begin
 end
 $$;
 
--- Goes on with all marks, for as many jobs as the command may still resolve. `patient` waits a moment for jobs that
--- somebody else has, where the mark is this command's own: a row that stays locked does not delay every later one.
+-- Removes marks that no job waits for: their chain is open, or its dependents are resolved. As many as one command may.
 --
--- The chain's row is locked before its marks and its dependents are looked for, each by a statement of its own. Who left a
--- mark had the row locked until the commit, so that mark and dependents are seen together; only the marks that were seen
--- are removed.
+-- This and `ripple_v1` lock the chain's row before they look for dependents, with a new statement. The transaction that left
+-- a mark held that lock until its commit, so the mark and its dependents become visible together. Only the marks that were
+-- seen before the look are removed.
+create function windlass.sweep_v1(now bigint) returns void language plpgsql as $$
+declare
+  marks bigint[];
+begin
+  marks := array(
+    select m.id
+    from windlass.ripple m
+    join windlass.chain c on c.id = m.chain
+    where m.since < now
+    order by m.since, m.seq
+    limit 1000
+    for no key update of c skip locked
+  );
+  delete from windlass.ripple m using windlass.chain c
+  where m.id = any (marks) and c.id = m.chain and (c.closed_as is null or not exists (
+    select from windlass.blocker b where b.chain = c.id and b.waiting and (b.eager or c.closed_as = 'completed')
+  ));
+end
+$$;
+
+-- Goes on with all marks, for as many jobs as the command may still resolve. `patient` waits a moment for jobs that another
+-- transaction holds, where the mark is this command's own: a row that stays locked does not delay every later command.
+--
+-- The reply says `deferred` if waits are left that a later command could resolve. A patient command speaks of its own marks
+-- only.
 create function windlass.ripple_v1(
   now bigint, patient boolean, inout left_over integer, out replies windlass.reply_v1[]
 ) language plpgsql as $$
@@ -82,24 +106,34 @@ declare
   jobs uuid[];
   locked uuid[];
   passed uuid[] := '{}';
+  steps integer := 1000;
+  from_since bigint := 0;
+  from_seq bigint := 0;
 begin
   replies := '{}';
   if windlass.in_snapshot_v1() then
-    -- Not even a look for marks: serializable transactions that look for each other's marks conflict.
+    -- Do not even look for marks: serializable transactions that look for each other's marks conflict.
     replies := array[('deferred', null, null, null, null, null)::windlass.reply_v1];
     return;
   elsif not exists (select from windlass.ripple) then
     return;
   end if;
-  loop
-    select c.id, c.closed_as, m.since into ended
+  if exists (select from windlass.ripple m where m.since < now) then
+    perform windlass.sweep_v1(now);
+  end if;
+  while left_over > 0 and steps > 0 loop
+    -- From the mark before on: the index still has an entry for each mark that this command has removed.
+    select c.id, c.closed_as, m.since, m.seq into ended
     from windlass.ripple m
     join windlass.chain c on c.id = m.chain
-    where c.id <> all (passed)
+    where (m.since, m.seq) >= (from_since, from_seq) and c.id <> all (passed)
     order by m.since, m.seq
     limit 1
     for no key update of c skip locked;
     exit when not found;
+    steps := steps - 1;
+    from_since := ended.since;
+    from_seq := ended.seq;
     marks := array(select m.id from windlass.ripple m where m.chain = ended.id);
     jobs := array(
       select b.job
@@ -113,19 +147,22 @@ begin
       locked := windlass.lock_waiting_v1(jobs, patient and ended.since = now);
       left_over := left_over - cardinality(locked);
       replies := replies || windlass.resolve_v1(now, ended.id, ended.closed_as, locked);
+      if ended.closed_as <> 'completed' then
+        -- Dependents may have failed, and their chains have left marks before this one.
+        from_since := 0;
+        from_seq := 0;
+      end if;
     end if;
     if exists (
       select from windlass.blocker b
       where b.chain = ended.id and b.waiting and (b.eager and ended.closed_as is not null or ended.closed_as = 'completed')
     ) then
-      exit when left_over <= 0;
       passed := passed || ended.id;
     else
       delete from windlass.ripple m where m.chain = ended.id and m.id = any (marks);
     end if;
   end loop;
-  -- What is left is another transaction's at the moment.
-  if left_over > 0 and exists (select from windlass.ripple) then
+  if exists (select from windlass.ripple m where not patient or m.since = now) then
     replies := replies || ('deferred', null, null, null, null, null)::windlass.reply_v1;
   end if;
 end

@@ -6,6 +6,7 @@ create function windlass.continue_v1(
 declare
   chains uuid[];
   missing uuid;
+  waits boolean;
 begin
   if exists (select from windlass.job where id = new.id) then
     refusal.words := array['refused', 'id_taken'];
@@ -17,7 +18,16 @@ begin
     refusal.words := array['refused', 'blocker_not_found'];
     return;
   end if;
-  if windlass.reaches_v1(chains, own.chain) then
+  -- A chain that was not stored when the command locked its blockers may be by now.
+  if cardinality(windlass.lock_chains_v1(chains, true)) > 0 then
+    refusal.words := array['busy'];
+    return;
+  end if;
+  waits := windlass.reaches_v1(chains, own.chain);
+  if waits is null then
+    refusal.words := array['busy'];
+    return;
+  elsif waits then
     select array[b.chain] into refusal.ids
     from unnest(chains) with ordinality b (chain, n)
     where windlass.reaches_v1(array[b.chain], own.chain)
@@ -40,29 +50,40 @@ end
 $$;
 
 -- Whether one of these chains waits, directly or through others, for the one that is sought; or would wait for it if it
--- were retried.
+-- were retried. Null if another transaction holds one of the chains on the way.
+--
+-- A chain that comes to wait for another one changes its own row. So every chain on the way is locked in share mode, and the
+-- search is repeated until it meets locked ones only. Otherwise two commands could close a circle, each with one half of it.
+-- In a snapshot the lock of a chain that has changed since fails.
 create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language plpgsql as $$
 declare
   nearby uuid[];
+  held uuid[] := chains;
 begin
   if cardinality(chains) = 0 then
     return false;
   end if;
-  with recursive reached (chain) as (
-    select unnest(chains)
-    union
-    select b.chain
-    from reached r
-    join windlass.chain c on c.id = r.chain
-    join windlass.job l on l.id = c.latest and l.status in ('blocked', 'failed', 'cancelled')
-    join windlass.blocker b on b.job = l.id and (l.status <> 'blocked' or not b.resolved)
-  )
-  select array(select chain from reached limit 1000) into nearby;
-  -- A snapshot may hide that one of these chains has come to wait for another. That has changed its row, and the lock fails.
-  if windlass.in_snapshot_v1() and cardinality(windlass.lock_chains_v1(nearby, true)) > 0 then
-    raise exception using errcode = 'serialization_failure', message = 'a chain that may wait for this one is locked';
-  end if;
-  return sought = any (nearby);
+  for tries in 1 .. 5 loop
+    with recursive reached (chain) as (
+      select unnest(chains)
+      union
+      select b.chain
+      from reached r
+      join windlass.chain c on c.id = r.chain
+      join windlass.job l on l.id = c.latest and l.status in ('blocked', 'failed', 'cancelled')
+      join windlass.blocker b on b.job = l.id and (l.status <> 'blocked' or not b.resolved)
+    )
+    select array(select chain from reached limit 1000) into nearby;
+    if sought = any (nearby) then
+      return true;
+    elsif nearby <@ held then
+      return false;
+    elsif cardinality(windlass.lock_chains_v1(nearby, true)) > 0 then
+      return null;
+    end if;
+    held := held || nearby;
+  end loop;
+  return null;
 end
 $$;
 

@@ -98,10 +98,10 @@ create table windlass.leaving (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_scale_factor = 0.05);
 
 -- Marks: chains that closed, or may have closed, and whose dependents are still to be resolved. A transaction that reads
--- from a snapshot sees neither all dependents nor all marks, so it adds a mark whatever it sees. A unique constraint would
--- make such a transaction fail.
+-- from a snapshot sees neither all dependents nor all marks, so it adds a mark whatever it sees. A unique constraint on the
+-- chain would make such a transaction fail.
 create table windlass.ripple (
-  id bigint generated always as identity,
+  id bigint generated always as identity primary key,
   since bigint not null,                       -- when the mark was left
   seq bigint not null,                         -- the chain's
   chain uuid not null

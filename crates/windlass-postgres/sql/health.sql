@@ -1,5 +1,6 @@
 with hot (id) as (
-  values ('windlass.job'::regclass), ('windlass.chain'::regclass), ('windlass.key'::regclass), ('windlass.blocker'::regclass)
+  values ('windlass.job'::regclass), ('windlass.chain'::regclass), ('windlass.key'::regclass), ('windlass.blocker'::regclass),
+    ('windlass.ripple'::regclass)
 )
 select
   'held', null::integer, null::uuid[], array[a.application_name, a.state],
@@ -27,14 +28,14 @@ from hot h
 join pg_index i on i.indrelid = h.id
 where not i.indisvalid
 union all
-select 'isolation', null, null, array[l.level, current_user::text], null, null
+select 'isolation', null, null, array[l.level, pg_catalog.quote_ident(current_user)], null, null
 from (select current_setting('default_transaction_isolation') as level) l
 where l.level in ('repeatable read', 'serializable')
 union all
-select 'read_only', null, null, array[current_user::text], null, null
+select 'read_only', null, null, array[pg_catalog.quote_ident(current_user)], null, null
 where current_setting('default_transaction_read_only') = 'on'
 union all
-select 'timeout', null, null, array[current_user::text], array[s.reset_val::bigint], null
+select 'timeout', null, null, array[pg_catalog.quote_ident(current_user)], array[s.reset_val::bigint], null
 from pg_settings s
 where s.name = 'statement_timeout' and s.reset_val::bigint between 1 and 9999
 union all

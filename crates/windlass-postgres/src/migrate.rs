@@ -52,6 +52,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     ],
 }];
 
+/// A migration takes as long as it takes, and its transaction is idle while a step runs on another connection.
+const NO_TIMEOUTS: &str =
+    "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0";
+
 /// Keeps types and functions of the application from shadowing PostgreSQL's own.
 const SEARCH_PATH: &str = "set local search_path = pg_catalog, pg_temp;\n";
 
@@ -135,6 +139,7 @@ async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
         let mut tx = provider.begin_read_committed().await?;
         let rows = provider.run_in(P::lend(&mut tx), &attempt, Vec::new()).await?;
         if rows.first().is_some_and(|row| row.numbers == [Some(1)]) {
+            provider.script_in(P::lend(&mut tx), NO_TIMEOUTS).await?;
             return Ok(tx);
         }
         provider.rollback(tx).await?;

@@ -147,10 +147,16 @@ pub struct Row {
     pub bytes: Vec<Option<Bytes>>,
 }
 
-/// Statements that begin a transaction for a command of the store: at read committed, read-write, and with sufficient
-/// timeouts, whatever the defaults of the server, the database, the role and the pool are.
-pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, read write; \
-     set local statement_timeout = '1min'; set local idle_in_transaction_session_timeout = '1min'";
+/// Begins a transaction for a command of the store: at read committed and read-write, whatever the defaults of the server,
+/// the database, the role and the pool are.
+///
+/// A single statement: if a second one were cancelled, a driver could return a connection to its pool whose transaction has
+/// failed.
+pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, read write";
+
+/// Gives the statements of a transaction enough time.
+pub(crate) const SET_TIMEOUTS: &str =
+    "set local statement_timeout = '1min'; set local idle_in_transaction_session_timeout = '1min'";
 
 /// Converts an error of PostgreSQL, with its SQLSTATE code and message, into a store error.
 #[must_use]
@@ -180,7 +186,8 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
         // `begin … read write` on a standby.
         "0A000" => (
             ErrorKind::Unavailable,
-            "the server does not support this: if it is a hot standby, connect to the primary",
+            "the server does not support this statement: if it is a hot standby, connect to the primary; if the schema was \
+             changed, try again",
         ),
         "25P03" => (
             ErrorKind::Unavailable,

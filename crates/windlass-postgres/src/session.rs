@@ -17,7 +17,8 @@ const SETTINGS: &str = "select 'settings', null::integer, null::uuid[], array[\
     pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('fsync'), \
     pg_catalog.current_setting('default_transaction_isolation'), \
     pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.pg_is_in_recovery()::text, \
-    (select s.reset_val from pg_catalog.pg_settings s where s.name = 'statement_timeout')], \
+    (select pg_catalog.min(s.reset_val::bigint)::text from pg_catalog.pg_settings s where s.reset_val <> '0' and \
+    s.name in ('statement_timeout', 'idle_in_transaction_session_timeout'))], \
     null::bigint[], null::bytea[]";
 
 /// Queries the schemas of the search path, including implicit ones, in the order in which they are searched.
@@ -34,6 +35,8 @@ pub(crate) struct Defaults {
     pub(crate) durability: Durability,
     /// Whether each command needs a transaction begun for it.
     pub(crate) needs_begin: bool,
+    /// Whether that transaction needs longer timeouts.
+    pub(crate) is_hasty: bool,
     /// Whether transactions read from a snapshot: repeatable read or serializable.
     pub(crate) snapshots: bool,
 }
@@ -54,9 +57,10 @@ pub(crate) async fn check<P: Provider>(provider: &P) -> Result<Defaults> {
         _ => Durability::Synced,
     };
     let snapshots = matches!(setting(2), "repeatable read" | "serializable");
-    // `statement_timeout` in milliseconds; 0 means none. `own_v1` has the same bound.
+    // In milliseconds; `own_v1` has the same bound.
     let is_hasty = matches!(setting(5).parse(), Ok(1..10_000));
-    Ok(Defaults { durability, needs_begin: snapshots || setting(3) == "on" || is_hasty, snapshots })
+    let needs_begin = snapshots || setting(3) == "on" || is_hasty;
+    Ok(Defaults { durability, needs_begin, is_hasty, snapshots })
 }
 
 /// Returns an error if another schema precedes `pg_catalog` in the search path. An operator of the application could

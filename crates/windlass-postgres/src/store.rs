@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use tokio::time::sleep;
 use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Finding, Result, Store, Transactional,
@@ -13,7 +15,7 @@ use windlass_core::{
 
 use crate::health;
 use crate::migrate::{MIGRATIONS, migrate, sql};
-use crate::provider::{Parameter, Provider, Row, Statement};
+use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement};
 use crate::session::{self, TABLES};
 use crate::statement::{Names, Statements};
 
@@ -22,6 +24,10 @@ pub const NAME_MAX_BYTES: usize = 30;
 
 /// Maximum number of attempts for a command that conflicts with a concurrent transaction.
 const TRIES: usize = 3;
+
+/// How often, and after how long, an attempt's job is locked again while its lease is being renewed.
+const LOCK_TRIES: usize = 25;
+const LOCK_DELAY: Duration = Duration::from_millis(20);
 
 /// Options for opening a [`PostgresStore`] or a [`PostgresNotifier`](crate::PostgresNotifier).
 #[derive(Clone, Debug)]
@@ -129,6 +135,8 @@ pub struct PostgresStore<P> {
     begins: AtomicBool,
     /// Whether transactions read from a snapshot by default: repeatable read or serializable.
     snapshots: bool,
+    /// Whether these transactions need longer timeouts than the session's.
+    is_hasty: AtomicBool,
     closed: AtomicBool,
     round_trips: AtomicU64,
     commits: AtomicU64,
@@ -151,6 +159,7 @@ impl<P: Provider> PostgresStore<P> {
             clock: options.clock,
             durability: defaults.durability,
             begins: AtomicBool::new(defaults.needs_begin),
+            is_hasty: AtomicBool::new(defaults.is_hasty),
             snapshots: defaults.snapshots,
             closed: AtomicBool::new(false),
             round_trips: AtomicU64::new(0),
@@ -189,9 +198,28 @@ impl<P: Provider> PostgresStore<P> {
                 done => return done,
             }
         }
-        self.round_trips.fetch_add(2, Ordering::Relaxed);
+        match self.run_begun(statement, parameters.to_vec()).await {
+            // The timeout of this session is too short, too.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                self.is_hasty.store(true, Ordering::Relaxed);
+                self.run_begun(statement, parameters.to_vec()).await
+            }
+            done => done,
+        }
+    }
+
+    /// Runs a statement in a transaction begun for it.
+    async fn run_begun(&self, statement: &Statement, parameters: Vec<Parameter>) -> Result<Vec<Row>> {
         let mut tx = self.provider.begin_read_committed().await?;
-        match self.provider.run_in(P::lend(&mut tx), statement, parameters.to_vec()).await {
+        self.round_trips.fetch_add(2, Ordering::Relaxed);
+        let rows = async {
+            if self.is_hasty.load(Ordering::Relaxed) {
+                self.round_trips.fetch_add(1, Ordering::Relaxed);
+                self.provider.script_in(P::lend(&mut tx), SET_TIMEOUTS).await?;
+            }
+            self.provider.run_in(P::lend(&mut tx), statement, parameters).await
+        };
+        match rows.await {
             Ok(rows) => {
                 self.provider.commit(tx).await?;
                 // Set only after a success: a standby also refuses the first try, and may be promoted later.
@@ -322,7 +350,7 @@ macro_rules! store {
                     self.call(None)?;
                     // The lock timeout bounds the wait for open transactions.
                     let tables = TABLES.map(|table| format!("windlass.{table}")).join(", ");
-                    let text = format!("set local lock_timeout = '5s'; truncate {tables}");
+                    let text = format!("{SET_TIMEOUTS}; set local lock_timeout = '5s'; truncate {tables}");
                     let mut tx = self.provider.begin_read_committed().await?;
                     self.provider.script_in(P::lend(&mut tx), &self.names.render(&text)).await?;
                     self.provider.commit(tx).await
@@ -380,10 +408,11 @@ impl<P: Provider> Transactional for PostgresStore<P> {
             if !self.snapshots {
                 return self.begin().await;
             }
-            for _ in 1..TRIES {
+            for _ in 1..LOCK_TRIES {
                 match self.begin_locked(attempt).await {
-                    // The lease was renewed between the snapshot and the lock. Begin again with a new snapshot.
-                    Err(error) if is_concurrent(&error) => {}
+                    // The lease is being renewed, or was between the snapshot and the lock. Begin again with a new
+                    // snapshot.
+                    Err(error) if is_concurrent(&error) => sleep(LOCK_DELAY).await,
                     begun => return begun,
                 }
             }

@@ -172,7 +172,7 @@ impl Announcements {
         self.notes.extend(asked.into_iter().map(|(traced, about)| Note::Traced(traced, about)));
     }
 
-    /// Announces a new chain, unless it was not created.
+    /// Announces a chain that was created. Does nothing for other results.
     pub(super) fn created(&mut self, new: &NewChain, created: &Created) {
         let Created::New { job, repeated } = created else { return };
         if !repeated && !self.unobserved {
@@ -298,8 +298,8 @@ impl Announcements {
         about
     }
 
-    /// Announces a job whose lease expired. Also notifies the worker that held the lease, if it is still
-    /// running.
+    /// Announces a job whose lease expired. Also notifies the worker that held the lease, because it may
+    /// still be running the job.
     pub(crate) fn reaped(&mut self, reaped: &Reaped) {
         let mut about = about(reaped.job, &reaped.job_type, &reaped.chain_type);
         about.attempt = Some(reaped.attempt);

@@ -82,7 +82,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         &self.shared.tasks
     }
 
-    /// Adds an item and waits for its answer. If the future is dropped, the item is flushed nevertheless.
+    /// Adds an item and waits for its answer. If the caller stops waiting, the item is flushed nevertheless.
     pub(crate) async fn add(&self, item: I) -> Result<R> {
         let (sender, answer) = oneshot::channel();
         let is_first = {

@@ -101,7 +101,7 @@ macro_rules! commands {
             commands::output($self, chain).await
         }
 
-        /// Returns the jobs of a chain, in order. Returns none if the chain is not stored.
+        /// Returns the jobs of a chain, in order. The list is empty if the chain is not stored.
         pub async fn chain_jobs(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
@@ -124,7 +124,8 @@ macro_rules! commands {
         }
 
         /// Returns the chains that a job waits or waited for, in the order in which they were declared.
-        /// Contains `None` for each chain that is no longer stored. Returns none if the job is not stored.
+        /// Contains `None` for each chain that is no longer stored. The list is empty if the job is not
+        /// stored.
         pub async fn blockers(
             $($receiver)+,
             job: $crate::JobId,
@@ -132,8 +133,8 @@ macro_rules! commands {
             commands::blockers($self, job).await
         }
 
-        /// Returns the jobs that wait or waited for a chain, in order of creation. Returns none if the chain
-        /// is not stored.
+        /// Returns the jobs that wait or waited for a chain, in order of creation. The list is empty if the
+        /// chain is not stored.
         pub async fn dependents(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,

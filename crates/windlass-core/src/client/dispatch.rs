@@ -185,8 +185,8 @@ impl Dispatcher {
             _ => {
                 let (sender, receiver) = mpsc::channel(WAITING_MAX);
                 let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
-                // The task must not hold the `Dispatcher`: it owns the sender, so the channel would never
-                // close and the task would never end.
+                // The task must not hold the `Dispatcher`, which owns the sender: the channel would never
+                // close, and the task would never end.
                 tokio::spawn(publish(receiver, notifier, observers, unsent.cloned()));
                 lane.insert(sender).clone()
             }

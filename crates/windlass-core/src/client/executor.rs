@@ -1,4 +1,4 @@
-//! What carries the commands of a client out: the store, or a transaction.
+//! Executes the commands of a client, in the store or in a transaction.
 
 use std::future::Future;
 
@@ -9,19 +9,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::{JobRecord, Status};
 use crate::store::{BoxFuture, Store, Transactional};
 
-/// Carries any command out.
+/// A client or a transaction that executes commands.
 pub(super) trait Executor: Send {
-    /// Carries a command out: outside a transaction each try has a time limit, and a lost reply is followed
-    /// by another.
+    /// Sends a command. Outside a transaction, each try has a timeout, and the command is repeated after a
+    /// lost reply if it is repeatable.
     fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send;
 
-    /// Notes what to announce: at once, or when the transaction has committed.
+    /// Announces changes: immediately, or after the commit of the transaction.
     fn tell(&mut self, note: impl FnOnce(&mut Announcements));
 
-    /// Who announces it.
+    /// Returns the dispatcher of the client.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Carries a command out, and again for about a second while another transaction holds one of its rows.
+    /// Sends a command. Retries it for about a second while another transaction has locked one of its rows.
     fn execute<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
         async {
             let mut retries = BusyRetries::new();
@@ -52,7 +52,8 @@ impl<S: Store + ?Sized> Executor for &Client<S> {
 }
 
 impl<S: Transactional> Executor for InTx<'_, S> {
-    /// Never repeats: the transaction fails as a whole, and its owner runs it again.
+    /// Never repeats the command: after a lost reply the transaction has failed as a whole, and its owner
+    /// runs it again.
     fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
         self.run(request.clone())
     }
@@ -80,20 +81,21 @@ impl<E: Executor> Executor for &mut E {
     }
 }
 
-/// What a start and a completion from outside need of an executor, whatever its type.
+/// The part of an executor that a start and a completion from outside need. It is dyn-compatible.
 pub(super) trait DynExecutor: Send {
     /// Creates a chain.
     fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>>;
 
-    /// Ends a job that was queried before. Returns the status of its chain.
+    /// Ends a job that the caller has queried. Returns the status of its chain.
     fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>>;
 }
 
-/// Starts of several callers share a write; see [`Client::start`].
+/// Starts of concurrent callers share a write. See [`Client::start`].
 impl<S: Store + ?Sized> DynExecutor for &Client<S> {
     fn create_one(&mut self, mut new: NewChain) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
-            // Requested here, and not where the batch is written: the trace context is the caller's.
+            // Request the trace context here, not where the batch is written: that runs on another task,
+            // where the caller's span is not current.
             let asked = self.shared.dispatcher.ask(std::slice::from_mut(&mut new));
             let created = self.create_shared(new).await;
             if !matches!(created, Ok(Created::New { .. })) {
@@ -109,8 +111,8 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
 }
 
 impl<S: ?Sized> Client<S> {
-    /// Creates a chain in a batch with other callers' chains. A busy one is tried again in batches of its
-    /// own, where it holds up no other caller.
+    /// Creates a chain in a batch with the chains of other callers. If the chain is busy, retries it in
+    /// batches of its own, so that it does not delay the other callers.
     async fn create_shared(&self, new: NewChain) -> Result<Created> {
         let (mut creates, mut retries) = (self.shared.creates.clone(), BusyRetries::new());
         loop {

@@ -17,9 +17,10 @@ use crate::store::BoxFuture;
 use crate::time::Millis;
 use crate::worker::{BoxError, ContinuationOf, error_text};
 
-/// A chain's current job, looked at from outside; see [`Client::step`](crate::Client::step). Narrowed to the
-/// job's type, it can be completed or continued without a worker, whether it is pending, blocked or running;
-/// a worker that runs it is told to stop.
+/// A chain's current job, to be ended without a worker. See [`Client::step`](crate::Client::step).
+///
+/// [`of`](Self::of) converts it to the job's type. The job can then be completed or continued, whether it is
+/// pending, blocked or running. If a worker is running the job, the worker is notified to stop.
 ///
 /// ```
 /// # use windlass_core::{Client, Entry, Job, MemoryStore, Result, Status, Then};
@@ -57,11 +58,11 @@ pub struct OutsideStep<'c, J> {
     input: J,
 }
 
-/// What is to become of a job, from outside. Await it to have it done: all its steps at once, or none; it
-/// gives where the chain stands then.
+/// How to end a job without a worker. Await it to apply all its steps, or none. Returns the status of the
+/// chain after the last step.
 ///
-/// `J` is the job type that the chain goes on with, which can be completed in the same command or left to
-/// workers; [`NoMore`] if it does not go on.
+/// `J` is the type of the job that the chain continues with. That job can be ended in the same command, or
+/// left to workers. `J` is [`NoMore`] if the chain ends.
 #[must_use = "a completion does nothing until it is awaited"]
 pub struct Completion<'c, J = NoMore> {
     look: Outside<'c>,
@@ -92,7 +93,7 @@ impl<'c> Outside<'c> {
         is_of::<J>(&self.job.job_type)
     }
 
-    /// Converts this to a step of type `J`, which decodes the job's input.
+    /// Converts this to a step of type `J` and decodes the job's input.
     ///
     /// # Errors
     ///
@@ -132,8 +133,8 @@ impl<'c, J: Job> OutsideStep<'c, J> {
         self.begin().fail(error)
     }
 
-    /// Completes the job and continues the chain with this one: a declared continuation, or one with options
-    /// made by [`next()`](crate::next()).
+    /// Completes the job and continues the chain with another job: a declared continuation, or one with
+    /// options made by [`next()`](crate::next()).
     pub fn then<N: ContinuationOf<J>>(self, continuation: N) -> Completion<'c, N::Job> {
         self.begin().then(continuation)
     }
@@ -144,7 +145,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
 }
 
 impl<'c, J: Job> Completion<'c, J> {
-    /// Also completes the job that the chain continued with, and the chain with this output.
+    /// Also completes the job that the chain continues with, and closes the chain with this output.
     #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
     pub fn done(self, output: J::Output) -> Completion<'c> {
         self.add(Payload::encode(&output).map(|output| Step::Complete {
@@ -154,12 +155,12 @@ impl<'c, J: Job> Completion<'c, J> {
         }))
     }
 
-    /// Also fails the job that the chain continued with, and the chain, with no more attempts.
+    /// Also fails the job that the chain continues with, and the chain, with no more attempts.
     pub fn fail(self, error: impl Into<BoxError>) -> Completion<'c> {
         self.add(Ok(Step::Fail { error: error_text(&error.into()), retention: None }))
     }
 
-    /// Also completes the job that the chain continued with, and continues the chain with this job.
+    /// Also completes the job that the chain continues with, and continues the chain with another job.
     pub fn then<N: ContinuationOf<J>>(self, continuation: N) -> Completion<'c, N::Job> {
         self.add(
             continuation

@@ -16,29 +16,29 @@ use crate::record::{KeyHold, Retention};
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Millis;
 
-/// A chain to be started, with its options; see [`plan()`]. What it lacks is seen by the compiler: a type
-/// with blockers is not ready before [`blocked_by`](Plan::blocked_by).
+/// A chain to start, with its options. See [`plan()`]. The compiler checks that it is complete: if the type
+/// of the job has blockers, the chain can be started only after [`blocked_by`](Plan::blocked_by).
 ///
-/// Delay, priority and attempts are those of the first job; jobs that follow have their types', or what
-/// [`next()`](crate::next()) gives them.
+/// Delay, priority and maximum attempts apply to the first job. Later jobs have the options of their types,
+/// or those set with [`next()`](crate::next()).
 ///
-/// `To` says where it goes: nowhere yet, or, as a [`Start`], to a client or a transaction.
+/// `To` is where the chain is started: `()` if not yet known; in a [`Start`], a client or a transaction.
 #[must_use = "a chain is not started until this is awaited, or given to what starts it"]
 pub struct Plan<J, State = Ready, To = ()> {
     to: To,
-    /// The first thing that was wrong is told at the start.
+    /// The chain, or the first error. The error is returned when the chain is started.
     new: Result<NewChain>,
     job: PhantomData<fn() -> (J, State)>,
 }
 
-/// A [`Plan`] that goes somewhere: await it to start the chain.
+/// A [`Plan`] with a destination. Await it to start the chain.
 pub type Start<'c, J, State = Ready> = Plan<J, State, Destination<'c>>;
 
-/// Where a start goes: to a client, or into a transaction.
+/// Where a chain is started: a client or a transaction.
 pub struct Destination<'c>(pub(super) Box<dyn DynExecutor + 'c>);
 
 impl Destination<'_> {
-    /// Creates a chain there.
+    /// Creates a chain at this destination.
     pub(crate) async fn create(mut self, new: NewChain) -> Result<Created> {
         self.0.create_one(new).await
     }
@@ -56,8 +56,9 @@ impl<'c, S: Transactional> From<&'c mut InTx<'_, S>> for Destination<'c> {
     }
 }
 
-/// A chain to be started later, or with others: by [`Client::start_many`](crate::Client::start_many), or in
-/// the write that ends a job ([`Next::start`](crate::Next::start)).
+/// Plans a chain to start later or together with others: with
+/// [`Client::start_many`](crate::Client::start_many), or in the write that ends a job
+/// ([`Next::start`](crate::Next::start)).
 ///
 /// ```
 /// # use windlass_core::{Client, Entry, Job, MemoryStore, plan};
@@ -79,30 +80,37 @@ pub fn plan<J: Entry>(job: J) -> Plan<J, <J::Blockers as Blockers>::Initial> {
 }
 
 impl<J: Entry, State> Plan<J, State> {
-    /// The same plan, on its way.
+    /// Sets the destination of the plan.
     pub(super) fn to<'c>(self, place: impl DynExecutor + 'c) -> Start<'c, J, State> {
         Plan { to: Destination(Box::new(place)), new: self.new, job: PhantomData }
     }
 }
 
 impl<J: Entry> Plan<J> {
-    /// What it comes to as a command of the store contract. Plans of several types fit into one
-    /// [`create`](crate::Client::create).
+    /// Converts the plan into a request of the store contract. One [`create`](crate::Client::create) takes
+    /// plans of several types.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the job or its options.
     pub fn build(self) -> Result<NewChain> {
         self.new
     }
 }
 
 impl<J: Entry, State, To> Plan<J, State, To> {
-    /// The chain, before it is started. If its key turns out to be held, another one exists in its place; a
-    /// job that waits for this one in the same command then waits for that.
+    /// Returns the handle of the chain before it is started.
+    ///
+    /// If another chain turns out to hold the key, the chain with this handle is not created. A job in the
+    /// same command that waits for this handle then waits for the chain that holds the key.
     #[must_use]
     pub fn handle(&self) -> Chain<J> {
-        // What cannot be started needs no id that anybody will ever see.
+        // A plan with an error is never started, so any id will do.
         Chain::from_id(self.new.as_ref().map_or_else(|_| ChainId::new(), |new| new.id))
     }
 
-    /// A fresh id of the caller's choice, so that the whole start can be repeated after an error.
+    /// Sets the chain's id, which must be new. A caller that chooses the id can repeat the whole start after
+    /// an error. Default: a generated id.
     pub fn id(self, id: ChainId) -> Self {
         self.with(|new| {
             new.id = id;
@@ -110,7 +118,8 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// A deduplication key: while another chain of this type holds it, that one is given instead.
+    /// Sets the deduplication key. While another chain of this type holds the key, the start returns that
+    /// chain and creates none.
     pub fn key(self, key: impl AsRef<str>) -> Self {
         self.with(|new| {
             new.key = Some(NewKey::new(Key::new(key)?));
@@ -118,7 +127,8 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// Which outcomes hold the key after the chain closed.
+    /// Sets which outcomes hold the key after the chain has closed. Call [`key`](Self::key) first. Default:
+    /// none.
     pub fn hold(self, hold: KeyHold) -> Self {
         self.with_key(|key| {
             key.hold = hold;
@@ -126,7 +136,8 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// The key is held no longer than this.
+    /// Sets the maximum time that the key is held, counted from the chain's creation. Call [`key`](Self::key)
+    /// first. Default: no maximum.
     pub fn window(self, window: Duration) -> Self {
         self.with_key(|key| {
             key.window = Some(Millis::try_from(window)?);
@@ -134,7 +145,7 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// If this chain holds the key, the new one takes it over.
+    /// Takes the key over if this chain holds it. Call [`key`](Self::key) first.
     pub fn replaces(self, chain: impl Into<ChainId>) -> Self {
         self.with_key(|key| {
             key.replaces = Some(chain.into());
@@ -144,7 +155,7 @@ impl<J: Entry, State, To> Plan<J, State, To> {
 
     job_options!(max_attempts);
 
-    /// How long the chain stays after it closed.
+    /// Sets how long the chain is kept after it has closed. Default: the retention of the job type.
     pub fn retention(self, retention: Retention) -> Self {
         self.with(|new| {
             new.retention = retention;
@@ -170,7 +181,7 @@ impl<J: Entry, State, To> Plan<J, State, To> {
 }
 
 impl<J: Entry, To> Plan<J, NeedsBlockedBy, To> {
-    /// The chains that the first job waits for.
+    /// Sets the chains that the first job waits for.
     #[expect(clippy::needless_pass_by_value, reason = "handles are copied, and the call reads better")]
     pub fn blocked_by(self, chains: <J::Blockers as Blockers>::Chains) -> Plan<J, Ready, To> {
         let Self { to, mut new, .. } = self;
@@ -191,7 +202,7 @@ impl<'c, J: Entry> IntoFuture for Start<'c, J> {
     }
 }
 
-/// What can be started later, or with others: a plan, or a job whose type has no blockers.
+/// A value that can be started later or together with others: a plan, or a job whose type has no blockers.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be started like this",
     label = "neither a job of an entry type nor a plan that has all it needs",
@@ -201,7 +212,7 @@ pub trait IntoPlan {
     /// The type of the job.
     type Job: Entry;
 
-    /// The plan.
+    /// Converts the value into a plan.
     fn into_plan(self) -> Plan<Self::Job>;
 }
 
@@ -236,11 +247,11 @@ impl fmt::Debug for Destination<'_> {
     }
 }
 
-/// The options that a job has wherever it is planned: as the first of a chain, as a continuation, in a queue.
-/// The type has a method `with_job` that changes the job.
+/// The options of every planned job: the first of a chain, a continuation, or a job in a queue. The type that
+/// uses this macro has a method `with_job` that changes the job.
 macro_rules! job_options {
     ($attempts:ident) => {
-        /// Not before this long from now.
+        /// Delays the job: it is due when this delay has passed.
         pub fn after(self, delay: std::time::Duration) -> Self {
             self.with_job(|job| {
                 job.schedule = $crate::command::Schedule::After($crate::Millis::try_from(delay)?);
@@ -248,7 +259,7 @@ macro_rules! job_options {
             })
         }
 
-        /// Not before this time.
+        /// Schedules the job: it is due at this time, or now if the time has passed.
         pub fn at(self, at: $crate::Timestamp) -> Self {
             self.with_job(|job| {
                 job.schedule = $crate::command::Schedule::At(at);
@@ -256,7 +267,7 @@ macro_rules! job_options {
             })
         }
 
-        /// Higher runs first.
+        /// Sets the priority. Jobs with a higher priority run first.
         pub fn priority(self, priority: i8) -> Self {
             self.with_job(|job| {
                 job.priority = priority;
@@ -264,7 +275,7 @@ macro_rules! job_options {
             })
         }
 
-        /// After so many attempts a failure is final.
+        /// Sets the maximum number of attempts. A failure of the last attempt is final.
         pub fn $attempts(self, attempts: u32) -> Self {
             self.with_job(|job| {
                 job.max_attempts = Some(attempts);
@@ -275,8 +286,7 @@ macro_rules! job_options {
 }
 pub(crate) use job_options;
 
-/// Changes what is planned, unless something was wrong with it before: the first such thing is told in the
-/// end.
+/// Changes a planned item. Keeps the first error: if there is one, does nothing.
 pub(crate) fn alter<T>(planned: &mut Result<T>, change: impl FnOnce(&mut T) -> Result<()>) {
     if let Ok(good) = planned
         && let Err(error) = change(good)
@@ -285,13 +295,13 @@ pub(crate) fn alter<T>(planned: &mut Result<T>, change: impl FnOnce(&mut T) -> R
     }
 }
 
-/// The chain that a job starts, with its type's options.
+/// Returns a new chain that starts with this job, with the options of its type.
 fn chain<J: Entry>(job: &J) -> Result<NewChain> {
     let options = J::options();
     Ok(NewChain { retention: options.retention, ..NewChain::new(ChainId::new(), new_job(job)?) })
 }
 
-/// The job with its type's options.
+/// Encodes a job, with the options of its type.
 pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
     let options = J::options();
     Ok(NewJob {
@@ -302,7 +312,7 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
     })
 }
 
-/// The chains in commands that keep their limits.
+/// Splits chains into batches, each within the limits of a command.
 pub(crate) fn batches(chains: Vec<NewChain>) -> Vec<Vec<NewChain>> {
     let (mut batches, mut size) =
         (vec![Vec::with_capacity(chains.len().min(BATCH_MAX_ITEMS))], Size::default());
@@ -320,7 +330,7 @@ pub(crate) fn batches(chains: Vec<NewChain>) -> Vec<Vec<NewChain>> {
     batches
 }
 
-/// The chain that is stored, new or not; or why there is none.
+/// Returns the handle of the stored chain, new or existing, or an error if there is none.
 pub(super) fn handle<J>(created: Created) -> Result<Chain<J>> {
     match created {
         Created::New { job, .. } => Ok(Chain::started(job.chain, true)),
@@ -329,7 +339,7 @@ pub(super) fn handle<J>(created: Created) -> Result<Chain<J>> {
     }
 }
 
-/// Why there is no chain.
+/// Returns the error for a chain that was refused or busy.
 pub(crate) fn refused(created: Created) -> Error {
     match created {
         Created::Refused(refusal) => refusal.into(),

@@ -1,7 +1,7 @@
-//! How a command reaches the store.
+//! Sends the commands of a client to the store.
 //!
-//! Every command of a client comes through [`send`]: each try has a time limit, a lost reply is followed by
-//! another try, and a command that found a row locked by another transaction is tried again for about a
+//! Every try has a timeout. If a reply is lost, [`send`] repeats the command, provided that a repeat is safe.
+//! [`BusyRetries`] limits the retries of a command that found a row locked by another transaction: about one
 //! second.
 
 use std::time::Duration;
@@ -13,27 +13,27 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::for_each_command;
 use crate::store::{BoxFuture, Store};
 
-/// How long the store may take to answer one try.
+/// The timeout of one try.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often a command is repeated after a lost reply, and the pause before the first repeat; later pauses
+/// How often a command is repeated after a lost reply, and the delay before the first repeat. Later delays
 /// are longer.
 const REPEATS: u32 = 3;
 const REPEAT_DELAY: Duration = Duration::from_millis(50);
 
-/// How often a command is tried again while another transaction holds one of its rows, and the pause before
-/// each try.
+/// How often a command is retried while another transaction has locked one of its rows, and the delay before
+/// each retry.
 const BUSY_TRIES: u32 = 20;
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 
-/// Sends a command, and repeats it after a lost reply if it can be repeated.
+/// Sends a command. Repeats it after a lost reply, if it is repeatable.
 pub(super) async fn send<S: Store + ?Sized, R: Repeat>(store: &S, request: &R) -> Result<R::Reply> {
     let repeats = if request.is_repeatable() { REPEATS } else { 0 };
     repeat(store, request, repeats).await
 }
 
-/// Sends a command, and repeats it after a lost reply. For callers that ignore what a repeated reply may
-/// lack.
+/// Sends a command. Repeats it after a lost reply, even if the reply to the repeat may differ. For callers
+/// that ignore the reply.
 pub(super) async fn send_repeatedly<S: Store + ?Sized, R: Sendable>(
     store: &S,
     request: &R,
@@ -51,8 +51,8 @@ async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats:
     answered(request.clone().send(store)).await
 }
 
-/// Awaits the store's answer to one try. Returns an error of kind `Unavailable` if none comes in time; the
-/// command may have been carried out.
+/// Awaits the store's reply to one try. Returns an error of kind `Unavailable` if there is none in time. The
+/// command may have taken effect nevertheless.
 pub(crate) async fn answered<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(ANSWER_LIMIT, call).await.unwrap_or_else(|_| {
         let text = format!("the store has not answered for {ANSWER_LIMIT:?}: check that it is reachable");
@@ -60,9 +60,10 @@ pub(crate) async fn answered<T>(call: impl Future<Output = Result<T>>) -> Result
     })
 }
 
-/// The tries that are left for a command whose rows another transaction holds.
+/// The remaining retries of a command that found a row locked by another transaction.
 ///
-/// Stores do not wait for such rows: other callers may share the command, and would wait too.
+/// Stores do not wait for such rows themselves: other callers may share the command, and would have to wait
+/// too.
 #[derive(Debug)]
 pub(crate) struct BusyRetries(u32);
 
@@ -71,7 +72,7 @@ impl BusyRetries {
         Self(BUSY_TRIES)
     }
 
-    /// Pauses before the next try. Returns `false`, at once, when no try is left.
+    /// Waits before the next retry. Returns `false` immediately if no retry is left.
     pub(crate) async fn wait(&mut self) -> bool {
         let Some(left) = self.0.checked_sub(1) else { return false };
         self.0 = left;
@@ -80,7 +81,7 @@ impl BusyRetries {
     }
 }
 
-/// A command that finds its method of the store.
+/// A command that can call its method of the store.
 pub(super) trait Sendable: Request<Reply: Send> + Clone + Send + Sync + 'static {
     fn send<S: Store + ?Sized>(self, store: &S) -> BoxFuture<'_, Result<Self::Reply>>;
 }
@@ -96,15 +97,15 @@ macro_rules! sendable {
 }
 for_each_command!(sendable);
 
-/// When a command of a client is sent again.
+/// Decides when a command of a client is sent again.
 pub(super) trait Repeat: Sendable {
-    /// Whether the command may be repeated after a lost reply: the repeat does no more than the first try,
-    /// and its reply says what the first one said.
+    /// Whether the command can be repeated after a lost reply. The repeat must have no further effect, and
+    /// must get the same reply as the first try.
     fn is_repeatable(&self) -> bool {
         true
     }
 
-    /// Whether the command did nothing because another transaction holds a row.
+    /// Whether the command should be retried because another transaction has locked a row.
     fn is_busy(_: &Self::Reply) -> bool {
         false
     }
@@ -115,7 +116,7 @@ macro_rules! queries {
 }
 queries! { Count, GetChains, GetJobs, ListAttempts, ListChains, ListDependents, ListJobs, ListWorkers, }
 
-/// Its items may be busy one by one: `commands::create` retries those.
+/// Single items may be busy: `commands::create` retries only those.
 impl Repeat for Create {}
 
 impl Repeat for CompleteFromOutside {
@@ -136,7 +137,7 @@ impl Repeat for Cancel {
 }
 
 impl Repeat for Trigger {
-    /// The repeat might be refused, because a worker has taken the job.
+    /// The repeat might be refused, because a worker has acquired the job by then.
     fn is_repeatable(&self) -> bool {
         false
     }
@@ -153,7 +154,7 @@ impl Repeat for Retry {
 }
 
 impl Repeat for Delete {
-    /// The repeat would not name what the first try removed.
+    /// The reply to the repeat would not list the chains that the first try removed.
     fn is_repeatable(&self) -> bool {
         false
     }
@@ -169,14 +170,15 @@ impl Repeat for SetRetention {
         !self.chains.iter().any(is_key)
     }
 
-    /// All of it is set again: a retention counts from now.
+    /// The retry sets all chains again, including those already set. This only moves their retention by the
+    /// delay.
     fn is_busy(reply: &SetRetentionReply) -> bool {
         reply.chains.contains(&RetentionSet::Busy)
     }
 }
 
 impl Repeat for Pause {
-    /// The repeat would say that the type was paused before.
+    /// The reply to the repeat would report the state that the first try set, not the state before it.
     fn is_repeatable(&self) -> bool {
         false
     }

@@ -129,14 +129,14 @@ impl<S: Transactional> fmt::Debug for Tx<S> {
     }
 }
 
-/// Commands inside a transaction: the library's own ([`Tx`] is one of these), or one that somebody else began
-/// and will end ([`Client::in_tx`]). What is done is announced after the commit, and vanishes with a
-/// roll-back.
+/// A handle that runs commands inside a transaction. The transaction is a [`Tx`], or one that the caller has
+/// begun and will end ([`Client::in_tx`]). Changes are announced after the commit, and discarded by a
+/// rollback.
 pub struct InTx<'a, S: Transactional> {
     client: Client<S>,
     tx: Transaction<'a, S>,
-    /// Whether nobody else can have ended the transaction since it was known to be open. Looking costs a
-    /// round trip on some stores.
+    /// Whether the transaction is known to be open: it was begun here or checked, and has not been lent to
+    /// the caller since. The check costs a round trip on some stores.
     is_open: bool,
     announcements: Held<'a, Announcements>,
 }
@@ -175,7 +175,7 @@ impl<'a, S: Transactional> InTx<'a, S> {
         Self { client: client.clone(), tx: Transaction::Lent(tx), is_open: false, announcements }
     }
 
-    /// Runs commands in a transaction whose owner sends the announcements.
+    /// Creates a handle for a transaction whose owner sends the announcements.
     pub(crate) fn over(client: &Client<S>, tx: &'a mut S::Tx, announcements: &'a mut Announcements) -> Self {
         let (tx, announcements) = (Transaction::Lent(S::lend(tx)), Held::Lent(announcements));
         Self { client: client.clone(), tx, is_open: false, announcements }
@@ -208,8 +208,9 @@ impl<'a, S: Transactional> InTx<'a, S> {
         self.tx.lend()
     }
 
-    /// Does this after the commit, in the order given. Forgotten by a roll-back, also one to a savepoint
-    /// before it. One that panics harms neither the others nor the commit.
+    /// Adds a hook that runs after the commit. Hooks run in the order in which they were added. A rollback,
+    /// also one to an earlier savepoint, discards the hook. A panic in a hook affects neither the other hooks
+    /// nor the commit.
     pub fn after_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_commit(Box::new(hook));
     }
@@ -248,8 +249,8 @@ impl<'a, S: Transactional> InTx<'a, S> {
         rolled_back
     }
 
-    /// Ends this, so that the transaction can be committed; what is to be told then comes along. A
-    /// transaction whose owner announces, as [`Tx`] does, gives nothing.
+    /// Ends the borrow of the transaction, so that it can be committed, and returns the announcements to send
+    /// after the commit. They are empty if the owner of the transaction sends them itself, as [`Tx`] does.
     pub fn announcements(self) -> PendingAnnouncements {
         let announcements = match self.announcements {
             Held::Own(announcements) => announcements,

@@ -31,7 +31,7 @@ const SHARED_LOOK: Duration = Duration::from_secs(1);
 /// The delay before a failed query is repeated.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Waits for a chain to close and returns its output when awaited. See [`Client::wait`].
+/// A wait for a chain to close. Returns the chain's output when awaited. See [`Client::wait`].
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Wait<'a, J, S: ?Sized> {
     ending: ChainWait<'a, S>,

@@ -1,5 +1,4 @@
-//! What those who watch are told: the events of jobs as messages that cross processes where the notifier
-//! does.
+//! Messages to event subscribers: the events of jobs in a form that can cross processes.
 
 use std::borrow::Cow;
 
@@ -10,14 +9,15 @@ use crate::id::{ChainId, WorkerId};
 use crate::name::{ErrorText, TypeName};
 use crate::observer::{About, Event};
 
-/// The longest error text in a message, in bytes: some notifiers carry little. The store has all of it.
+/// The maximum length of an error text in a message, in bytes. Some notifiers limit the size of messages. The
+/// store has the full text.
 const ERROR_SHOWN_BYTES: usize = 1_000;
 
-/// What happened, in short. What is not known is left out; the store has the rest.
+/// A summary of an event. Unknown fields are omitted; the store has the details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EventMessage {
     pub(crate) what: EventKind,
-    /// The type of the job's chain; none for what concerns all.
+    /// The type of the job's chain. `None` if the event concerns no particular type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chain_type: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,12 +30,12 @@ pub(crate) struct EventMessage {
     pub(crate) worker: Option<WorkerId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// How many messages were lost on the way.
+    /// The number of events that were dropped before they were published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) missed: Option<u64>,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum EventKind {
@@ -53,13 +53,13 @@ pub(crate) enum EventKind {
     ConsumerStopped,
     Trouble,
     Missed,
-    /// Of a newer version.
+    /// A kind that a newer version has added.
     #[serde(other)]
     Unknown,
 }
 
 impl EventMessage {
-    /// What an event comes to, if it is one that is told.
+    /// Returns the message for an event, or `None` if the event is not published.
     pub(crate) fn of(event: &Event) -> Option<Self> {
         Some(match event {
             Event::ChainCreated(about) => Self::about(EventKind::Created, about),
@@ -81,12 +81,12 @@ impl EventMessage {
         })
     }
 
-    /// So many were lost.
+    /// Creates a message that reports `count` dropped events.
     pub(super) fn missed(count: u64) -> Self {
         Self { missed: Some(count), ..Self::new(EventKind::Missed) }
     }
 
-    /// Something about a consumer of jobs of this type.
+    /// Creates a message about a consumer of jobs of this type.
     pub(crate) fn consumer(what: EventKind, job_type: &TypeName, worker: WorkerId) -> Self {
         let chain_type = Some(job_type.as_str().to_owned());
         Self { chain_type, worker: Some(worker), ..Self::new(what) }
@@ -96,7 +96,7 @@ impl EventMessage {
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
-    /// What a message says; none if it is not one of these.
+    /// Decodes a message. Returns `None` if it is invalid.
     pub(crate) fn decode(message: &[u8]) -> Option<Self> {
         serde_json::from_slice(message).ok()
     }

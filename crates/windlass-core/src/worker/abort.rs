@@ -6,11 +6,11 @@ use tokio_util::sync::CancellationToken;
 use crate::command::Lost;
 use crate::record::ClosedAs;
 
-/// Why an attempt is to stop.
+/// Why an attempt is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AbortReason {
-    /// Another attempt holds the job, or it was put back because the lease had expired.
+    /// Another attempt holds the job, or the job was requeued because the lease had expired.
     TakenOver,
     /// The job was closed from outside or by another attempt.
     AlreadyClosed,
@@ -18,16 +18,17 @@ pub enum AbortReason {
     NotFound,
     /// The chain was asked to stop.
     Cancelled,
-    /// The type's timeout is over. The lease is renewed no longer.
+    /// The timeout of the job type has passed. The lease is no longer renewed.
     TimedOut,
     /// The lease could not be renewed in time.
     StoreError,
-    /// The worker is stopping. What is left at its deadline is given back, uncounted.
+    /// The worker is stopping. Jobs that still run at its deadline are released, and their attempts do not
+    /// count.
     WorkerStopping,
 }
 
 impl AbortReason {
-    /// Whether the attempt no longer holds its job, so that nothing it does counts.
+    /// Whether the attempt no longer holds its job, so that its outcome is discarded.
     #[must_use]
     pub const fn is_lost(self) -> bool {
         matches!(self, Self::TakenOver | Self::AlreadyClosed | Self::NotFound)
@@ -45,7 +46,7 @@ impl From<Lost> for AbortReason {
     }
 }
 
-/// Tells an attempt to stop, and why. Clones tell the same.
+/// A signal that asks an attempt to stop, with the reason. All clones share the same signal.
 #[derive(Clone, Debug, Default)]
 pub struct Abort {
     shared: Arc<Shared>,
@@ -54,44 +55,48 @@ pub struct Abort {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Made when somebody first asks for it: most handlers never do.
+    /// Created on first use: most handlers never use it.
     token: OnceLock<CancellationToken>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     reason: Option<AbortReason>,
-    /// What runs the attempt.
+    /// The task that runs the attempt.
     task: Option<AbortHandle>,
-    /// Whether the attempt was ended by force.
+    /// Whether the task was aborted, or is to be aborted as soon as it is known.
     is_ended: bool,
 }
 
 impl Abort {
-    /// Why to stop; none while the attempt may go on. The first reason stays, unless the job is lost later.
+    /// Returns why the attempt should stop, or `None` while it may continue.
+    ///
+    /// The first reason is kept, unless the attempt loses its job later. The reason for that loss replaces
+    /// it.
     #[must_use]
     pub fn reason(&self) -> Option<AbortReason> {
         self.state().reason
     }
 
-    /// Waits until the attempt is to stop.
+    /// Waits until the attempt is asked to stop. Returns the reason.
     pub async fn wait(&self) -> AbortReason {
         self.token().cancelled().await;
         self.reason().unwrap_or(AbortReason::WorkerStopping)
     }
 
-    /// A token that is cancelled when the attempt is to stop, for calls that take one.
+    /// Returns a token that is cancelled when the attempt is asked to stop, for APIs that take one.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
         let token = self.shared.token.get_or_init(CancellationToken::new);
-        // The reason may have come before the token, and then nobody else cancels it.
+        // `abort` sets the reason first, then cancels the token if there is one. Checking the reason after
+        // the token exists covers an abort that ran before and found no token.
         if self.reason().is_some() {
             token.cancel();
         }
         token
     }
 
-    /// Tells the attempt to stop.
+    /// Asks the attempt to stop.
     pub(super) fn abort(&self, reason: AbortReason) {
         let mut state = self.state();
         if state.reason.is_none() || reason.is_lost() {
@@ -103,7 +108,7 @@ impl Abort {
         }
     }
 
-    /// This task runs the attempt.
+    /// Sets the task that runs the attempt. Aborts it if `end` was called before.
     pub(super) fn runs(&self, task: AbortHandle) {
         let mut state = self.state();
         if state.is_ended {
@@ -112,7 +117,7 @@ impl Abort {
         state.task = Some(task);
     }
 
-    /// Ends the attempt's task at its next await.
+    /// Aborts the attempt's task, which ends at its next await.
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.is_ended = true;
@@ -122,7 +127,7 @@ impl Abort {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under this lock can panic half-way through a change.
+        // No code panics halfway through a change while it holds this lock, so poisoning can be ignored.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

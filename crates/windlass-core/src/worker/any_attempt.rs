@@ -10,9 +10,9 @@ use crate::observer::About;
 use crate::record::{JobRecord, Retention};
 use crate::time::Timestamp;
 
-/// An attempt of a job of any type, as middleware, hooks and handlers of types named at run time see it.
+/// An attempt of a job of any type, for middleware, hooks, and handlers of types that are named at run time.
 pub struct AnyAttempt {
-    /// Apart, so that an attempt is cheap to hand on.
+    /// Boxed, so that an attempt is cheap to move.
     pub(super) acquired: Box<Acquired>,
     pub(super) abort: Abort,
     worker: WorkerId,
@@ -24,43 +24,43 @@ impl AnyAttempt {
         Self { acquired, abort, worker, extensions: BTreeMap::new() }
     }
 
-    /// The job as it was acquired.
+    /// Returns the job as it was acquired.
     #[must_use]
     pub fn job(&self) -> &JobRecord {
         &self.acquired.job
     }
 
-    /// The number of this attempt, from 1.
+    /// Returns the number of this attempt, counted from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.acquired.job.attempt
     }
 
-    /// The key of its chain.
+    /// Returns the key of the job's chain.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.acquired.key.as_ref().map(Key::as_str)
     }
 
-    /// When its chain was created.
+    /// Returns when the job's chain was created.
     #[must_use]
     pub fn chain_created_at(&self) -> Timestamp {
         self.acquired.chain_created_at
     }
 
-    /// How long its chain stays once it has closed.
+    /// Returns how long the job's chain is kept after it closes.
     #[must_use]
     pub fn retention(&self) -> Retention {
         self.acquired.retention
     }
 
-    /// What its blockers gave, in the order in which they were declared.
+    /// Returns the outputs of the job's blockers, in the order in which they were declared.
     #[must_use]
     pub fn blockers(&self) -> &[BlockerOutput] {
         &self.acquired.blockers
     }
 
-    /// The worker that runs it.
+    /// Returns the id of the worker that runs the attempt.
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
         self.worker
@@ -79,20 +79,20 @@ impl AnyAttempt {
         }
     }
 
-    /// Tells when to stop, and why.
+    /// Returns the signal that asks the attempt to stop.
     #[must_use]
     pub const fn aborted(&self) -> &Abort {
         &self.abort
     }
 
-    /// Hands a value inwards: to inner middleware, to hooks and to the handler. One of each type; an earlier
-    /// one is given back.
+    /// Passes a value to inner middleware, to hooks and to the handler. There is one value per type: returns
+    /// the previous value of this type, if any.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
         let former = self.extensions.insert(TypeId::of::<T>(), Box::new(value))?;
         former.downcast().ok().map(|former| *former)
     }
 
-    /// The value of this type that middleware handed inwards.
+    /// Returns the value of this type that middleware inserted.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.extensions.get(&TypeId::of::<T>())?.downcast_ref()

@@ -21,7 +21,7 @@ use crate::record::JobRecord;
 use crate::store::Transactional;
 use crate::time::Millis;
 
-/// One attempt of a job, on any store.
+/// An attempt of a job, on any store.
 pub struct Ctx<J: Job> {
     shared: Arc<CtxShared<J>>,
 }
@@ -33,56 +33,57 @@ struct CtxShared<J: Job> {
 }
 
 impl<J: Job> Ctx<J> {
-    /// Decodes what was acquired. An error means that the job cannot be run by this code.
+    /// Decodes the input and the outputs of blockers. Fails if they do not decode as the types of this
+    /// program.
     pub(super) fn new(attempt: AnyAttempt) -> Result<Self> {
         let input = attempt.acquired.job.input.decode()?;
         let blockers = J::Blockers::decode(&attempt.acquired.blockers)?;
         Ok(Self { shared: Arc::new(CtxShared { input, blockers, attempt }) })
     }
 
-    /// What the job takes.
+    /// Returns the job's input.
     #[must_use]
     pub fn input(&self) -> &J {
         &self.shared.input
     }
 
-    /// What its blockers gave.
+    /// Returns the outputs of the job's blockers.
     #[must_use]
     pub fn blockers(&self) -> &<J::Blockers as Blockers>::Outputs {
         &self.shared.blockers
     }
 
-    /// The number of this attempt, from 1.
+    /// Returns the number of this attempt, counted from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.shared.attempt.attempt()
     }
 
-    /// The job as it was acquired.
+    /// Returns the job as it was acquired.
     #[must_use]
     pub fn job(&self) -> &JobRecord {
         self.shared.attempt.job()
     }
 
-    /// The key of its chain.
+    /// Returns the key of the job's chain.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.shared.attempt.key()
     }
 
-    /// A handle on its chain, which a job of type `E` started.
+    /// Returns a handle to the job's chain. `E` is the type of the chain's first job.
     #[must_use]
     pub fn chain<E: Job>(&self) -> Chain<E> {
         Chain::from_id(self.job().chain)
     }
 
-    /// Tells when to stop, and why.
+    /// Returns the signal that asks the attempt to stop.
     #[must_use]
     pub fn aborted(&self) -> &Abort {
         self.shared.attempt.aborted()
     }
 
-    /// The value of this type that middleware handed inwards.
+    /// Returns the value of this type that middleware inserted.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.attempt.get()
@@ -108,25 +109,30 @@ impl<J: Job> fmt::Debug for Ctx<J> {
     }
 }
 
-/// One attempt of a job on a store with transactions. Everything of [`Ctx`] is there too.
+/// An attempt of a job on a store with transactions. Dereferences to [`Ctx`].
 ///
-/// *Staged*, the usual way: [`prepare`](Self::prepare) reads and writes in a transaction of its own, then the
-/// work is done without one, then [`finish`](Self::finish) writes the result in the transaction that ends the
-/// job. *Atomic*: [`atomic`](Self::atomic) comes first, and one transaction serves to read, work and write.
+/// There are two ways to use it:
+///
+/// - *Staged*, the usual way. The handler reads and writes in a first transaction, from
+///   [`prepare`](Self::prepare). It does its work outside of a transaction. Then it writes the result in the
+///   transaction that ends the job, from [`finish`](Self::finish).
+/// - *Atomic*. The handler calls [`atomic`](Self::atomic) first, and reads, works and writes in one
+///   transaction.
 pub struct Attempt<J: Job, S: Transactional> {
     ctx: Ctx<J>,
     client: Client<S>,
     lease: Millis,
     prepared: AtomicBool,
-    /// Whether what `prepare` gave is still there.
+    /// Whether the [`Prepare`] still exists. While it does, `finish` fails, because its transaction is open.
     preparing: Arc<AtomicBool>,
     finished: AtomicBool,
     hooks: HookList<S::Tx>,
     parked: Parked<S>,
 }
 
-/// A transaction that a step left when it was dropped. The worker rolls it back before it settles anything
-/// else.
+/// The transaction of a [`Step`] that was dropped. A drop cannot await a rollback, so it leaves the
+/// transaction here. If the handler returns an error, the worker rolls the transaction back before it settles
+/// the attempt.
 pub(super) type Parked<S> = Arc<Mutex<Option<<S as Transactional>::Tx>>>;
 
 impl<J: Job, S: Transactional> Attempt<J, S> {
@@ -141,7 +147,13 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         Self { ctx, client, lease, prepared, preparing: Arc::default(), finished, hooks, parked }
     }
 
-    /// Begins a transaction for what comes before the work. At most once, and before `finish`.
+    /// Begins the transaction that comes before the work. Can be called once, before `finish`. If it fails to
+    /// begin, it can be called again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it was called before, or after `finish`, or if a hook refuses the
+    /// transaction.
     pub async fn prepare(&self) -> Result<Prepare<J, S>> {
         if self.finished.load(Ordering::Acquire) || self.prepared.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::Invalid, "prepare comes once, and before finish"));
@@ -154,7 +166,13 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         Ok(Prepare { client, ctx, hooks, tx: Some(tx), lease: self.lease, announcements, preparing })
     }
 
-    /// Begins the transaction that ends the job. At most once.
+    /// Begins the transaction that ends the job. Can be called once. If it fails to begin, it can be called
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it was called before, if the transaction of `prepare` is still open, or if a
+    /// hook refuses the transaction.
     pub async fn finish(&self) -> Result<Step<J, S>> {
         if self.preparing.load(Ordering::Acquire) {
             let text = "the transaction of `prepare` is still open: commit it, or drop it, before `finish`";
@@ -170,8 +188,13 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         Ok(Step { client, tx: Some(tx), begun_at, announcements, parked, job: PhantomData })
     }
 
-    /// Begins the transaction that ends the job as the first act, so that what is read in it stays true until
-    /// its end. It is held open while the handler works: keep that short.
+    /// Begins the transaction that ends the job, before the work. Data read in it stays valid until the job
+    /// ends. The transaction stays open while the handler works, so the work should be short.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if `prepare`, `finish` or `atomic` was called before, or if a hook refuses the
+    /// transaction.
     pub async fn atomic(&self) -> Result<Step<J, S>> {
         if self.prepared.load(Ordering::Acquire) {
             let text = "an attempt that was prepared is staged: call finish, or atomic alone";
@@ -184,7 +207,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         Announcements::by(&self.client.shared.dispatcher)
     }
 
-    /// Begins a transaction. If that fails it may be tried again.
+    /// Begins a transaction. Resets `once` if that fails, so that the caller can try again.
     async fn begin(&self, stage: Stage, once: &AtomicBool) -> Result<S::Tx> {
         let begun = async {
             let JobRecord { id: job, fence, .. } = *self.ctx.job();
@@ -203,7 +226,8 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     }
 }
 
-/// Lets a transaction be begun again, if this was in vain: it failed, was given up, or panicked.
+/// Resets the flag on drop, unless it is forgotten after a success. Covers a call that failed, was dropped or
+/// panicked.
 struct Again<'a>(&'a AtomicBool);
 
 impl Drop for Again<'_> {
@@ -226,12 +250,12 @@ impl<J: Job, S: Transactional> fmt::Debug for Attempt<J, S> {
     }
 }
 
-/// A transaction before the work. Dropped, it is rolled back.
+/// The transaction before the work. If it is dropped, it is rolled back.
 pub struct Prepare<J: Job, S: Transactional> {
     client: Client<S>,
     ctx: Ctx<J>,
     hooks: HookList<S::Tx>,
-    /// None after the end.
+    /// `None` after the commit or rollback.
     tx: Option<S::Tx>,
     lease: Millis,
     announcements: Announcements,
@@ -244,13 +268,20 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
         self.tx.as_mut().expect(OPEN)
     }
 
-    /// Commands inside the transaction: `prepare.client().start(job)` starts a chain that exists when it
-    /// commits.
+    /// Returns a client for commands inside the transaction. For example, `prepare.client().start(job)`
+    /// starts a chain that exists once the transaction commits.
     pub fn client(&mut self) -> InTx<'_, S> {
         InTx::over(&self.client, self.tx.as_mut().expect(OPEN), &mut self.announcements)
     }
 
-    /// Commits, unless the attempt has lost its job in the meantime: a stale attempt writes nothing.
+    /// Commits the transaction, unless the attempt has lost its job in the meantime: a stale attempt writes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if the attempt no longer holds its job, [`ErrorKind::Busy`] if another
+    /// transaction has locked the job, [`ErrorKind::Invalid`] if a hook refuses the commit. The transaction
+    /// is rolled back in these cases.
     pub async fn commit(mut self) -> Result<()> {
         let closed = self.close().await;
         let (store, tx) = (self.client.store(), self.tx.take().expect(OPEN));
@@ -262,7 +293,7 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
         ended
     }
 
-    /// What comes before the commit: the hooks, and a look whether the attempt still holds its job.
+    /// Runs the closing hooks, then checks that the attempt still holds its job by renewing its lease.
     async fn close(&mut self) -> Result<()> {
         let tx = self.tx.as_mut().expect(OPEN);
         self.hooks.closing(self.ctx.any(), Closing::Prepare, tx).await?;
@@ -281,7 +312,7 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
     }
 }
 
-/// What was to be announced of it ends with it: hooks and traces are told of the roll-back.
+/// Rolls back an open transaction, and reports the rollback to hooks and observers.
 impl<J: Job, S: Transactional> Drop for Prepare<J, S> {
     fn drop(&mut self) {
         drop(self.tx.take());
@@ -296,9 +327,10 @@ impl<J: Job, S: Transactional> fmt::Debug for Prepare<J, S> {
     }
 }
 
-/// The transaction that ends a job. It ends by [`done`](Self::done), [`then`](Self::then),
-/// [`fail`](Self::fail) or [`reschedule`](Self::reschedule), whose result the handler returns; dropped, it is
-/// rolled back.
+/// The transaction that ends a job.
+///
+/// Call [`done`](Self::done), [`then`](Self::then), [`fail`](Self::fail) or [`reschedule`](Self::reschedule),
+/// and return the result from the handler. If the step is dropped, the transaction is rolled back.
 pub struct Step<J: Job, S: Transactional> {
     client: Client<S>,
     tx: Option<S::Tx>,
@@ -308,7 +340,7 @@ pub struct Step<J: Job, S: Transactional> {
     job: PhantomData<fn() -> J>,
 }
 
-/// Why a step and a preparation have their transaction.
+/// Why the transaction of a [`Step`] or [`Prepare`] is present.
 const OPEN: &str = "only the methods that end it take the transaction";
 
 impl<J: Job, S: Transactional> Step<J, S> {
@@ -317,28 +349,30 @@ impl<J: Job, S: Transactional> Step<J, S> {
         self.tx.as_mut().expect(OPEN)
     }
 
-    /// Commands inside the transaction: `step.client().start(job)` starts a chain that exists when it commits.
+    /// Returns a client for commands inside the transaction. For example, `step.client().start(job)` starts a
+    /// chain that exists once the transaction commits.
     pub fn client(&mut self) -> InTx<'_, S> {
         InTx::over(&self.client, self.tx.as_mut().expect(OPEN), &mut self.announcements)
     }
 
-    /// The chain is done, and this is what it gives.
+    /// Completes the job and its chain with this output.
     #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
     pub fn done(self, output: J::Output) -> Result<Done<J, S>> {
         self.end(complete(&output))
     }
 
-    /// The chain goes on with this job.
+    /// Completes the job and continues the chain with this job.
     pub fn then(self, continuation: impl ContinuationOf<J>) -> Result<Done<J, S>> {
         self.end(continuation.into_continuation().outcome())
     }
 
-    /// The job failed for good. What was written in the transaction is kept.
+    /// Fails the job and its chain, with no more attempts. The writes of the transaction are kept.
     pub fn fail(self, error: impl Into<BoxError>) -> Result<Done<J, S>> {
         self.end(Next::<J>::fail(error).0)
     }
 
-    /// Run it again after this delay, uncounted. What was written in the transaction is kept.
+    /// Runs the job again after this delay. The attempt does not count. The writes of the transaction are
+    /// kept.
     pub fn reschedule(self, delay: Duration) -> Result<Done<J, S>> {
         self.end(Next::<J>::reschedule(delay).0)
     }
@@ -363,8 +397,10 @@ impl<J: Job, S: Transactional> fmt::Debug for Step<J, S> {
     }
 }
 
-/// The end of a job in its transaction. The worker settles the job in it and commits, last: a handler that
-/// fails after it takes everything back.
+/// The outcome of a job, with the transaction that ends it. The handler returns it.
+///
+/// The worker settles the job in the transaction and commits it after the handler has returned. If the
+/// handler fails after creating this value, everything is rolled back.
 #[must_use = "a handler returns this"]
 pub struct Done<J: Job, S: Transactional> {
     step: Step<J, S>,
@@ -372,12 +408,12 @@ pub struct Done<J: Job, S: Transactional> {
 }
 
 impl<J: Job, S: Transactional> Done<J, S> {
-    /// How long its transaction has been open.
+    /// Returns how long the transaction has been open.
     pub(super) fn open_for(&self) -> Duration {
         self.step.begun_at.elapsed()
     }
 
-    /// The transaction, how the job ends in it, and what is to be announced after its commit.
+    /// Returns the transaction, the outcome to settle in it, and the announcements to send after its commit.
     pub(super) fn take(mut self) -> (S::Tx, Outcome, Announcements) {
         let tx = self.step.tx.take().expect(OPEN);
         (tx, self.outcome, std::mem::take(&mut self.step.announcements))

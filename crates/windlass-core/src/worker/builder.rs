@@ -83,8 +83,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
 
     /// Runs jobs of one type with this handler, with at most `slots` attempts of the type at the same time.
     ///
-    /// An acquire applies the limit to each name of the type separately. If jobs are stored under a former name
-    /// as well, more than `slots` attempts may run.
+    /// An acquire applies the limit to each name of the type separately. If jobs are stored under a former
+    /// name as well, more than `slots` attempts may run.
     pub fn handle_at_most<J: Job, M>(mut self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
         self.handlers = self.handlers.handle_at_most(slots, handler);
         self
@@ -107,15 +107,15 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         self
     }
 
-    /// Wraps every attempt in this middleware. The first one added is the outermost. All of them are outside the
-    /// middleware of handler sets.
+    /// Wraps every attempt in this middleware. The first one added is the outermost. All of them are outside
+    /// the middleware of handler sets.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.handlers = self.handlers.middleware(middleware);
         self
     }
 
-    /// Adds hooks to the transactions of all attempts. They come before the hooks of handler sets in the order
-    /// that [`Hooks`] describes.
+    /// Adds hooks to the transactions of all attempts. They come before the hooks of handler sets in the
+    /// order that [`Hooks`] describes.
     pub fn hooks(mut self, hooks: impl Hooks<S::Tx>) -> Self
     where
         S: Transactional,
@@ -124,8 +124,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         self
     }
 
-    /// Makes [`start`](Self::start) fail unless every handler is wrapped in middleware of this type. If several
-    /// types are required, they must wrap the handler in the order of these calls, outermost first.
+    /// Makes [`start`](Self::start) fail unless every handler is wrapped in middleware of this type. If
+    /// several types are required, they must wrap the handler in the order of these calls, outermost first.
     ///
     /// This does not add the middleware.
     pub fn require<M: Middleware>(mut self, _like: &M) -> Self {
@@ -138,8 +138,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the worker has no handler or no slot, if it has too many slots, if the poll
-    /// interval is shorter than 1 ms, if a job type has two handlers or unusable options, or if a required
-    /// middleware is missing.
+    /// interval is shorter than 1 ms, if the name is invalid, if a job type has two handlers or unusable
+    /// options, or if a required middleware is missing.
     pub async fn start(self) -> Result<Running<S>> {
         let handlers = self.handlers.build(&self.app, &self.required)?;
         if handlers.is_empty() {
@@ -172,8 +172,9 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
 
 /// A running worker.
 ///
-/// If it is dropped, it acquires no more jobs and renews no leases. Running handlers are asked to stop. They can
-/// still complete their jobs as long as no other worker has taken the jobs over. Prefer [`stop`](Self::stop).
+/// If it is dropped, it acquires no more jobs and renews no leases. Running handlers are asked to stop. They
+/// can still complete their jobs as long as no other worker has taken the jobs over. Prefer
+/// [`stop`](Self::stop).
 pub struct Running<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     main: Option<JoinHandle<()>>,
@@ -189,19 +190,20 @@ impl<S: Store + ?Sized> Running<S> {
 
     /// Stops the worker.
     ///
-    /// Acquires no more jobs, asks handlers to stop, and waits up to `deadline` for them to end. Then releases
-    /// the jobs that still run; their attempts do not count.
+    /// Acquires no more jobs, asks handlers to stop, and waits up to `deadline` for them to end. Then
+    /// releases the jobs that still run; their attempts do not count.
     pub async fn stop(mut self, deadline: Duration) {
         let engine = Arc::clone(&self.engine);
         let until = far(deadline);
         engine.dispatcher().observe(&Event::WorkerStopping(engine.id));
+        // Cancel first, then abort: `task::start` relies on this order.
         engine.stopping.cancel();
         engine.abort_all();
         if let Some(mut main) = self.main.take()
             && timeout_at(until.max(Instant::now() + MOMENT), &mut main).await.is_err()
         {
-            // The loop hangs in a store call. If that call leases jobs later, and `take_back` does not get them,
-            // they are requeued when their leases expire.
+            // The loop hangs in a store call. If that call leases jobs later, and `take_back` does not get
+            // them, they are requeued when their leases expire.
             main.abort();
             let _ = main.await;
         }
@@ -209,6 +211,7 @@ impl<S: Store + ?Sized> Running<S> {
         engine.abort_all();
         engine.emptied(until).await;
         engine.release().await;
+        // Not earlier: until here, handlers still run and need their leases.
         self.keepers.iter().for_each(JoinHandle::abort);
         if engine.client.store().capabilities().has(Capability::Workers) {
             let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
@@ -218,10 +221,11 @@ impl<S: Store + ?Sized> Running<S> {
     }
 }
 
-/// The time that nearly finished work gets after the deadline, and the delay between tries during a stop.
+/// A short time: for calls that are in flight when the deadline of a stop passes, and between two tries of a
+/// call to the store.
 pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
-/// Returns the time at which a stop gives up its last calls to the store. If the store is unreachable, leases
+/// Returns the time limit for the last calls of a stop to the store. If the store is unreachable, leases
 /// expire on their own, so a stop need not wait for it.
 fn last_call() -> Instant {
     Instant::now() + Duration::from_secs(5)

@@ -5,47 +5,48 @@ use crate::name::ErrorText;
 use crate::record::Status;
 use crate::time::Timestamp;
 
-/// How an attempt ended, as it is stored.
+/// How an attempt ended, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
-    /// The job and its chain are done.
+    /// The job and its chain are completed.
     Completed,
-    /// The job is done, and its chain goes on with this one.
+    /// The job is completed, and its chain continues with this job.
     Continued(JobId),
-    /// The attempt failed; the job is tried again.
+    /// The attempt failed, and the job will be retried.
     Retried {
-        /// Why it failed.
+        /// The error of the attempt.
         error: ErrorText,
-        /// When the job is tried again.
+        /// When the job is retried.
         at: Timestamp,
     },
-    /// The attempt asked to be run again, and did not count.
+    /// The job will run again later, as the handler or a middleware asked. The attempt does not count.
     Rescheduled {
-        /// When the job is run again.
+        /// When the job runs again.
         at: Timestamp,
     },
-    /// The job failed for good.
+    /// The job and its chain failed, with no more attempts.
     Failed {
-        /// Why.
+        /// The reason.
         error: ErrorText,
     },
-    /// The chain had been asked to stop, and would have gone on.
+    /// The job and its chain are cancelled: the chain was asked to stop, and the outcome would have continued
+    /// it.
     Cancelled,
-    /// The job was given back, and the attempt did not count.
+    /// The job was released. The attempt does not count.
     Released,
-    /// The attempt no longer held its job: nothing of it was written.
+    /// The attempt no longer held its job, and its outcome was not written.
     Lost(AbortReason),
 }
 
 impl Ended {
-    /// Whether the job is done.
+    /// Whether the job is completed.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Completed | Self::Continued(_))
     }
 
-    /// Why the attempt failed, if it did.
+    /// Returns the error of the attempt, if it failed.
     #[must_use]
     pub const fn error(&self) -> Option<&ErrorText> {
         match self {
@@ -54,7 +55,7 @@ impl Ended {
         }
     }
 
-    /// What the store's answer to a settlement says. None if it has to be settled again.
+    /// Converts the store's reply to a settlement. Returns `None` if the attempt must be settled again.
     pub(super) fn of(outcome: &Outcome, settled: &Settled) -> Option<Self> {
         let (job, next) = match settled {
             Settled::Applied(applied) => (applied.job, applied.next.map(|next| next.job)),
@@ -64,7 +65,7 @@ impl Ended {
         };
         Some(match (outcome, job.status) {
             (_, Status::Cancelled) => Self::Cancelled,
-            // An earlier write of the same attempt, whose answer was lost, had completed it.
+            // An earlier settlement of the same attempt, whose reply was lost, has completed the job.
             (Outcome::Retry { .. } | Outcome::Reschedule { .. } | Outcome::Release, Status::Completed) => {
                 Self::Completed
             }

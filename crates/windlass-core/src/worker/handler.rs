@@ -21,11 +21,11 @@ use crate::observer::Event;
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Millis;
 
-/// From so long on, the transaction of a handler is reported: it holds a connection, and what it read and
-/// wrote, from everybody else.
+/// A handler's transaction that was open for at least this long is reported to observers. It occupies a
+/// connection, and may block other transactions on the rows that it read or wrote.
 const LONG: Duration = Duration::from_secs(5);
 
-/// The application's state, as a handler's second argument.
+/// The application's state, for the second argument of a handler.
 #[derive(Clone, Copy, Debug)]
 pub struct State<A>(pub A);
 
@@ -33,9 +33,9 @@ pub struct State<A>(pub A);
 ///
 /// - `async fn(Ctx<J>) -> Result<J::Output, E>` or `-> Result<Next<J>, E>`, on any store;
 /// - `async fn(Attempt<J, S>) -> Result<Done<J, S>, E>`, on a store with transactions;
-/// - each with `State<A>` as a second argument, for a worker with that state.
+/// - each optionally with `State<A>` as a second argument, for a worker with that state.
 ///
-/// `E` is any error; an attempt that ends with one is tried again after the type's backoff.
+/// `E` is any error. If the handler returns one, the job is retried after the backoff of its type.
 #[diagnostic::on_unimplemented(
     message = "this is not a handler of jobs",
     label = "not a handler for this worker",
@@ -49,7 +49,7 @@ pub trait Handler<J: Job, S: ?Sized, A, Marker>: Clone + Send + Sync + 'static {
     fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, HandlerResult>;
 }
 
-/// What an attempt is run with.
+/// An attempt, with what a handler needs to run it.
 #[doc(hidden)]
 pub struct Run<S: ?Sized> {
     pub(super) client: Client<S>,
@@ -64,32 +64,35 @@ impl<S: ?Sized> fmt::Debug for Run<S> {
     }
 }
 
-/// How a handler ended.
+/// The result of a handler.
 #[doc(hidden)]
 pub enum HandlerResult {
-    /// With an outcome that the worker settles.
+    /// An outcome that the worker settles.
     Plain(Box<Outcome>),
-    /// With a transaction. This closes it, and gives what settles in it and commits.
+    /// An open transaction. The future runs the closing hooks, and returns a future that settles the job in
+    /// the transaction and commits it.
     InTx(BoxFuture<'static, Result<Finish>>),
-    /// The job cannot be run by this code: it fails, with the reason.
+    /// The input or a blocker's output could not be decoded. The job fails with this error.
     Unreadable(Error),
-    /// With an error. What a step left behind is rolled back first.
+    /// An error of the handler. The future rolls back a transaction that the handler left open, and must run
+    /// first.
     Failed(ErrorText, Option<BoxFuture<'static, Result<()>>>),
 }
 
-/// Settles in a transaction and commits it.
+/// Settles a job in a transaction and commits it.
 pub(super) type Finish = BoxFuture<'static, Result<Committed>>;
 
-/// What a transaction did that ended a job. Only one whose settlement was applied is committed.
+/// The result of settling a job in a transaction. The transaction was committed only if the settlement was
+/// applied.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Committed {
     pub(super) settlement: Settlement,
     pub(super) settled: Settled,
     pub(super) ripple: Ripple,
-    /// What else was done in it.
+    /// Announcements for the other commands of the transaction.
     pub(super) announcements: Announcements,
-    /// Whether the answer to the commit was lost, so that nobody knows.
+    /// The error of a commit whose reply was lost. It is unknown whether the commit happened.
     pub(super) doubt: Option<Error>,
 }
 
@@ -235,8 +238,8 @@ where
     })
 }
 
-/// Ends a job in its handler's transaction. First come the closing hooks; what this gives then settles the
-/// job and commits.
+/// Runs the closing hooks in the handler's transaction. Returns a future that settles the job in it and
+/// commits.
 async fn close<J: Job, S: Transactional>(
     client: Client<S>,
     ctx: Ctx<J>,
@@ -248,7 +251,7 @@ async fn close<J: Job, S: Transactional>(
     }
     let (tx, mut outcome, announcements) = done.take();
     let mut pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
-    // Dropped before what is told of its roll-back.
+    // Declared after `pending`, so that the transaction is dropped before `pending` reports the rollback.
     let mut tx = tx;
     if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
         return client.store().rollback(tx).await.and(Err(error));
@@ -258,14 +261,14 @@ async fn close<J: Job, S: Transactional>(
     Ok(Box::pin(finish(client, tx, settlement, pending)))
 }
 
-/// Settles a job in its handler's transaction, and commits that if it was applied.
+/// Settles a job in its handler's transaction. Commits if the settlement was applied, rolls back otherwise.
 async fn finish<S: Transactional>(
     client: Client<S>,
     tx: S::Tx,
     settlement: Settlement,
     mut pending: AnnouncementGuard,
 ) -> Result<Committed> {
-    // Dropped before what is told of its roll-back.
+    // Rebound as a local, so that the transaction is dropped before `pending` reports the rollback.
     let (store, mut tx) = (client.store(), tx);
     let SettleReply { settled, ripple } = match settle(store, &mut tx, &settlement).await {
         Ok(reply) => reply,
@@ -288,7 +291,8 @@ async fn finish<S: Transactional>(
     Ok(Committed { settlement, settled, ripple, announcements: pending.take(), doubt })
 }
 
-/// Settles in a transaction, and again for about a second while another transaction holds a row.
+/// Settles a job in a transaction. Retries for about a second while another transaction has locked a row that
+/// the settlement needs.
 async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settlement) -> Result<SettleReply> {
     let settle = Settle { settlements: vec![settlement.clone()] };
     let mut retries = BusyRetries::new();
@@ -300,7 +304,7 @@ async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settle
     }
 }
 
-/// How a handler ends that gives its outcome itself.
+/// Converts the result of a handler that returns its outcome itself.
 pub(super) fn any<E: Into<BoxError>>(
     handling: impl Future<Output = Result<Outcome, E>> + Send + 'static,
 ) -> BoxFuture<'static, HandlerResult> {
@@ -312,9 +316,9 @@ pub(super) fn any<E: Into<BoxError>>(
     })
 }
 
-/// A handler of some job type, with what is wrapped around it.
+/// A handler of any job type, with its middleware and hooks.
 pub(super) struct AnyHandler<S: ?Sized> {
-    /// The type's name and its former names.
+    /// The former names of the type, then its name.
     pub(super) types: Vec<TypeName>,
     pub(super) options: JobOptions,
     pub(super) concurrency: Option<u32>,
@@ -324,7 +328,7 @@ pub(super) struct AnyHandler<S: ?Sized> {
 }
 
 impl<S: Store + ?Sized> AnyHandler<S> {
-    /// One that nothing is wrapped around yet.
+    /// Creates a handler without names, middleware and hooks.
     pub(super) fn new(
         options: JobOptions,
         concurrency: Option<u32>,
@@ -334,12 +338,12 @@ impl<S: Store + ?Sized> AnyHandler<S> {
         Self { types, options, concurrency, layers: Arc::default(), hooks: Arc::default(), call }
     }
 
-    /// Whether it runs jobs of this type.
+    /// Whether the handler runs jobs of this type.
     pub(super) fn runs(&self, job_type: &TypeName) -> bool {
         self.types.contains(job_type)
     }
 
-    /// Refuses options that cannot work.
+    /// Checks that the options are usable.
     pub(super) fn check(&self) -> Result<()> {
         let JobOptions { lease, timeout, .. } = self.options;
         let renewal = self.options.renewal();

@@ -14,8 +14,8 @@ use crate::job::{Job, JobGraph, JobOptions};
 use crate::name::TypeName;
 use crate::store::{Store, Transactional};
 
-/// A set of handlers, with the middleware and hooks of all of them: what a module of an application offers to
-/// its [`Worker`](crate::Worker).
+/// A set of handlers with common middleware and hooks. A module of an application can provide one to the
+/// [`Worker`](crate::Worker).
 ///
 /// ```
 /// use windlass_core::{Ctx, Entry, Handlers, Job, MemoryStore};
@@ -47,7 +47,8 @@ pub struct Handlers<S: ?Sized, A = ()> {
     jobs: Result<JobGraph>,
 }
 
-/// A handler that waits for its state, and what the sets it came from wrap around it.
+/// A handler that has not received its state, with the middleware and hooks of the sets that it was merged
+/// from.
 struct Member<S: ?Sized, A> {
     make: Box<dyn FnOnce(A) -> AnyHandler<S> + Send + Sync>,
     names: Vec<Cow<'static, str>>,
@@ -55,7 +56,7 @@ struct Member<S: ?Sized, A> {
     hooks: Vec<AnyHooks>,
 }
 
-/// A middleware and its type.
+/// A middleware with its type.
 #[derive(Clone)]
 pub(super) struct Layer {
     kind: Kind,
@@ -76,7 +77,7 @@ impl Kind {
 }
 
 impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self { members: Vec::new(), layers: Vec::new(), hooks: Vec::new(), jobs: Ok(JobGraph::new()) }
     }
@@ -86,17 +87,21 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self.add::<J, M>(handler, None)
     }
 
-    /// The same, with at most so many attempts of this type at once in a worker; jobs stored under a former
-    /// name count for themselves.
+    /// Runs jobs of one type with this handler, with at most `slots` attempts of the type at the same time in
+    /// a worker.
+    ///
+    /// An acquire applies the limit to each name of the type separately. If jobs are stored under a former
+    /// name as well, more than `slots` attempts may run.
     pub fn handle_at_most<J: Job, M>(self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
         self.add::<J, M>(handler, Some(slots))
     }
 
-    /// Runs jobs of a type that is named at run time: bytes in, outcome out.
+    /// Runs jobs of a type that is named at run time. The handler receives encoded bytes and returns an
+    /// outcome.
     ///
-    /// The handler finds the encoded input in [`AnyAttempt::job`]. The options say how its attempts are run:
-    /// lease, timeout and backoff; those of a start (retention, priority, attempts) are the starter's. An
-    /// error is tried again after the backoff.
+    /// The encoded input is in [`AnyAttempt::job`]. Of the options, only those for running attempts are used:
+    /// lease, renewal, timeout and backoff. Retention, priority and maximum attempts are set where the job is
+    /// started. If the handler returns an error, the job is retried after the backoff.
     ///
     /// ```
     /// use windlass_core::command::Outcome;
@@ -122,7 +127,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self.add_any(job_type, options, handler, None)
     }
 
-    /// The same, with at most so many attempts of this type at once in a worker.
+    /// Runs jobs of a type that is named at run time, with at most `slots` attempts of the type at the same
+    /// time in a worker. See [`handle_any`](Self::handle_any).
     pub fn handle_any_at_most<F, Fut, E>(
         self,
         slots: u32,
@@ -138,13 +144,13 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self.add_any(job_type, options, handler, Some(slots))
     }
 
-    /// Wraps this around every attempt of the set's types. The first that is added is the outermost.
+    /// Wraps every attempt of the set's handlers in this middleware. The first one added is the outermost.
     pub fn middleware<M: Middleware>(mut self, middleware: M) -> Self {
         self.layers.push(Layer { kind: Kind::of::<M>(), middleware: Arc::new(middleware) });
         self
     }
 
-    /// Lets these take part in the transactions of attempts of the set's types.
+    /// Adds hooks to the transactions of attempts of the set's handlers.
     pub fn hooks(mut self, hooks: impl Hooks<S::Tx>) -> Self
     where
         S: Transactional,
@@ -153,7 +159,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self
     }
 
-    /// Adds the handlers of another set. They keep its middleware and hooks, inside those of this one.
+    /// Adds the handlers of another set. They keep the other set's middleware and hooks, which go inside
+    /// those of this set.
     pub fn merge(mut self, other: Self) -> Self {
         let Self { members, layers, hooks, jobs } = other;
         let twice = members.iter().flat_map(|member| &member.names).find(|name| self.has(name)).cloned();
@@ -166,7 +173,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self
     }
 
-    /// Gives its handlers this state, so that the set can be merged into one with any other.
+    /// Sets the state that is passed to the handlers of this set. The set can then be merged into one with
+    /// any state type.
     pub fn with_state<B: Clone + Send + Sync + 'static>(self, app: A) -> Handlers<S, B> {
         let Self { members, layers, hooks, jobs } = self;
         let members = members.into_iter().map(|Member { make, names, layers, hooks }| {
@@ -176,12 +184,17 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         Handlers { members: members.collect(), layers, hooks, jobs }
     }
 
-    /// The declared job types of the set; an error if two share a name, or one has two handlers.
+    /// Returns the declared job types of the set.
+    ///
+    /// # Errors
+    ///
+    /// An error if two job types share a name, or if a job type has two handlers.
     pub fn jobs(&self) -> Result<&JobGraph> {
         self.jobs.as_ref().map_err(Clone::clone)
     }
 
-    /// The handlers with their state. Each must be wrapped in all of the required kinds, in this order.
+    /// Passes the state to the handlers and returns them. Fails unless each is wrapped in all required kinds
+    /// of middleware, in this order.
     pub(super) fn build(self, app: &A, required: &[Kind]) -> Result<Vec<Arc<AnyHandler<S>>>> {
         self.jobs?;
         let mut handlers = Vec::new();
@@ -251,7 +264,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
     }
 }
 
-/// Refuses a type that has a handler already. Two types of one name have been refused before.
+/// Refuses a type that already has a handler. [`JobGraph`] refuses two different types with one name.
 fn not_twice(name: Option<Cow<'static, str>>) -> impl FnOnce(JobGraph) -> Result<JobGraph> {
     move |jobs| match name {
         Some(name) => {

@@ -9,15 +9,17 @@ use crate::command::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::BoxFuture;
 
-/// Takes part in the transactions of attempts: those that [`prepare`](crate::Attempt::prepare),
+/// Hooks into the transactions of attempts: those that [`prepare`](crate::Attempt::prepare),
 /// [`finish`](crate::Attempt::finish) and [`atomic`](crate::Attempt::atomic) begin.
 ///
-/// An error rolls the transaction back, and nothing that was written in it is kept: a call to `prepare`,
-/// `finish` or `commit` then gives that error, and a finish that the worker was to commit fails the attempt.
-/// Hooks are called in the order in which they were added when a transaction opens, and in the opposite one
-/// when it closes.
+/// If a hook returns an error, the transaction is rolled back and none of its writes are kept. The call to
+/// `prepare`, `finish`, `atomic` or `commit` returns the error. If the worker was about to commit the
+/// transaction that ends the job, the attempt fails.
+///
+/// When a transaction opens, hooks run in the order in which they were added. When it closes, they run in
+/// reverse order.
 pub trait Hooks<Tx>: Send + Sync + 'static {
-    /// The transaction has begun: nothing was done in it yet.
+    /// Called after the transaction has begun, before the handler uses it.
     fn opened<'a>(
         &'a self,
         attempt: &'a AnyAttempt,
@@ -28,7 +30,7 @@ pub trait Hooks<Tx>: Send + Sync + 'static {
         Box::pin(ready(Ok(())))
     }
 
-    /// The transaction is about to be committed.
+    /// Called before the transaction is committed.
     fn closing<'a>(
         &'a self,
         attempt: &'a AnyAttempt,
@@ -40,21 +42,21 @@ pub trait Hooks<Tx>: Send + Sync + 'static {
     }
 }
 
-/// Which of an attempt's transactions.
+/// One of the transactions of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// The one before the work.
+    /// The transaction before the work.
     Prepare,
-    /// The one that ends the job.
+    /// The transaction that ends the job.
     Finish,
 }
 
 /// A transaction that is about to be committed.
 #[derive(Debug)]
 pub enum Closing<'a> {
-    /// The one before the work.
+    /// The transaction before the work.
     Prepare,
-    /// The one that ends the job: so it ends, unless the hook says otherwise.
+    /// The transaction that ends the job, with the outcome to settle. A hook may change the outcome.
     Finish(&'a mut Outcome),
 }
 
@@ -67,7 +69,7 @@ impl Closing<'_> {
     }
 }
 
-/// The hooks of a handler that take part in transactions of this kind, in order.
+/// The hooks of a handler for transactions of type `Tx`, in order.
 pub(super) struct HookList<Tx> {
     hooks: Arc<[AnyHooks]>,
     tx: PhantomData<fn(Tx)>,
@@ -108,7 +110,7 @@ impl<Tx> Clone for HookList<Tx> {
     }
 }
 
-/// Hooks whose kind of transaction is known where they are used.
+/// Hooks with an erased transaction type. [`HookList`] knows the type and casts them back.
 #[derive(Clone)]
 pub(super) struct AnyHooks(Arc<dyn Any + Send + Sync>);
 

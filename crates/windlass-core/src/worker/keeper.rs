@@ -64,8 +64,8 @@ pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
 
 /// Renews leases with one command.
 ///
-/// A lease waits for the reply for a quarter of its own length, and is then scheduled for another try. The call
-/// goes on for the longer leases of the command. A late reply still counts for all of them.
+/// A lease waits for the reply for a quarter of its own length, and is then scheduled for another try. The
+/// call continues for the longer leases of the command, and its reply still counts for all of them.
 async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewLease>) {
     let asked_at = Instant::now();
     leases.sort_by_key(|renew| renew.lease);
@@ -91,8 +91,9 @@ async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewL
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Asks attempts that have timed out to stop, and stops renewing their leases. Ends the task of an attempt
-    /// that is no longer renewed when its lease expires: from then on, another worker may run the job.
+    /// Asks attempts that have timed out to stop, and stops renewing their leases. Ends the task of an
+    /// attempt that is no longer renewed when its lease expires: from then on, another worker may run the
+    /// job.
     fn time_out(&self) {
         let now = Instant::now();
         let (mut timed_out, mut ended) = (Vec::new(), Vec::new());
@@ -108,7 +109,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 ended.push((*attempt, Arc::clone(&slot.about)));
             }
         }
-        // Observers are foreign code, and `vacate` locks the slots: the lock must be released here.
+        // The slots are unlocked here: observers may run any code, and `vacate` takes the lock itself.
         for about in timed_out {
             self.dispatcher().observe(&Event::AttemptTimedOut(About::clone(&about)));
         }
@@ -119,8 +120,8 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Returns when the keeper must act next. Records it for `occupy`, which wakes the keeper if a new slot needs
-    /// it earlier.
+    /// Returns when the keeper must act next. Records it for `occupy`, which wakes the keeper if a new slot
+    /// needs it earlier.
     fn next_look(&self) -> Instant {
         let mut slots = self.slots();
         let next = slots.running.values().filter_map(Slot::next_look).min();
@@ -128,8 +129,9 @@ impl<S: Store + ?Sized> Engine<S> {
         slots.keeper_sleeps
     }
 
-    /// Returns the leases to renew, grouped into commands. A lease whose row was busy gets its own command, so
-    /// that it does not delay the others. If any lease is due, those that are due soon are renewed with it.
+    /// Returns the leases to renew, grouped into commands. A lease whose row was busy gets its own command,
+    /// so that it does not delay the others. If any lease is due, those that are due soon are renewed with
+    /// it.
     fn due_for_renewal(&self) -> Vec<Vec<RenewLease>> {
         let now = Instant::now();
         let mut slots = self.slots();
@@ -143,7 +145,8 @@ impl<S: Store + ?Sized> Engine<S> {
             if !due(slot.renew_at, lease / 8) {
                 continue;
             }
-            // Not before this call has been answered, or given up after a quarter of the lease.
+            // Do not renew again before this call has been answered, or given up after a quarter of the
+            // lease.
             slot.renew_at = Some(now + lease / 4 + again(slot.lease));
             let renew = renew_lease((*job, *fence), slot);
             if slot.alone {
@@ -158,7 +161,8 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Applies the result of a renewal.
     ///
-    /// The attempt may have ended or timed out while the call was in flight, and replies may arrive out of order.
+    /// The attempt may have ended or timed out while the call was in flight, and replies may arrive out of
+    /// order.
     fn renewed(&self, lease: RenewLease, renewed: Renewed, asked_at: Instant) {
         let mut slots = self.slots();
         let Some(slot) = slots.running.get_mut(&(lease.job, lease.fence)) else { return };

@@ -12,10 +12,12 @@ use crate::error::Result;
 use crate::store::BoxFuture;
 use crate::time::Millis;
 
-/// Wraps attempts: what it does before `inner.run(…)` comes before the handler, and what it does after it
-/// comes after the attempt's end is committed, with that end in its hands.
+/// Code that runs around attempts.
 ///
-/// An async function is one:
+/// Code before `inner.run(…)` runs before the handler. Code after it runs once the outcome of the attempt has
+/// been committed, and receives that outcome.
+///
+/// An async function can be a middleware:
 ///
 /// ```
 /// use windlass_core::{AnyAttempt, BoxError, Ended, Inner};
@@ -28,11 +30,14 @@ use crate::time::Millis;
 /// }
 /// ```
 ///
-/// One that fails or panics before `inner` fails the attempt, which is tried again after its backoff. One
-/// that fails after it changes nothing any more; the observer is told. The first that is added is the
-/// outermost. While it works after `inner`, its slot is still taken.
+/// If a middleware fails or panics before `inner`, the attempt fails and the job is retried after its
+/// backoff. If it fails after `inner`, the outcome does not change; observers receive an event.
+///
+/// The first middleware added is the outermost. While a middleware works after `inner`, the attempt still
+/// occupies its slot, unless the store settled it and acquired another job for the slot in one call
+/// (`Capability::Exchange`).
 pub trait Middleware: Send + Sync + 'static {
-    /// Runs an attempt by `inner`, or refuses to.
+    /// Runs an attempt with `inner`, or ends it without running it.
     fn around<'a>(&'a self, attempt: AnyAttempt, inner: Inner) -> BoxFuture<'a, Result<Ended, BoxError>>;
 }
 
@@ -48,7 +53,7 @@ where
     }
 }
 
-/// What a middleware is wrapped around: further middleware, the handler, and the writing of its end.
+/// The part of an attempt that a middleware wraps: inner middleware, the handler and the settlement.
 #[must_use = "an attempt that is not run fails"]
 pub struct Inner {
     pub(super) course: Arc<dyn Course>,
@@ -56,18 +61,22 @@ pub struct Inner {
 }
 
 impl Inner {
-    /// Runs the attempt, and gives how it ended when that is committed.
+    /// Runs the attempt. Returns how it ended, once that is committed.
     pub async fn run(self, attempt: AnyAttempt) -> Ended {
         self.course.pass(self.layer, attempt).await
     }
 
-    /// Does not run the handler: the job is run again after this delay, and the attempt does not count.
+    /// Skips the handler and runs the job again after this delay. The attempt does not count.
+    ///
+    /// # Errors
+    ///
+    /// An error if the delay is too long to be stored.
     pub async fn reschedule(self, delay: Duration) -> Result<Ended> {
         let schedule = Schedule::After(Millis::try_from(delay)?);
         Ok(self.course.settle(Outcome::Reschedule { schedule, error: None }).await)
     }
 
-    /// Does not run the handler: the job fails for good.
+    /// Skips the handler and fails the job and its chain, with no more attempts.
     pub async fn fail(self, error: impl Into<BoxError>) -> Ended {
         let error = error_text(&error.into());
         self.course.settle(Outcome::Fail { error, retention: None }).await
@@ -80,11 +89,11 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// One attempt on its way through its middleware.
+/// An attempt that passes through its middleware, with an erased store type.
 pub(super) trait Course: Send + Sync {
-    /// Runs the attempt from this layer of middleware on.
+    /// Runs the attempt, starting at this layer of middleware.
     fn pass(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended>;
 
-    /// Ends it so.
+    /// Settles the attempt with this outcome, without running it.
     fn settle<'a>(&'a self, outcome: Outcome) -> BoxFuture<'a, Ended>;
 }

@@ -12,23 +12,26 @@ use crate::name::ErrorText;
 use crate::payload::Payload;
 use crate::time::{Millis, Timestamp};
 
-/// How a job of type `J` ends, as a value that its handler returns.
+/// The outcome of a job of type `J`, returned by its handler.
+///
+/// If an invalid outcome is built, the attempt fails with the first error.
 #[must_use = "a handler returns this"]
 pub struct Next<J>(pub(super) Result<Outcome>, PhantomData<fn() -> J>);
 
 impl<J: Job> Next<J> {
-    /// The chain is done, and this is what it gives.
+    /// Completes the job and its chain with this output.
     #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
     pub fn done(output: J::Output) -> Self {
         Self(complete(&output), PhantomData)
     }
 
-    /// The chain goes on with this job: a declared continuation, or one with options made by [`next()`].
+    /// Completes the job and continues the chain with this job: a job of a declared continuation type, or one
+    /// with options from [`next()`].
     pub fn then(continuation: impl ContinuationOf<J>) -> Self {
         Self(continuation.into_continuation().outcome(), PhantomData)
     }
 
-    /// Run it again after this delay. The attempt does not count.
+    /// Runs the job again after this delay. The attempt does not count.
     pub fn reschedule(delay: Duration) -> Self {
         let schedule = Millis::try_from(delay).map(Schedule::After);
         Self(
@@ -37,12 +40,12 @@ impl<J: Job> Next<J> {
         )
     }
 
-    /// Run it again at this time. The attempt does not count.
+    /// Runs the job again at this time. The attempt does not count.
     pub fn reschedule_at(at: Timestamp) -> Self {
         Self(Ok(Outcome::Reschedule { schedule: Schedule::At(at), error: None }), PhantomData)
     }
 
-    /// Keeps this as the reason of a reschedule.
+    /// Stores the reason for a reschedule. Invalid with any other outcome.
     pub fn because(mut self, reason: impl Into<BoxError>) -> Self {
         match &mut self.0 {
             Ok(Outcome::Reschedule { error, .. }) => *error = Some(error_text(&reason.into())),
@@ -55,13 +58,16 @@ impl<J: Job> Next<J> {
         self
     }
 
-    /// The job failed for good: no more attempts.
+    /// Fails the job and its chain, with no more attempts.
     pub fn fail(error: impl Into<BoxError>) -> Self {
         Self(Ok(Outcome::Fail { error: error_text(&error.into()), retention: None }), PhantomData)
     }
 
-    /// Starts a chain in the same write that ends the job: both happen, or neither. The job must be done or go
-    /// on. A continuation may wait for it, and a successor may take its own chain's key over:
+    /// Starts a chain in the same commit that ends the job: either both happen or neither. Only valid if the
+    /// job completes or continues.
+    ///
+    /// The continuation may wait for the new chain. The new chain may also take over the key of the chain
+    /// that ends:
     ///
     /// ```
     /// # use windlass_core::{Ctx, Entry, Job, Next, Then, next, plan};
@@ -95,7 +101,8 @@ impl<J: Job> Next<J> {
         })
     }
 
-    /// How long the chain that this ends stays, if other than it was started with.
+    /// Sets how long the chain is kept after this outcome has closed it. Default: the retention that the
+    /// chain was started with. Only valid if the job completes or fails.
     pub fn retention(self, keep: Duration) -> Self {
         self.with(|outcome| match outcome {
             Outcome::Complete { retention, .. } | Outcome::Fail { retention, .. } => {
@@ -125,23 +132,23 @@ impl<J> fmt::Debug for Next<J> {
     }
 }
 
-/// The next job of a chain, with its options. See [`next()`].
+/// The next job of a chain, with options. See [`next()`].
 #[must_use = "give it to `then`"]
 pub struct Continuation<N, State> {
     id: JobId,
-    /// The first thing that was wrong is told when the job ends.
+    /// The job, or the first error in building it, which is returned when the job ends.
     job: Result<NewJob>,
     next: PhantomData<fn() -> (N, State)>,
 }
 
-/// The next job of a chain, to be given an id, blockers, a delay or a priority.
+/// Creates the next job of a chain, to set its id, blockers, schedule, priority or maximum attempts.
 #[expect(clippy::needless_pass_by_value, reason = "a continuation takes its job")]
 pub fn next<N: Job>(job: N) -> Continuation<N, <N::Blockers as Blockers>::Initial> {
     Continuation { id: JobId::new(), job: new_job(&job), next: PhantomData }
 }
 
 impl<N: Job, State> Continuation<N, State> {
-    /// A fresh id of the caller's choice.
+    /// Sets the id of the job. It must not be in use.
     pub fn id(mut self, id: JobId) -> Self {
         self.id = id;
         self
@@ -156,7 +163,7 @@ impl<N: Job, State> Continuation<N, State> {
 }
 
 impl<N: Job> Continuation<N, NeedsBlockedBy> {
-    /// The chains that it waits for.
+    /// Sets the chains that the job waits for.
     #[expect(clippy::needless_pass_by_value, reason = "handles are copied, and the call reads better")]
     pub fn blocked_by(self, chains: <N::Blockers as Blockers>::Chains) -> Continuation<N, Ready> {
         let job = self.job.map(|job| {
@@ -177,8 +184,8 @@ impl<N: Job> Continuation<N, Ready> {
     }
 }
 
-/// What a chain can go on with from a job of type `J`: a job of a type that is declared as its continuation and
-/// has no blockers, or one with options made by [`next()`].
+/// A job that can continue a chain after a job of type `J`. Its type must be declared as a continuation of
+/// `J`. It is either a job whose type has no blockers, or a job with options from [`next()`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not declared as a continuation of `{J}`",
     label = "`{J}` does not continue with this",
@@ -189,7 +196,7 @@ pub trait ContinuationOf<J> {
     /// The type of the job.
     type Job: Job;
 
-    /// The next job.
+    /// Converts into the next job.
     fn into_continuation(self) -> Continuation<Self::Job, Ready>;
 }
 
@@ -222,7 +229,7 @@ pub(super) fn complete<T: serde::Serialize>(output: &T) -> Result<Outcome> {
     Ok(Outcome::Complete { output: Payload::encode(output)?, retention: None, create: Vec::new() })
 }
 
-/// An error with its causes.
+/// Returns the message of an error, followed by the messages of its causes.
 pub(crate) fn error_text(error: &BoxError) -> ErrorText {
     let mut text = error.to_string();
     let mut cause = error.source();

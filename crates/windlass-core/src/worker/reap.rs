@@ -1,5 +1,7 @@
-//! What keeps a store in order, whoever does it.
+//! Maintenance of the store, for workers, clients and the standalone reaper.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -13,43 +15,83 @@ use crate::observer::Event;
 use crate::store::Store;
 use crate::time::Millis;
 
-/// How many expired leases are reaped at once.
+/// The maximum number of expired leases to reap with one command.
 pub(crate) const REAP_MAX: u32 = 100;
 
-/// How much is removed at once that is kept no longer.
+/// The maximum number of expired jobs to remove with one command.
 const EXPIRE_MAX: u32 = 1_000;
 
-/// How often, and after how long, waits are tried again whose rows another transaction holds.
+/// The number of tries to resolve waits whose rows another transaction has locked.
 const RESOLVE_TRIES: u32 = 5;
+/// The delay between these tries.
 const RESOLVE_DELAY: Duration = Duration::from_millis(40);
 
-/// Puts jobs back whose lease expired, and tells. Gives their number.
+/// Requeues jobs whose lease expired, and announces them. Returns how many.
 pub(crate) async fn reap<S: Store + ?Sized>(client: &Client<S>, reap: Reap) -> Result<usize> {
     Ok(reap_and_announce(client, reap).await?.reaped.len())
 }
 
-/// Returns a task to start after the commit of a transaction that left waits to a later command: it resolves
-/// them and announces the unblocked jobs. If it fails, the next acquire or reap of any worker resolves them.
+/// Returns a function to call after the commit of a transaction that deferred waits to a later command. It
+/// starts a task that resolves the waits and announces the unblocked jobs. If the task fails, the next
+/// acquire or reap of any worker resolves them.
 pub(crate) fn resolve_waits<S: Store + ?Sized>(client: &Client<S>) -> impl FnOnce() + Send + 'static {
     let client = client.clone();
-    let resolve = async move {
-        for _ in 0..RESOLVE_TRIES {
-            // A reap of no types only resolves waits.
-            let types = Types::Only(Vec::new());
-            let reap = Reap { types, max: 0, except: Vec::new(), renewal_interval: Millis::ZERO };
-            match reap_and_announce(&client, reap).await {
-                // Another transaction, often one that does the same for another chain, holds a dependent's row.
-                Ok(reply) if reply.ripple.deferred => sleep(RESOLVE_DELAY).await,
-                Ok(_) => return,
-                Err(error) => {
-                    let event = Event::StoreFailed("reap", ErrorText::new(error.to_string()));
-                    client.shared.dispatcher.observe(&event);
-                    return;
-                }
+    move || {
+        // One task serves all transactions that commit while it runs.
+        if client.shared.resolving.fetch_add(1, Ordering::AcqRel) == 0 {
+            tokio::spawn(resolve_requested(client));
+        }
+    }
+}
+
+/// Resolves waits until no further transaction has requested it.
+async fn resolve_requested<S: Store + ?Sized>(client: Client<S>) {
+    let _ended = ResolvingEnds(Arc::clone(&client.shared.resolving));
+    loop {
+        let requests = client.shared.resolving.load(Ordering::Acquire);
+        resolve_now(&client).await;
+        // A transaction that committed during this round has raised the counter instead of starting a task.
+        // The round may have missed its waits, so there must be another one.
+        let none = client.shared.resolving.compare_exchange(requests, 0, Ordering::AcqRel, Ordering::Acquire);
+        if none.is_ok() {
+            return;
+        }
+    }
+}
+
+async fn resolve_now<S: Store + ?Sized>(client: &Client<S>) {
+    let mut tries = 0;
+    while tries < RESOLVE_TRIES {
+        // A reap of no types only resolves waits.
+        let types = Types::Only(Vec::new());
+        let reap = Reap { types, max: 0, except: Vec::new(), renewal_interval: Millis::ZERO };
+        match reap_and_announce(client, reap).await {
+            Ok(reply) if !reply.ripple.deferred => return,
+            // There were more waits than one command resolves.
+            Ok(reply) if !reply.ripple.unblocked.is_empty() => {}
+            // Another transaction has locked the row of a dependent, often because it resolves waits for
+            // another chain.
+            Ok(_) => {
+                tries += 1;
+                sleep(RESOLVE_DELAY).await;
+            }
+            Err(error) => {
+                let event = Event::StoreFailed("reap", ErrorText::new(error.to_string()));
+                client.shared.dispatcher.observe(&event);
+                return;
             }
         }
-    };
-    move || drop(tokio::spawn(resolve))
+    }
+}
+
+/// Resets the counter when the task ends, also by a panic or with its runtime. The next transaction can then
+/// start a task.
+struct ResolvingEnds(Arc<AtomicU32>);
+
+impl Drop for ResolvingEnds {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
 }
 
 async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) -> Result<ReapReply> {
@@ -62,7 +104,7 @@ async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) ->
     Ok(reply)
 }
 
-/// Removes what is kept no longer. Gives whether there may be more.
+/// Removes chains and jobs whose retention has ended. Returns whether there may be more.
 pub(crate) async fn expire<S: Store + ?Sized>(client: &Client<S>) -> Result<bool> {
     let reply = answered(client.store().expire(Expire { max: EXPIRE_MAX })).await?;
     for expired in reply.chains {

@@ -22,9 +22,11 @@ use crate::observer::Event;
 use crate::store::{Capability, Store};
 use crate::time::{Millis, Timestamp};
 
-/// The longest time between two reaps of expired leases, even if all slots are occupied.
+/// How often expired leases are reaped while all slots are occupied. A worker with free slots reaps whenever
+/// it finds no more jobs.
 const REAP_EVERY: Duration = Duration::from_secs(5);
-/// The shortest interval between two removals of expired chains. Up to the same time again is added at random.
+/// The shortest interval between two removals of expired chains and jobs. Up to the same time again is added
+/// at random.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 /// The largest share by which the poll interval is randomly shortened, so that workers do not all poll at the
 /// same time.
@@ -38,16 +40,16 @@ pub(crate) const RECOVERY: Backoff = Backoff {
     max: Duration::from_secs(30),
     jitter: 0.2,
 };
-/// The delay of the loop while jobs are due that it could not acquire, because another transaction has locked
+/// The delay of the loop while it cannot acquire jobs that are due, because another transaction has locked
 /// them.
 const FRUITLESS: Backoff =
     Backoff { initial: Duration::from_millis(10), multiplier: 2.0, max: Duration::from_secs(5), jitter: 0.2 };
 
 /// The main loop.
 ///
-/// It fills all free slots with one acquire. Then it waits for a notification, a due time, a freed slot or the
-/// end of the poll interval. It reaps expired leases if slots are left over, and every [`REAP_EVERY`] if not.
-/// Errors of the store do not end it.
+/// It fills all free slots with one acquire. Then it waits for a notification, a due time, a freed slot or
+/// the end of the poll interval. It reaps expired leases if slots are left over, and every [`REAP_EVERY`] if
+/// not. Errors of the store do not end it.
 pub(super) struct Loop<S: ?Sized> {
     engine: Arc<Engine<S>>,
     subscription: Option<Subscription>,
@@ -59,8 +61,8 @@ pub(super) struct Loop<S: ?Sized> {
     fruitless: u32,
     reap_at: Instant,
     expire_at: Instant,
-    /// The due time of the next job that this worker is going to query for. The worker may have claimed the
-    /// wake-up for it, in which case no other worker knows of the job.
+    /// The due time of the next job that this worker will try to acquire. The worker may have claimed the
+    /// wake-up for the job, in which case other workers may not know of it.
     awaited: Option<Timestamp>,
 }
 
@@ -78,11 +80,12 @@ impl<S: Store + ?Sized> Loop<S> {
             expire_at: now + EXPIRE_EVERY,
             awaited: None,
         };
-        // Only the waits below race with `stopping`. Dropping an acquire halfway would lose its reply, and the
-        // jobs that it leased could stay idle until their leases expire.
+        // Only the waits below race with `stopping`. Dropping an acquire halfway would lose its reply, and
+        // the jobs that it leased could stay idle until their leases expire.
         while !stopping.is_cancelled() {
             this.subscribe().await;
-            // A panic in a store counts as an error. Otherwise it would end the loop while the keeper goes on.
+            // A panic in a store counts as an error. Otherwise it would end the loop, and the worker would
+            // acquire no more jobs while it still sends heartbeats.
             let turn = catch_panic("worker's turn", this.turn()).await;
             let turn =
                 turn.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Unavailable, panic.to_string())));
@@ -109,7 +112,7 @@ impl<S: Store + ?Sized> Loop<S> {
         this.hand_over();
     }
 
-    /// Publishes the wake-ups that this worker claimed again, so that another worker queries for the jobs.
+    /// Republishes the wake-ups that this worker claimed, so that other workers query for the jobs.
     fn hand_over(&self) {
         if let Some(due_at) = self.awaited {
             let hint = |job_type| Hint::Scheduled { job_type, count: 1, due_at };
@@ -150,11 +153,11 @@ impl<S: Store + ?Sized> Loop<S> {
         self.until_next_due().await
     }
 
-    /// Acquires jobs for the free slots and starts their attempts. Returns how many jobs were requested and how
-    /// many acquired.
+    /// Acquires jobs for the free slots and starts their attempts. Returns how many jobs were requested and
+    /// how many acquired.
     async fn acquire(&mut self) -> Result<(u32, u32)> {
-        // Held until the reply has been turned into occupied slots. An exchange that acquired at the same time
-        // would count the same free slots, and together they would take more jobs than there are slots.
+        // Held until the reply has been turned into occupied slots. An exchange that acquired at the same
+        // time would count the same free slots, and together they would take more jobs than there are slots.
         let mut unanswered = self.engine.acquiring.lock().await;
         let acquire = self.engine.next_acquire(&mut unanswered)?;
         if acquire.max == 0 || acquire.types.is_empty() {
@@ -186,15 +189,17 @@ impl<S: Store + ?Sized> Loop<S> {
 
     /// Returns how long to wait until a job may be due that this worker could acquire.
     async fn until_next_due(&mut self) -> Result<Duration> {
-        // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to decide
-        // whether to wake the loop. If it did so between the count and a later store, the wake-up would be lost.
+        // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to
+        // decide whether to wake the loop. If it did so between the count and a later store, the wake-up
+        // would be lost.
         self.engine.full.store(true, Ordering::SeqCst);
         let (free, quotas) = self.engine.free();
         let is_full = quotas.contains(&0);
         self.engine.full.store(is_full, Ordering::SeqCst);
         let maintenance = self.reap_at.min(self.expire_at).saturating_duration_since(Instant::now());
         let longest = self.engine.poll.mul_f64(1.0 - JITTER * fastrand::f64());
-        // Without a free slot the loop does not query for the next expiry of a lease: wake up in time to reap.
+        // Without a free slot the loop does not query for the next expiry of a lease: wake up in time to
+        // reap.
         let longest = if free == 0 { longest.min(maintenance) } else { longest };
         if free == 0 || !self.engine.client.store().capabilities().has(Capability::NextDue) {
             return Ok(longest);
@@ -278,8 +283,9 @@ impl<S: Store + ?Sized> Engine<S> {
                 // Only a worker that has room for the job claims its wake-up. Otherwise a worker that is busy
                 // would use up the wake-up of an idle one.
                 //
-                // An exchange may have filled the slots since the loop set `full`. Set it now, so that the loop
-                // is woken when a slot frees. Then check again: a slot that was freed in between did not wake it.
+                // An exchange may have filled the slots since the loop set `full`. Set it now, so that the
+                // loop is woken when a slot frees. Then check again: a slot that was freed in between did not
+                // wake it.
                 if !self.has_room(&job_type) {
                     self.full.store(true, Ordering::SeqCst);
                     if !self.has_room(&job_type) {
@@ -289,8 +295,8 @@ impl<S: Store + ?Sized> Engine<S> {
                 self.dispatcher().claim_wake(job_type).await
             }
             Signal::Hint(Hint::OwnershipLost { job, .. }) => {
-                // This is only a hint; the next renewal returns the reason. Renew now. An attempt that is no
-                // longer renewed stays that way.
+                // This is only a hint: renew now, and the store returns the reason. `None` stays `None`,
+                // because an attempt that timed out must not be renewed again.
                 for (_, slot) in self.slots().running.iter_mut().filter(|((held, _), _)| *held == job) {
                     slot.renew_at = slot.renew_at.map(|_| Instant::now());
                 }
@@ -310,8 +316,9 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Requeues jobs whose lease expired. Returns how many.
     async fn reap(&self) -> Result<usize> {
         let renewal = self.handlers.iter().map(|handler| handler.options.renewal()).max().unwrap_or_default();
-        // Leave out the jobs that run here: after a stall, their leases may have expired before the keeper could
-        // renew them. An attempt that timed out is no longer renewed, so its job is reaped like any other.
+        // Leave out the jobs that run here: after a stall, their leases may have expired before the keeper
+        // could renew them. An attempt that timed out is no longer renewed, so its job is reaped like any
+        // other.
         let kept = {
             let slots = self.slots();
             let kept = slots.running.iter().filter(|(_, slot)| slot.renew_at.is_some());

@@ -43,10 +43,11 @@ pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Arc
 impl<S: Store + ?Sized> Engine<S> {
     /// Settles an attempt. Repeats the call until the store has answered.
     ///
-    /// Repeating is safe after the lease has expired: the settlement is accepted as long as the job has not been
-    /// reaped, and after that the store reports the attempt as lost.
+    /// Repeating is safe after the lease has expired: the settlement is accepted as long as the job has not
+    /// been reaped, and after that the store reports the attempt as lost.
     pub(super) async fn settle(&self, mut settlement: Settlement, about: &Arc<About>) -> Ended {
-        // The store would reject an outcome that exceeds the limits of a command with every retry. Fail the job.
+        // The store rejects an outcome that exceeds the limits of a command, however often it is retried:
+        // fail the job instead.
         if let Err(error) = settlement.outcome.size().check("carried chains") {
             settlement.outcome = Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None };
         }
@@ -93,14 +94,14 @@ impl<S: Store + ?Sized> Engine<S> {
         let _ = timeout(delay, stopping).await;
     }
 
-    /// Writes settlements with one command. Acquires the next jobs with the same command if the store supports
-    /// it, no other acquire is in flight and the worker is not stopping.
+    /// Writes settlements with one command. Acquires the next jobs with the same command if the store
+    /// supports it, no other acquire is in flight and the worker is not stopping.
     async fn write(self: &Arc<Self>, items: &[Arc<Settling>]) -> Result<Vec<Settled>> {
         let settlements = items.iter().map(|settling| settling.settlement.clone()).collect();
         let settle = Settle { settlements };
         let may_exchange = self.client.store().capabilities().has(Capability::Exchange);
-        // `try_lock`: settlements must not wait for an acquire in flight. Once it holds the lock, this exchange
-        // is the only acquire in flight until its reply has been turned into occupied slots.
+        // `try_lock`: settlements must not wait for an acquire in flight. Once it holds the lock, this
+        // exchange is the only acquire in flight until its reply has been turned into occupied slots.
         let acquiring = self.acquiring.try_lock().ok().filter(|_| may_exchange);
         let Some(mut unanswered) = acquiring.filter(|_| !self.stopping.is_cancelled()) else {
             let reply = answered(self.client.store().settle(settle)).await?;
@@ -122,23 +123,24 @@ impl<S: Store + ?Sized> Engine<S> {
                 *unanswered = None;
                 let settled = self.announce(items, reply.settle);
                 let taken = self.take(reply.acquire, asked_at);
-                // Slots are left free. If the loop had no room when it last checked, it does not know when the
-                // next job is due: wake it.
+                // Slots are left free. If the loop had no room when it last checked, it does not know when
+                // the next job is due: wake it.
                 if taken < max && self.is_full() {
                     self.freed.notify_one();
                 }
                 Ok(settled)
             }
             Err(error) => {
-                // The settlements are repeated, perhaps without an acquire. The slots must then notify the loop
-                // when they are freed.
+                // The settlements are repeated, perhaps without an acquire. The slots must then notify the
+                // loop when they are freed.
                 self.mark_leaving(items, false);
                 Err(error)
             }
         }
     }
 
-    /// Returns the acquire whose reply was lost, or a new one for all free slots. The caller holds `acquiring`.
+    /// Returns the acquire whose reply was lost, or a new one for all free slots. The caller holds
+    /// `acquiring`.
     pub(super) fn next_acquire(&self, unanswered: &mut Option<Acquire>) -> Result<Acquire> {
         match unanswered.take() {
             Some(acquire) => Ok(acquire),

@@ -116,8 +116,8 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Returns the number of free slots, and how many more jobs each handler may run.
     pub(super) fn free(&self) -> (u32, Vec<u32>) {
         let slots = self.slots();
-        // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it acquires
-        // a job for it.
+        // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it
+        // acquires a job for it.
         let staying = || slots.running.values().filter(|slot| !slot.leaving);
         let left = |max: u32, taken: usize| max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let free = left(self.concurrency, staying().count());
@@ -152,8 +152,8 @@ impl<S: Store + ?Sized> Engine<S> {
             settling: false,
             leaving: false,
         };
-        // The keeper sets `keeper_sleeps` under the same lock. It either sees this slot when it plans its sleep,
-        // or has planned it already and is woken here.
+        // The keeper sets `keeper_sleeps` under the same lock. It either sees this slot when it plans its
+        // sleep, or has planned it already and is woken here.
         let mut slots = self.slots();
         let is_early = slot.next_look().is_some_and(|look| look < slots.keeper_sleeps);
         slots.running.insert(attempt, slot);
@@ -180,8 +180,8 @@ impl<S: Store + ?Sized> Engine<S> {
 }
 
 impl Slot {
-    /// Returns when the keeper must act on this slot: at the renewal or the timeout, or at the end of the lease
-    /// if it is no longer renewed. Returns `None` if only the settlement is left to wait for.
+    /// Returns when the keeper must act on this slot: at the renewal or the timeout, or at the end of the
+    /// lease if it is no longer renewed. Returns `None` if only the settlement is left to wait for.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match self.renew_at {
             Some(at) => Some(self.timeout_at.map_or(at, |timeout| at.min(timeout))),

@@ -19,7 +19,7 @@ use super::middleware::{Course, Inner};
 use super::next::error_text;
 use super::slot::Engine;
 use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fence, JobId};
 use crate::name::ErrorText;
 use crate::observer::{About, Event};
@@ -55,7 +55,9 @@ pub(super) fn start<S: Store + ?Sized>(
         abort: attempt.abort.clone(),
         ended: OnceLock::new(),
     });
-    // Occupy the slot before spawning the task, which frees it: the task may end at any time.
+    // Occupy the slot before spawning the task. The task frees the slot when it ends; if it ended first, the
+    // slot would stay occupied forever.
+    //
     // Occupy it before checking `stopping`, too. `stop` cancels the token first and then aborts all occupied
     // slots. So either the check below sees the stop, or the abort reaches this attempt.
     engine.occupy(id, index, lease, asked_at, left, told);
@@ -195,7 +197,11 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
     /// Settles the job in the handler's transaction and commits it. If nothing was committed, returns the
     /// outcome to settle outside of the transaction.
     async fn finish(&self, close: BoxFuture<'static, Result<Finish>>) -> Result<Ended, Outcome> {
-        let failure = |error: Error| self.failure(error_text(&error.into()));
+        let failure = |error: Error| match error.kind() {
+            // A conflict with a concurrent transaction is not the handler's fault.
+            ErrorKind::Conflict => again(error.to_string()),
+            _ => self.failure(error_text(&error.into())),
+        };
         let closed = catch_panic("hook", close).await.map_err(|panic| self.failure(panic))?;
         let finish = closed.map_err(failure)?;
         self.mark_settling();
@@ -204,8 +210,8 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         if let Some(error) = doubt
             && !self.is_closed_by_this().await
         {
-            // The commit may still take effect later. The settlement of the retry then finds the attempt already
-            // settled, and changes nothing.
+            // The commit may still take effect later. The settlement of the retry then finds the attempt
+            // already settled, and changes nothing.
             announcements.end(false, self.occupied.engine.dispatcher());
             return Err(self.failure(error_text(&error.into())));
         }
@@ -217,11 +223,8 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
             (None, Settled::Refused(refusal)) => {
                 Err(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None })
             }
-            // `Busy` is not the handler's fault, so the attempt does not count.
-            (None, _) => Err(Outcome::Reschedule {
-                schedule: Schedule::After(Millis::from_secs(1)),
-                error: Some(ErrorText::new("somebody's open transaction held the job at its end")),
-            }),
+            // `Busy` is not the handler's fault.
+            (None, _) => Err(again("another transaction held the job at its end".to_owned())),
         }
     }
 
@@ -240,8 +243,8 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         false
     }
 
-    /// Returns the outcome of a failed attempt: a retry after the backoff, or a release if the attempt was asked
-    /// to stop because the worker is stopping.
+    /// Returns the outcome of a failed attempt: a retry after the backoff, or a release if the attempt was
+    /// asked to stop because the worker is stopping.
     fn failure(&self, error: ErrorText) -> Outcome {
         if self.abort.reason() == Some(AbortReason::WorkerStopping) {
             return Outcome::Release;
@@ -250,8 +253,8 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
     }
 
-    /// Marks the handler as ended. From here on, neither the timeout nor the expiry of the lease ends the task:
-    /// the keeper would otherwise abort it halfway through the settlement.
+    /// Marks the handler as ended. From here on, neither the timeout nor the expiry of the lease ends the
+    /// task: the keeper would otherwise abort it halfway through the settlement.
     fn mark_settling(&self) {
         if let Some(slot) = self.occupied.engine.slots().running.get_mut(&self.occupied.attempt) {
             slot.settling = true;
@@ -282,4 +285,10 @@ pub(crate) async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+/// Returns the outcome that runs the job again after a second. The attempt does not count.
+fn again(error: String) -> Outcome {
+    let schedule = Schedule::After(Millis::from_secs(1));
+    Outcome::Reschedule { schedule, error: Some(ErrorText::new(error)) }
 }

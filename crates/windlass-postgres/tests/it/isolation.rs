@@ -2,22 +2,27 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, mpsc};
 use tokio::time::{Instant, sleep};
 use windlass_conformance::snapshot::{SCENARIOS, Scenario};
-use windlass_conformance::{Erased, Fixture, Subject, Tally, complete, race, random};
-use windlass_core::command::{Create, Delete, GetChains};
+use windlass_conformance::{
+    Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Tally, complete, continue_with, race, random,
+};
+use windlass_core::command::{
+    Command, Create, Created, Delete, GetChains, Reply, Settle, Settled, Settlement,
+};
 use windlass_core::{
     Attempt, BoxError, BoxFuture, Capabilities, Client, Ctx, Done, Entry, ErrorKind, Job, JobOptions,
-    ManualClock, State, Store, Transactional, Worker,
+    ManualClock, Result, State, Status, Store, Transactional, Worker,
 };
 use windlass_postgres::{Options, PostgresStore, Provider, Sqlx};
-use windlass_testkit::{PgBouncer, PostgresServer};
+use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 
 use crate::known_bad::spoil_in;
 
@@ -95,19 +100,34 @@ async fn no_snapshot_hides_a_change_behind_a_pooler() {
     }
 }
 
-/// The store's own commands run at read committed, whatever the default is.
+/// Commands of the store race at read committed, whatever the default is, through each driver and a pooler.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_of_the_store_race_at_any_default() {
     for level in SNAPSHOTS {
         let server = server(level).await;
-        race::blockers_end_at_once(sqlx_subject(&server).await).await;
-        race::attached_while_closing(sqlx_subject(&server).await).await;
-        race::one_key(sqlx_subject(&server).await).await;
-        race::continued_twice(sqlx_subject(&server).await).await;
-        race::sixteen_workers(sqlx_subject(&server).await).await;
-        race::deleted_while_running(sqlx_subject(&server).await).await;
-        race::batches_in_opposite_order(sqlx_subject(&server).await).await;
+        check_races(async || sqlx_subject(&server).await).await;
+        let pooler = PgBouncer::start(&server).await;
+        let connect = async || Sqlx::connect(&pooler.url()).await.unwrap();
+        check_races(async || subject(connect, Options::default().cached_statements(false)).await).await;
     }
+}
+
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_the_store_race_at_any_default_on_tokio_postgres() {
+    let server = server("repeatable read").await;
+    let connect = async || windlass_postgres::TokioPostgres::connect(&server.url()).await.unwrap();
+    check_races(async || subject(connect, Options::default()).await).await;
+}
+
+async fn check_races(open: impl AsyncFn() -> Subject) {
+    race::blockers_end_at_once(open().await).await;
+    race::attached_while_closing(open().await).await;
+    race::one_key(open().await).await;
+    race::continued_twice(open().await).await;
+    race::sixteen_workers(open().await).await;
+    race::deleted_while_running(open().await).await;
+    race::batches_in_opposite_order(open().await).await;
 }
 
 struct Leveled(PostgresServer);
@@ -150,6 +170,8 @@ async fn known_bad_commands_at_the_default_level_lose_the_race() {
     let server = server("repeatable read").await;
     let subject = sqlx_subject(&server).await;
     let pool = PgPool::connect(&server.url()).await.unwrap();
+    let fan_in: Scenario = |s| Box::pin(race::blockers_end_at_once(s));
+    assert!(passes(&subject, fan_in).await);
     spoil_in(&pool, "windlass", "own_v1", "begin\n", "begin return given;\n").await;
     // Open the store while the default is read committed, so that it does not begin transactions for its commands.
     server.query("alter role windlass set default_transaction_isolation = 'read committed'");
@@ -159,7 +181,6 @@ async fn known_bad_commands_at_the_default_level_lose_the_race() {
     drop(subject);
     // Let the pools notice that their connections are gone.
     let _ = (unaware.store.erase().await, unaware.other.erase().await);
-    let fan_in: Scenario = |s| Box::pin(race::blockers_end_at_once(s));
     assert!(!passes(&unaware, fan_in).await);
 }
 
@@ -217,6 +238,208 @@ async fn a_conflict_has_a_kind_of_its_own_and_a_delete_is_refused() {
     store.rollback(tx).await.unwrap();
 }
 
+/// Begins each transaction at a level of its own, as an application does whose default is read committed.
+struct AtLevel {
+    store: Arc<Postgres>,
+    begin: &'static str,
+}
+
+struct OpenAtLevel {
+    store: Arc<Postgres>,
+    tx: sqlx::Transaction<'static, sqlx::Postgres>,
+}
+
+impl ErasedTransactional for AtLevel {
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn ErasedTx>>> {
+        Box::pin(async {
+            let tx = self.store.provider().pool().begin_with(self.begin).await.unwrap();
+            Ok(Box::new(OpenAtLevel { store: Arc::clone(&self.store), tx }) as Box<dyn ErasedTx>)
+        })
+    }
+}
+
+impl ErasedTx for OpenAtLevel {
+    fn execute(&mut self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        self.store.execute_in((&mut self.tx).into(), command)
+    }
+
+    fn savepoint(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.store.savepoint((&mut self.tx).into())
+    }
+
+    fn release(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.store.release((&mut self.tx).into())
+    }
+
+    fn rollback_to(&mut self) -> BoxFuture<'_, Result<()>> {
+        self.store.rollback_to((&mut self.tx).into())
+    }
+
+    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.store.commit(self.tx).await })
+    }
+
+    fn rollback(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { self.store.rollback(self.tx).await })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_snapshot_of_a_single_transaction_hides_a_change() {
+    let server = PostgresServer::start().await;
+    for begin in ["begin isolation level repeatable read", "begin isolation level serializable"] {
+        let mut subject = sqlx_subject(&server).await;
+        let store = PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default());
+        let store = Arc::new(store.await.unwrap());
+        subject.transactions = Some(Arc::new(AtLevel { store, begin }));
+        assert_eq!(failures(&subject).await, [""; 0], "{begin}");
+    }
+}
+
+/// If a lock in a snapshot returned an outdated row instead of an error, the mark of the job that attaches would still
+/// unblock it. Without lock and mark it stays blocked.
+#[tokio::test(flavor = "multi_thread")]
+async fn known_bad_locks_are_made_good_by_marks() {
+    let server = server("repeatable read").await;
+    let subject = sqlx_subject(&server).await;
+    let pool = PgPool::connect(&server.url()).await.unwrap();
+    let unlocked = "if shared and \"windlass\".in_snapshot_v1() then return '{}'; end if;";
+    let begin = "begin\n  if cardinality(wanted) = 0";
+    let bad = begin.replacen("begin\n", &format!("begin\n  {unlocked}\n"), 1);
+    spoil_in(&pool, "windlass", "lock_chains_v1", begin, &bad).await;
+    let names =
+        ["ended_after_the_snapshot", "continued_after_its_blocker_ended", "retried_after_its_blocker_ended"];
+    let scenarios = || SCENARIOS.iter().filter(|(name, _)| names.contains(name));
+    for (name, scenario) in scenarios() {
+        assert!(passes(&subject, *scenario).await, "{name}");
+    }
+    for function in ["insert_job_v1", "retry_one_v1"] {
+        spoil_in(&pool, "windlass", function, "\"windlass\".in_snapshot_v1()", "false").await;
+    }
+    for (name, scenario) in scenarios() {
+        assert!(!passes(&subject, *scenario).await, "{name}");
+    }
+}
+
+/// A bulk import leaves thousands of marks. Each command removes a bounded number of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_marks_is_worked_off_in_bounded_commands() {
+    const PAIRS: usize = 500;
+    let server = server("repeatable read").await;
+    let s = sqlx_subject(&server).await;
+    let mut tx = s.begin().await;
+    for _ in 0..5 {
+        let pairs = (0..PAIRS).flat_map(|_| {
+            let first = s.start("a").build();
+            let second = s.start("b").blocked_by([first.id]).build();
+            [first, second]
+        });
+        tx.run(Create { chains: pairs.collect() }).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    let marks = || server.query("select count(*) from windlass.ripple").parse::<usize>().unwrap();
+    assert_eq!(marks(), 5 * PAIRS);
+    s.advance(1);
+    s.acquire("a", 1).await;
+    assert_eq!(marks(), 500, "one command removes the marks of a sweep and of its own steps");
+    s.acquire("a", 1).await;
+    assert_eq!(marks(), 0);
+}
+
+/// Marks go with their chain.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_that_leaves_takes_its_marks_along() {
+    let server = server("repeatable read").await;
+    let s = sqlx_subject(&server).await;
+    let marks = || server.query("select count(*) from windlass.ripple");
+    for deletes in [true, false] {
+        let chain = s.start("a").retention(1).await;
+        let attempt = s.acquire_one("a").await;
+        let mut tx = s.begin().await;
+        let settlement = Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome: complete("1") };
+        tx.run(Settle { settlements: vec![settlement] }).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(marks(), "1");
+        if deletes {
+            s.run(Delete { chains: vec![chain.into()], cascade: false }).await;
+        } else {
+            s.advance(3_600_000);
+            s.expire().await;
+        }
+        assert_eq!(s.find_chain(chain).await, None);
+        assert_eq!(marks(), "0");
+    }
+}
+
+/// Logical replication refuses deletes from a published table without a key.
+#[tokio::test(flavor = "multi_thread")]
+async fn published_tables_can_be_changed() {
+    let server = PostgresServer::start().await;
+    let s = sqlx_subject(&server).await;
+    server.query("create publication everything for all tables");
+    let blocker = s.start("b").key("k").await;
+    let waiting = s.start("a").blocked_by([blocker]).retention(1).await;
+    s.work("b", complete("1")).await;
+    s.work("a", complete("2")).await;
+    s.advance(30 * 24 * 3_600_000);
+    s.expire().await;
+    assert_eq!((s.find_chain(blocker).await, s.find_chain(waiting).await), (None, None));
+}
+
+/// A command looks for its blockers to lock them, waits for something else, and finds one that was committed meanwhile: it
+/// must lock that one too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocker_that_appears_during_the_command_is_locked() {
+    let server = PostgresServer::start().await;
+    let s = sqlx_subject(&server).await;
+    let (blocker, raced) = (s.start("b").build(), s.start("c").build());
+    let waiting = s.start("a").blocked_by([blocker.id]).build();
+    let (mut creating, mut racing, mut tx) = (s.begin().await, s.begin().await, s.begin().await);
+    creating.run(Create { chains: vec![blocker.clone()] }).await.unwrap();
+    racing.run(Create { chains: vec![raced.clone()] }).await.unwrap();
+    let chains = vec![raced, waiting.clone()];
+    let attaching = tokio::spawn(async move { (tx.run(Create { chains }).await, tx) });
+    let waits =
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%create_v1%'";
+    wait_until("the command waits for the other's row", SOON, async || server.query(waits) == "1").await;
+    creating.commit().await.unwrap();
+    racing.rollback().await.unwrap();
+    let (created, tx) = attaching.await.unwrap();
+    assert!(created.unwrap().chains.iter().all(|created| matches!(created, Created::New { .. })));
+    let attempt = s.acquire_one("b").await;
+    assert_eq!(s.settle(&attempt, complete("1")).await, Settled::Busy, "a job attaches to the chain");
+    tx.commit().await.unwrap();
+    s.complete(&attempt, "1").await;
+    s.expect_status(waiting.id, Status::Pending).await;
+}
+
+/// Two commands that each close one half of a circle of waits do not see each other's half.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_halves_of_a_circle_are_not_closed_at_once() {
+    for level in LEVELS {
+        let server = server(level).await;
+        let s = sqlx_subject(&server).await;
+        let (a, c) = (s.start("a").await, s.start("c").await);
+        let (b, d) = (s.start("b").blocked_by([c]).await, s.start("d").blocked_by([a]).await);
+        let attempts = [s.acquire_one("a").await, s.acquire_one("c").await];
+        let mut applied = 0;
+        let mut open = Vec::new();
+        for (attempt, blocker) in attempts.iter().zip([b, d]) {
+            let mut tx = s.begin().await;
+            let next = continue_with(s.start("a").blocked_by([blocker]).next_job());
+            let settlement = Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome: next };
+            let settled = tx.run(Settle { settlements: vec![settlement] }).await;
+            applied +=
+                usize::from(settled.is_ok_and(|reply| matches!(reply.settled[0], Settled::Applied(_))));
+            open.push(tx);
+        }
+        for tx in open {
+            let _ = tx.commit().await;
+        }
+        assert_eq!(applied, 1, "{level}: four chains wait for each other");
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Approval {}
 
@@ -250,10 +473,11 @@ async fn ship(_: Ctx<Ship>, State(started): State<mpsc::UnboundedSender<Instant>
 /// Completes the approval in the handler's transaction.
 async fn approve(
     a: Attempt<Approval, Postgres>,
-    State(_): State<mpsc::UnboundedSender<Instant>>,
+    State(committing): State<mpsc::UnboundedSender<Instant>>,
 ) -> Result<Done<Approval, Postgres>, BoxError> {
     let mut step = a.finish().await?;
     sqlx::query("select 1").execute(&mut **step.tx()).await?;
+    committing.send(Instant::now())?;
     Ok(step.done(())?)
 }
 
@@ -294,18 +518,17 @@ async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Dura
         }
         By::Handler => {
             client.start(Ship {}).blocked_by((approval,)).await.unwrap();
-            let (sender, _keep) = mpsc::unbounded_channel();
+            let (sender, mut committing) = mpsc::unbounded_channel();
             let approving = Worker::new(client).state(sender).handle(approve).start().await.unwrap();
             client.wait(approval).timeout(SOON).await.unwrap();
-            let at = Instant::now();
             approving.stop(SOON).await;
-            at
+            committing.recv().await.unwrap()
         }
     };
     let started =
         tokio::time::timeout(SOON, started.recv()).await.expect("it starts without a poll").unwrap();
     worker.stop(SOON).await;
-    started.saturating_duration_since(committed)
+    started.duration_since(committed)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -405,4 +628,52 @@ async fn a_job_that_was_completed_meanwhile_is_told_by_its_conflict() {
     let error = step.of::<Approval>().unwrap().done(()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     tx.rollback().await.unwrap();
+}
+
+#[derive(Serialize, Deserialize)]
+struct Transfer {}
+
+impl Job for Transfer {
+    const NAME: &'static str = "transfer";
+    type Output = ();
+    type Next = ();
+    type Blockers = ();
+
+    fn options() -> JobOptions {
+        JobOptions { max_attempts: Some(1), ..JobOptions::default() }
+    }
+}
+
+impl Entry for Transfer {}
+
+/// Reads the table and adds to it. The first two attempts do so at the same time, which is not serializable.
+async fn transfer(
+    a: Attempt<Transfer, Postgres>,
+    State((runs, both)): State<(Arc<AtomicU32>, Arc<Barrier>)>,
+) -> Result<Done<Transfer, Postgres>, BoxError> {
+    let mut step = a.finish().await?;
+    sqlx::query("select sum(amount) from account").execute(&mut **step.tx()).await?;
+    sqlx::query("insert into account (amount) values (1)").execute(&mut **step.tx()).await?;
+    if runs.fetch_add(1, Ordering::SeqCst) < 2 {
+        both.wait().await;
+    }
+    Ok(step.done(())?)
+}
+
+/// A conflict at the end of an attempt is not the handler's fault: the job runs again, and the attempt does not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_at_the_end_of_an_attempt_does_not_count() {
+    let server = server("serializable").await;
+    server.query("create table account (amount bigint)");
+    let store = PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default());
+    let client = Client::new(store.await.unwrap());
+    let runs = Arc::new(AtomicU32::new(0));
+    let state = (Arc::clone(&runs), Arc::new(Barrier::new(2)));
+    let worker = Worker::new(&client).concurrency(2).state(state).handle(transfer).start().await.unwrap();
+    let chains = client.start_many([Transfer {}, Transfer {}]).await.unwrap();
+    for chain in chains {
+        client.wait(chain).timeout(SOON).await.unwrap();
+    }
+    worker.stop(SOON).await;
+    assert!(runs.load(Ordering::SeqCst) > 2, "one of the two conflicts");
 }

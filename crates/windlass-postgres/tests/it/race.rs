@@ -54,7 +54,7 @@ async fn sixteen_workers_take_each_job_once() {
 async fn a_job_that_runs_is_deleted_whole() {
     let database = Database::new().await;
     race::deleted_while_running(database.subject()).await;
-    for table in ["job", "chain", "leaving", "key", "blocker", "attempt"] {
+    for table in ["job", "chain", "leaving", "ripple", "key", "blocker", "attempt"] {
         let count = database.sql(&format!("select count(*) from {{}}.{table}"));
         let left: i64 = sqlx::query_scalar(count).fetch_one(&database.pool).await.unwrap();
         assert_eq!(left, 0, "{table}");

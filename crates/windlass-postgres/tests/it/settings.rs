@@ -9,7 +9,9 @@ use windlass_conformance::{Subject, complete};
 use windlass_core::command::{Create, Created};
 use windlass_core::{ErrorKind, ManualClock, Status, Store, Transactional};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
-use windlass_testkit::{PgBouncer, PostgresServer};
+use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// Runs the store's commands outside transactions: creates, acquires, renews and completes jobs, reaps and expires.
 async fn check_works(url: &str, options: Options) {
@@ -32,7 +34,7 @@ async fn read_only_transactions_by_default_do_not_stop_the_store() {
     let server = PostgresServer::builder()
         .setting("default_transaction_read_only", "on")
         .setting("default_transaction_isolation", "serializable")
-        .setting("idle_in_transaction_session_timeout", "1ms")
+        .setting("idle_in_transaction_session_timeout", "100ms")
         .start()
         .await;
     check_works(&server.url(), Options::default()).await;
@@ -60,13 +62,15 @@ async fn read_only_transactions_by_default_do_not_stop_the_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_statement_timeout_cancels_no_batch() {
     let server = PostgresServer::start().await;
-    let open = async || {
-        let provider = Sqlx::connect(&server.url()).await.unwrap();
-        Arc::new(PostgresStore::open(provider, Options::default()).await.unwrap())
+    let open = async |url: String| {
+        Arc::new(PostgresStore::open(Sqlx::connect(&url).await.unwrap(), Options::default()).await.unwrap())
     };
-    let holder = open().await;
-    server.query("alter role windlass set statement_timeout = '5ms'");
-    let hasty = open().await;
+    let hasty = open(server.url()).await;
+    server.query("alter role windlass set statement_timeout = '15ms'");
+    server.kill_backends();
+    let holder = open(format!("{}?options=-c%20statement_timeout%3D0", server.url())).await;
+    // The pool replaces its connections.
+    wait_until("the store answers", SOON, async || hasty.health().await.is_ok()).await;
     let clock = Arc::new(ManualClock::default());
     let s = Subject::new(hasty.clone(), holder.clone(), clock);
     let mut tx = holder.begin().await.unwrap();
@@ -113,7 +117,10 @@ async fn tables_whose_rows_are_hidden_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("`job`"), "{error}");
     }
-    drop(open);
+    server.kill_backends();
+    wait_until("the store answers", SOON, async || open.health().await.is_ok()).await;
+    let found = open.health().await.unwrap();
+    assert!(found.iter().any(|found| found.what.contains("row-level security")), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,13 +135,22 @@ async fn a_search_path_that_hides_the_catalog_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_names_odd_defaults() {
-    let server =
-        PostgresServer::builder().setting("default_transaction_isolation", "repeatable read").start().await;
+    let server = PostgresServer::builder()
+        .setting("default_transaction_isolation", "repeatable read")
+        .setting("default_transaction_read_only", "on")
+        .start()
+        .await;
     let store =
         PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default()).await.unwrap();
     let found = store.health().await.unwrap();
     let what: Vec<_> = found.iter().map(|found| found.what.as_str()).collect();
-    assert_eq!(what, ["transactions of role `windlass` are repeatable read by default"]);
+    assert_eq!(
+        what,
+        [
+            "transactions of role `windlass` are repeatable read by default",
+            "transactions of role `windlass` are read-only by default",
+        ]
+    );
     assert!(found[0].cure.contains("alter role windlass set default_transaction_isolation"), "{found:?}");
-    tokio::time::timeout(Duration::from_secs(60), store.close()).await.unwrap().unwrap();
+    store.close().await.unwrap();
 }
