@@ -19,8 +19,9 @@ use workspace::Workspace;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  test [--full] [--no-install]
+  test [--fast | --full] [--no-install]
         Everything a change must pass: formatting, lints, tidy, tests, docs and examples.
+        --fast        only what needs no server: for use between edits
         --full        run the long tests too (sets WINDLASS_FULL=1)
         --no-install  do not install what the tests need; say what is missing instead
   bench memory [--quick] [--only WORD] [--json] [--instructions]

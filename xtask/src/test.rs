@@ -4,6 +4,7 @@ use crate::{HELP, Result, Workspace, examples, prerequisites, steps::Steps, tidy
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
+    fast: bool,
     full: bool,
     no_install: bool,
 }
@@ -13,10 +14,14 @@ impl Options {
         let mut options = Self::default();
         for flag in flags {
             match *flag {
+                "--fast" => options.fast = true,
                 "--full" => options.full = true,
                 "--no-install" => options.no_install = true,
                 unknown => return Err(format!("unknown option `{unknown}` of `test`\n\n{HELP}")),
             }
+        }
+        if options.fast && options.full {
+            return Err(format!("`--fast` and `--full` exclude each other\n\n{HELP}"));
         }
         Ok(options)
     }
@@ -30,9 +35,35 @@ pub(crate) fn run(options: Options) -> Result {
         workspace.set("WINDLASS_FULL", "1");
     }
     let mut steps = Steps::default();
-    let outcome = run_steps(options, &mut workspace, &mut steps);
+    let outcome = if options.fast {
+        run_fast(&mut workspace, &mut steps)
+    } else {
+        run_steps(options, &mut workspace, &mut steps)
+    };
     steps.print_summary();
     outcome
+}
+
+/// Number of simulation seeds in a fast run.
+const FAST_SEEDS: &str = "50";
+
+/// The tests of a fast run, by package: those that need no server and take seconds.
+const FAST_TESTS: [(&str, &[&str]); 3] = [
+    ("windlass-core", &["--lib", "--test", "it", "--test", "sim"]),
+    ("windlass-conformance", &["--test", "memory", "--test", "in_process", "--test", "behaviour"]),
+    ("windlass-sqlite", &["--lib", "--test", "conformance"]),
+];
+
+/// The checks to run between edits.
+fn run_fast(workspace: &mut Workspace, steps: &mut Steps) -> Result {
+    workspace.set("WINDLASS_SEEDS", FAST_SEEDS);
+    let workspace = &*workspace;
+    check_source(workspace, steps)?;
+    for (package, tests) in FAST_TESTS {
+        let arguments = ["test", "--all-features", "--package", package];
+        steps.run(package, || workspace.cargo(&[&arguments, tests].concat()))?;
+    }
+    Ok(())
 }
 
 /// Runs the steps, cheap checks first, so that a formatting error is reported before the long build. Every build uses
@@ -42,22 +73,17 @@ fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> 
         workspace.set(name, &value);
     }
     let workspace = &*workspace;
-    steps.run("format", || workspace.cargo(&["fmt", "--all", "--check"]))?;
-    steps.run("tidy", || tidy::run(workspace))?;
-    steps.run("clippy", || {
-        workspace.cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--all-features",
-            "--",
-            "--deny",
-            "warnings",
-        ])
-    })?;
+    check_source(workspace, steps)?;
     steps.run("test", || workspace.cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]))?;
     steps.run("doc", || document(workspace))?;
     steps.run("examples", || examples::run(workspace))
+}
+
+fn check_source(workspace: &Workspace, steps: &mut Steps) -> Result {
+    steps.run("format", || workspace.cargo(&["fmt", "--all", "--check"]))?;
+    steps.run("tidy", || tidy::run(workspace))?;
+    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"];
+    steps.run("clippy", || workspace.cargo(&clippy))
 }
 
 fn document(workspace: &Workspace) -> Result {
@@ -73,13 +99,20 @@ mod tests {
     #[test]
     fn options_are_read_in_any_order() {
         assert_eq!(Options::parse(&[]), Ok(Options::default()));
-        let both = Options { full: true, no_install: true };
+        let both = Options { full: true, no_install: true, ..Options::default() };
         assert_eq!(Options::parse(&["--no-install", "--full"]), Ok(both));
     }
 
     #[test]
     fn an_unknown_option_is_named() {
-        let message = Options::parse(&["--fast"]).unwrap_err();
-        assert!(message.starts_with("unknown option `--fast`"), "{message}");
+        let message = Options::parse(&["--quick"]).unwrap_err();
+        assert!(message.starts_with("unknown option `--quick`"), "{message}");
+    }
+
+    #[test]
+    fn a_fast_run_is_not_a_full_one() {
+        assert!(Options::parse(&["--fast"]).is_ok_and(|options| options.fast));
+        let message = Options::parse(&["--fast", "--full"]).unwrap_err();
+        assert!(message.contains("exclude each other"), "{message}");
     }
 }

@@ -8,6 +8,8 @@
 //! The scenarios also hold where a transaction sees each commit at once. They need two transactions that write at the
 //! same time, so a store with a single writer cannot run them.
 
+#![allow(clippy::indexing_slicing, reason = "a scenario fails by panicking")]
+
 use std::sync::Arc;
 
 use windlass_core::command::{

@@ -75,6 +75,16 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
                 format!("run `reindex index concurrently {index}`"),
             )
         }
+        "isolation" | "read_only" | "timeout" | "hidden" => session(&mut values)?,
+        "now" => return Ok(skew(values.number()?, asked, answered)),
+        part => return Err(corrupt(&format!("the finding {part:?}"))),
+    };
+    Ok(Some(Finding { what, cure }))
+}
+
+/// A setting of the session that costs time or hides rows.
+fn session(values: &mut Values) -> Result<(String, String)> {
+    Ok(match values.part.as_str() {
         "isolation" => {
             let (level, role) = (values.text()?, values.text()?);
             (
@@ -116,10 +126,8 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
                 format!("run `alter table {table} disable row level security`, or give the role `bypassrls`"),
             )
         }
-        "now" => return Ok(skew(values.number()?, asked, answered)),
         part => return Err(corrupt(&format!("the finding {part:?}"))),
-    };
-    Ok(Some(Finding { what, cure }))
+    })
 }
 
 /// Reports a clock difference greater than [`SKEW`]. `asked` and `answered` are this machine's times before and after

@@ -96,7 +96,8 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         };
         if is_first {
             // Flush on a separate task: if this caller is dropped, the other callers still get their answers.
-            self.shared.tasks.spawn(Arc::clone(&self.shared).run());
+            // The guard exists before the task runs: a runtime that stops drops tasks that it has never polled.
+            self.shared.tasks.spawn(flush_all(Guard(Some(Arc::clone(&self.shared)))));
         }
         answer.await.unwrap_or_else(|_| {
             Err(Error::new(
@@ -114,8 +115,7 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
     }
 
     /// Flushes batches until no items are waiting.
-    async fn run(self: Arc<Self>) {
-        let guard = Guard(&self);
+    async fn run(&self) {
         while let Some(Batch { items, senders }) = self.collected().await {
             match (self.flush)(items).await {
                 Ok(answers) => {
@@ -127,9 +127,6 @@ impl<I: Send + 'static, R: Send + 'static> Shared<I, R> {
                 Err(error) => senders.into_iter().for_each(|sender| drop(sender.send(Err(error.clone())))),
             }
         }
-        // `take` has already cleared `flushing`. Since then, another caller may have added an item and
-        // started a new task. The guard would discard that item.
-        std::mem::forget(guard);
     }
 
     /// Returns the next batch, or `None` if no items are waiting.
@@ -166,18 +163,26 @@ fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
     count
 }
 
-/// Resets the queue if the flush task ends early, by a panic or with its runtime.
-///
-/// Otherwise `flushing` would stay set, and every later item would wait for a task that no longer exists.
-/// Dropping the waiting items closes their channels, so their callers get an error instead of waiting
-/// forever.
-struct Guard<'a, I: Send + 'static, R: Send + 'static>(&'a Shared<I, R>);
+async fn flush_all<I: Send + 'static, R: Send + 'static>(mut guard: Guard<I, R>) {
+    if let Some(shared) = &guard.0 {
+        shared.run().await;
+    }
+    // `take` has cleared `flushing`. Since then, another caller may have added an item and started a new task. The
+    // guard would discard that item.
+    guard.0 = None;
+}
 
-impl<I: Send + 'static, R: Send + 'static> Drop for Guard<'_, I, R> {
+/// Lets the next item start a new task if this one ends early: by a panic, or with its runtime. Items that wait for it
+/// are dropped, so that their callers get an error.
+struct Guard<I: Send + 'static, R: Send + 'static>(Option<Arc<Shared<I, R>>>);
+
+impl<I: Send + 'static, R: Send + 'static> Drop for Guard<I, R> {
     fn drop(&mut self) {
-        let mut queue = self.0.queue();
-        queue.flushing = false;
-        queue.waiting = Batch::with_capacity(0);
+        if let Some(shared) = &self.0 {
+            let mut queue = shared.queue();
+            queue.flushing = false;
+            queue.waiting = Batch::with_capacity(0);
+        }
     }
 }
 
@@ -191,5 +196,30 @@ impl<I, R> Clone for Batcher<I, R> {
 impl<I, R> fmt::Debug for Batcher<I, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Batcher")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_drops_the_flush_before_it_runs_leaves_no_item_waiting() {
+        let size = |_: &u32| Size::default();
+        let batcher = Batcher::new(size, |items: Vec<u32>| Box::pin(async move { Ok(items) }));
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        let stopped = runtime();
+        stopped.block_on(async {
+            let mut adding = pin!(batcher.add(1));
+            poll_fn(|context| Poll::Ready(adding.as_mut().poll(context).is_pending())).await
+        });
+        drop(stopped);
+        assert_eq!(runtime().block_on(batcher.add(2)).unwrap(), 2);
     }
 }

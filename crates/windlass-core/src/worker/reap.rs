@@ -39,14 +39,15 @@ pub(crate) fn resolve_waits<S: Store + ?Sized>(client: &Client<S>) -> impl FnOnc
     move || {
         // One task serves all transactions that commit while it runs.
         if client.shared.resolving.fetch_add(1, Ordering::AcqRel) == 0 {
-            tokio::spawn(resolve_requested(client));
+            // The guard exists before the task runs: a runtime that stops drops tasks that it has never polled.
+            let ends = ResolvingEnds(Some(Arc::clone(&client.shared.resolving)));
+            tokio::spawn(resolve_requested(client, ends));
         }
     }
 }
 
 /// Resolves waits until no further transaction has requested it.
-async fn resolve_requested<S: Store + ?Sized>(client: Client<S>) {
-    let _ended = ResolvingEnds(Arc::clone(&client.shared.resolving));
+async fn resolve_requested<S: Store + ?Sized>(client: Client<S>, mut ends: ResolvingEnds) {
     loop {
         let requests = client.shared.resolving.load(Ordering::Acquire);
         resolve_now(&client).await;
@@ -54,6 +55,8 @@ async fn resolve_requested<S: Store + ?Sized>(client: Client<S>) {
         // The round may have missed its waits, so there must be another one.
         let none = client.shared.resolving.compare_exchange(requests, 0, Ordering::AcqRel, Ordering::Acquire);
         if none.is_ok() {
+            // From here on the counter is the next task's.
+            ends.0 = None;
             return;
         }
     }
@@ -86,11 +89,13 @@ async fn resolve_now<S: Store + ?Sized>(client: &Client<S>) {
 
 /// Resets the counter when the task ends, also by a panic or with its runtime. The next transaction can then
 /// start a task.
-struct ResolvingEnds(Arc<AtomicU32>);
+struct ResolvingEnds(Option<Arc<AtomicU32>>);
 
 impl Drop for ResolvingEnds {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        if let Some(resolving) = &self.0 {
+            resolving.store(0, Ordering::Release);
+        }
     }
 }
 
