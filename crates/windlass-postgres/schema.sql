@@ -372,7 +372,7 @@ function remove_v1(chains uuid[])
 
 function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[])
+function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[], patient boolean)
 
 function retire_v1(given bigint, who uuid) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 

@@ -15,6 +15,10 @@ const TTL: Duration = Duration::from_secs(60);
 /// How many times a compare-and-swap is tried. Each failure means that another process has succeeded.
 const TRIES: u32 = 100;
 
+/// How often, and after how long, opening the bucket is tried again.
+const OPEN_TRIES: u32 = 5;
+const OPEN_DELAY: Duration = Duration::from_millis(100);
+
 /// The budgets of one namespace.
 #[derive(Debug)]
 pub(crate) struct Budgets {
@@ -30,12 +34,23 @@ impl Budgets {
             Error::new(ErrorKind::Unavailable, format!("no bucket for wake budgets ({error}): {cure}"))
         };
         let jetstream = async_nats::jetstream::new(client);
-        if let Ok(bucket) = jetstream.get_key_value(bucket).await {
-            return Ok(Self { bucket, namespace });
+        let mut tries = 1;
+        loop {
+            if let Ok(bucket) = jetstream.get_key_value(bucket).await {
+                return Ok(Self { bucket, namespace });
+            }
+            // While another client creates the same stream, the server answers that their subjects overlap.
+            match jetstream.get_or_create_stream(stream_of(bucket)).await {
+                Err(error) if tries == OPEN_TRIES => return Err(no_bucket(&error)),
+                Err(_) => tokio::time::sleep(OPEN_DELAY).await,
+                Ok(_) if tries == OPEN_TRIES => {
+                    let bucket = jetstream.get_key_value(bucket).await.map_err(|error| no_bucket(&error))?;
+                    return Ok(Self { bucket, namespace });
+                }
+                Ok(_) => {}
+            }
+            tries += 1;
         }
-        jetstream.get_or_create_stream(stream_of(bucket)).await.map_err(|error| no_bucket(&error))?;
-        let bucket = jetstream.get_key_value(bucket).await.map_err(|error| no_bucket(&error))?;
-        Ok(Self { bucket, namespace })
     }
 
     /// Adds to the budget of a type.

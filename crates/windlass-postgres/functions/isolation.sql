@@ -29,6 +29,8 @@ begin
   elsif patience operator(pg_catalog.<>) '0' and patience::interval operator(pg_catalog.<) interval '10 seconds' then
     raise exception using errcode = 'WL002', message = 'statement_timeout is ' operator(pg_catalog.||) patience;
   end if;
+  -- For `ripple_v1`: this transaction is the store's, and ends with the command.
+  perform pg_catalog.set_config('windlassjobs.own', '1', true);
   return given;
 end
 $$;

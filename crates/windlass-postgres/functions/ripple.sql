@@ -26,17 +26,25 @@ end
 $$;
 
 -- Resolves the waits of these locked jobs for a chain that has closed.
-create function windlass.resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[])
+create function windlass.resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[], patient boolean)
 returns windlass.reply_v1[] language plpgsql as $$
 declare
   own windlass.job;
   replies windlass.reply_v1[] := '{}';
   failing uuid[] := '{}';
+  chains uuid[];
+  free uuid[];
   busy uuid[];
 begin
   if how <> 'completed' then
     failing := array(select id from windlass.job where id = any (jobs) and status is not distinct from 'blocked' and on_blocker_failure = 'fail');
-    busy := windlass.lock_chains_v1(array(select j.chain from windlass.job j where j.id = any (failing)), false);
+    chains := array(select j.chain from windlass.job j where j.id = any (failing));
+    if patient then
+      busy := windlass.lock_chains_v1(chains, false);
+    else
+      free := array(select c.id from windlass.chain c where c.id = any (chains) order by c.id for no key update skip locked);
+      busy := array(select c from unnest(chains) c where c <> all (free));
+    end if;
     for own in
       select * from windlass.job where id = any (failing) and chain <> all (busy) and status is not distinct from 'blocked' order by seq
     loop
@@ -92,23 +100,29 @@ begin
 end
 $$;
 
--- Goes on with all marks, for as many jobs as the command may still resolve. `patient` waits a moment for jobs that another
--- transaction holds, where the mark is this command's own: a row that stays locked does not delay every later command.
+-- Goes on with marks, for as many jobs as the command may still resolve: in a transaction of the store with a few older ones,
+-- then with those of this command. What a transaction of the application resolves nobody else sees before its commit, so it
+-- works on its own marks only.
 --
--- The reply says `deferred` if waits are left that a later command could resolve. A patient command speaks of its own marks
--- only.
+-- `patient` waits a moment for jobs that another transaction holds, once for each command and for its own marks only: a row
+-- that stays locked must not delay every later command. A mark that cannot be worked off goes behind all others.
+--
+-- The reply says `deferred` if waits are left that a later command could resolve.
 create function windlass.ripple_v1(
   now bigint, patient boolean, inout left_over integer, out replies windlass.reply_v1[]
 ) language plpgsql as $$
 declare
+  is_own constant boolean := coalesce(current_setting('windlassjobs.own', true), '') = '1';
   ended record;
   marks bigint[];
   jobs uuid[];
   locked uuid[];
+  resolved windlass.reply_v1[];
   passed uuid[] := '{}';
-  steps integer := 1000;
-  from_since bigint := 0;
+  from_since bigint := now;
   from_seq bigint := 0;
+  until_since bigint := 9223372036854775807;
+  steps integer := 2000;
 begin
   replies := '{}';
   if windlass.in_snapshot_v1() then
@@ -118,19 +132,30 @@ begin
   elsif not exists (select from windlass.ripple) then
     return;
   end if;
-  if exists (select from windlass.ripple m where m.since < now) then
+  if is_own and exists (select from windlass.ripple m where m.since < now) then
     perform windlass.sweep_v1(now);
+    from_since := 0;
+    until_since := now - 1;
+    steps := 100;
   end if;
-  while left_over > 0 and steps > 0 loop
+  while left_over > 0 loop
     -- From the mark before on: the index still has an entry for each mark that this command has removed.
     select c.id, c.closed_as, m.since, m.seq into ended
     from windlass.ripple m
     join windlass.chain c on c.id = m.chain
-    where (m.since, m.seq) >= (from_since, from_seq) and c.id <> all (passed)
+    where (m.since, m.seq) >= (from_since, from_seq) and m.since <= until_since and c.id <> all (passed)
     order by m.since, m.seq
     limit 1
     for no key update of c skip locked;
-    exit when not found;
+    if not found or steps = 0 then
+      exit when until_since >= now;
+      -- Enough of the older ones: now those of this command.
+      from_since := now;
+      from_seq := 0;
+      until_since := 9223372036854775807;
+      steps := 2000;
+      continue;
+    end if;
     steps := steps - 1;
     from_since := ended.since;
     from_seq := ended.seq;
@@ -145,11 +170,29 @@ begin
     );
     if cardinality(jobs) > 0 then
       locked := windlass.lock_waiting_v1(jobs, patient and ended.since = now);
+      if cardinality(locked) < cardinality(jobs) then
+        patient := false;
+      end if;
+      if cardinality(locked) = 0 then
+        -- Other transactions hold the first of them. Some behind them may be free.
+        locked := array(
+          select j.id
+          from windlass.job j
+          where j.id in (
+            select b.job
+            from windlass.blocker b
+            where b.chain = ended.id and b.waiting
+              and (b.eager and ended.closed_as is not null or ended.closed_as = 'completed')
+          )
+          limit left_over
+          for no key update skip locked
+        );
+      end if;
       left_over := left_over - cardinality(locked);
-      replies := replies || windlass.resolve_v1(now, ended.id, ended.closed_as, locked);
-      if ended.closed_as <> 'completed' then
-        -- Dependents may have failed, and their chains have left marks before this one.
-        from_since := 0;
+      resolved := windlass.resolve_v1(now, ended.id, ended.closed_as, locked, patient);
+      replies := replies || resolved;
+      if from_since >= now and exists (select from unnest(resolved) r where r.part = 'closed') then
+        -- Dependents have failed, and the marks of their chains may stand before this one.
         from_seq := 0;
       end if;
     end if;
@@ -158,11 +201,14 @@ begin
       where b.chain = ended.id and b.waiting and (b.eager and ended.closed_as is not null or ended.closed_as = 'completed')
     ) then
       passed := passed || ended.id;
+      if ended.since < now then
+        update windlass.ripple m set since = now where m.chain = ended.id and m.id = any (marks);
+      end if;
     else
       delete from windlass.ripple m where m.chain = ended.id and m.id = any (marks);
     end if;
   end loop;
-  if exists (select from windlass.ripple m where not patient or m.since = now) then
+  if exists (select from windlass.ripple m where m.since = now) or is_own and exists (select from windlass.ripple) then
     replies := replies || ('deferred', null, null, null, null, null)::windlass.reply_v1;
   end if;
 end

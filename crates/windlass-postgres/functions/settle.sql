@@ -33,7 +33,8 @@ begin
     where windlass.reaches_v1(array[b.chain], own.chain)
     order by b.n
     limit 1;
-    refusal.words := array['refused', 'waits_for_itself'];
+    -- Null if the wait has been resolved in between.
+    refusal.words := case when refusal.ids is null then array['busy'] else array['refused', 'waits_for_itself'] end;
     return;
   end if;
   perform windlass.close_job_v1(now, own, 'completed', how_ended, null, null, null, by_worker);
@@ -78,7 +79,10 @@ begin
       return true;
     elsif nearby <@ held then
       return false;
-    elsif cardinality(windlass.lock_chains_v1(nearby, true)) > 0 then
+    -- A completed chain never waits again.
+    elsif cardinality(windlass.lock_chains_v1(array(
+      select c.id from windlass.chain c where c.id = any (nearby) and c.closed_as is distinct from 'completed'
+    ), true)) > 0 then
       return null;
     end if;
     held := held || nearby;

@@ -15,7 +15,7 @@ use windlass_conformance::{
     Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Tally, complete, continue_with, race, random,
 };
 use windlass_core::command::{
-    Command, Create, Created, Delete, GetChains, Reply, Settle, Settled, Settlement,
+    Acquired, Command, Create, Created, Delete, GetChains, Reply, Settle, Settled, Settlement,
 };
 use windlass_core::{
     Attempt, BoxError, BoxFuture, Capabilities, Client, Ctx, Done, Entry, ErrorKind, Job, JobOptions,
@@ -341,9 +341,86 @@ async fn a_flood_of_marks_is_worked_off_in_bounded_commands() {
     assert_eq!(marks(), 5 * PAIRS);
     s.advance(1);
     s.acquire("a", 1).await;
-    assert_eq!(marks(), 500, "one command removes the marks of a sweep and of its own steps");
+    assert_eq!(marks(), 1_400, "one command sweeps a thousand marks and takes a hundred steps");
+    s.acquire("a", 1).await;
     s.acquire("a", 1).await;
     assert_eq!(marks(), 0);
+}
+
+/// An open transaction holds a thousand dependents, and their other blockers leave marks that cannot be worked off. Chains
+/// that end later are not delayed by them.
+#[tokio::test(flavor = "multi_thread")]
+async fn marks_that_cannot_be_worked_off_starve_no_others() {
+    const STUCK: usize = 1_000;
+    let server = PostgresServer::start().await;
+    let s = sqlx_subject(&server).await;
+    let shared = s.start("shared").await;
+    let others: Vec<_> = (0..STUCK).map(|_| s.start("other").build()).collect();
+    let ids: Vec<_> = others.iter().map(|chain| chain.id).collect();
+    s.create(others).await;
+    s.create(ids.iter().map(|id| s.start("a").blocked_by([shared, *id]).build()).collect()).await;
+    let mut tx = s.begin().await;
+    let attempt = s.acquire_one("shared").await;
+    let settlement = Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome: complete("1") };
+    tx.run(Settle { settlements: vec![settlement] }).await.unwrap();
+    let attempts = s.acquire("other", 1_000).await;
+    let settlements = attempts.iter().map(|attempt| Settlement {
+        job: attempt.job.id,
+        fence: attempt.job.fence,
+        outcome: complete("1"),
+    });
+    let began = Instant::now();
+    let settled = s.run(Settle { settlements: settlements.collect() }).await.settled;
+    assert!(settled.iter().all(|one| matches!(one, Settled::Applied(_))));
+    assert!(
+        began.elapsed() < Duration::from_secs(60),
+        "it waits once, not for each chain: {:?}",
+        began.elapsed()
+    );
+    s.advance(1);
+    let blocker = s.start("b").await;
+    let waiting = s.start("c").blocked_by([blocker]).await;
+    s.work("b", complete("1")).await;
+    s.expect_status(waiting, Status::Pending).await;
+    tx.commit().await.unwrap();
+    for _ in 0..40 {
+        s.advance(1);
+        s.reap().await;
+    }
+    assert_eq!(s.acquire("a", 1_000).await.len(), STUCK);
+    assert_eq!(server.query("select count(*) from windlass.ripple"), "0");
+}
+
+/// A transaction of the application resolves only what it has ended itself: nobody sees it before the commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_transaction_does_not_take_the_marks_of_others() {
+    let server = PostgresServer::start().await;
+    let mut s = sqlx_subject(&server).await;
+    let store =
+        PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default()).await.unwrap();
+    let own = s.transactions.replace(Arc::new(AtLevel {
+        store: Arc::new(store),
+        begin: "begin isolation level repeatable read",
+    }));
+    let (blocker, unrelated) = (s.start("b").await, s.start("c").await);
+    let waiting = s.start("a").blocked_by([blocker]).await;
+    let settlement = |attempt: &Acquired| Settlement {
+        job: attempt.job.id,
+        fence: attempt.job.fence,
+        outcome: complete("1"),
+    };
+    let (first, second) = (s.acquire_one("b").await, s.acquire_one("c").await);
+    let mut tx = s.begin().await;
+    tx.run(Settle { settlements: vec![settlement(&first)] }).await.unwrap();
+    tx.commit().await.unwrap();
+    s.transactions = own;
+    s.advance(1);
+    let mut open = s.begin().await;
+    open.run(Settle { settlements: vec![settlement(&second)] }).await.unwrap();
+    s.reap().await;
+    s.expect_status(waiting, Status::Pending).await;
+    open.commit().await.unwrap();
+    s.expect_status(unrelated, Status::Completed).await;
 }
 
 /// Marks go with their chain.
