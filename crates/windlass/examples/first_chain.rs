@@ -25,8 +25,8 @@ struct SendWelcome {
     account: i64,
 }
 
-// What this handler writes and the hand-over to the next job commit together. A continuation, an input or an output
-// that was not declared does not compile.
+// The handler's row and the next job commit in one transaction. A continuation, an input or an output that was not
+// declared does not compile.
 async fn open_account(a: Attempt<OpenAccount>) -> Result<Done<OpenAccount, SqliteStore>, BoxError> {
     let mut step = a.finish().await?;
     let insert = "insert into accounts (owner) values (?) returning id";
@@ -34,7 +34,7 @@ async fn open_account(a: Attempt<OpenAccount>) -> Result<Done<OpenAccount, Sqlit
     Ok(step.then(SendWelcome { account })?)
 }
 
-// One without a transaction runs on any store.
+// A handler that takes `Ctx` needs no transaction and runs on any store.
 async fn send_welcome(job: Ctx<SendWelcome>) -> Result<String, BoxError> {
     Ok(format!("welcome to account {}", job.input().account))
 }
