@@ -97,8 +97,8 @@ async fn two_enders(s: Subject) {
     let waiting = s.start("a").blocked_by([one, two]).await;
     let attempts = s.acquire("b", 2).await;
     let (mut first, mut second) = (snapshot(&s, one).await, snapshot(&s, two).await);
-    settle(&mut first, &attempts[0], complete("1")).await;
-    settle(&mut second, &attempts[1], complete("2")).await;
+    settle(&s, &mut first, &attempts[0], complete("1")).await;
+    settle(&s, &mut second, &attempts[1], complete("2")).await;
     for (tx, attempt) in [(first, &attempts[0]), (second, &attempts[1])] {
         commit_settled(&s, tx, attempt, complete("1")).await;
     }
@@ -111,7 +111,7 @@ async fn ended_beside_a_transaction(s: Subject) {
     let waiting = s.start("a").blocked_by([one, two]).await;
     let attempts = s.acquire("b", 2).await;
     let mut tx = snapshot(&s, one).await;
-    settle(&mut tx, &attempts[0], complete("1")).await;
+    settle(&s, &mut tx, &attempts[0], complete("1")).await;
     s.through_other().complete(&attempts[1], "2").await;
     commit_settled(&s, tx, &attempts[0], complete("1")).await;
     expect_unblocked(&s, waiting).await;
@@ -189,7 +189,7 @@ async fn rolled_back_to_a_savepoint(s: Subject) {
     let attempt = s.acquire_one("b").await;
     let mut tx = snapshot(&s, blocker).await;
     tx.savepoint().await.expect("a savepoint");
-    settle(&mut tx, &attempt, complete("1")).await;
+    settle(&s, &mut tx, &attempt, complete("1")).await;
     tx.rollback_to().await.expect("back to the savepoint");
     tx.commit().await.expect("it commits");
     let waiting = s.start("a").blocked_by([blocker]).await;
@@ -286,9 +286,14 @@ async fn blockers_end_in_transactions(s: Subject) {
 
 /// Begins a transaction and lets it take its snapshot.
 async fn snapshot(s: &Subject, chain: ChainId) -> Tx {
-    let mut tx = s.begin().await;
-    tx.run(GetChains { chains: vec![chain.into()] }).await.expect("a look-up works in a transaction");
-    tx
+    loop {
+        let mut tx = s.begin().await;
+        match tx.run(GetChains { chains: vec![chain.into()] }).await {
+            Ok(_) => return tx,
+            // A serializable transaction may conflict by what it reads.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+        }
+    }
 }
 
 /// Carries a command out in the transaction and commits; if the transaction conflicts with another one, or a row is
@@ -346,10 +351,21 @@ async fn attach(s: &Subject, tx: Tx, blocker: ChainId) -> ChainId {
 }
 
 /// Settles an attempt in a transaction that stays open.
-async fn settle(tx: &mut Tx, attempt: &Acquired, outcome: Outcome) {
+async fn settle(s: &Subject, tx: &mut Tx, attempt: &Acquired, outcome: Outcome) {
     let settle = Settle { settlements: vec![settlement(attempt, outcome)] };
-    let settled = tx.run(settle).await.expect("nobody else has changed the job").settled;
-    assert!(matches!(settled[0], Settled::Applied(_)), "{settled:?}");
+    loop {
+        match tx.run(settle.clone()).await {
+            Ok(reply) => {
+                assert!(matches!(reply.settled[0], Settled::Applied(_)), "{reply:?}");
+                return;
+            }
+            // Serializable transactions may conflict by what they read. Another one takes its place.
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                drop(std::mem::replace(tx, s.begin().await).rollback().await);
+            }
+        }
+    }
 }
 
 /// Commits a transaction in which an attempt was settled, or runs it again.
@@ -362,7 +378,7 @@ async fn commit_settled(s: &Subject, tx: Tx, attempt: &Acquired, outcome: Outcom
 
 /// Settles an attempt in a transaction and commits it.
 async fn end(s: &Subject, mut tx: Tx, attempt: &Acquired, outcome: Outcome) {
-    settle(&mut tx, attempt, outcome.clone()).await;
+    settle(s, &mut tx, attempt, outcome.clone()).await;
     commit_settled(s, tx, attempt, outcome).await;
 }
 
