@@ -39,7 +39,7 @@ begin
     cross join lateral (
       select c.closed_as is not null and (c.closed_as = 'completed' or new.on_blocker_failure = 'receive') as resolved
     ) r;
-    -- A snapshot may show a blocker open that has closed since, and whoever closed it has not seen this job.
+    -- The snapshot may show a blocker as open that has closed since. The transaction that closed it did not see this job.
     if windlass.in_snapshot_v1() then
       perform windlass.mark_v1(now, chains);
     end if;
