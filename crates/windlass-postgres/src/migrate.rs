@@ -52,9 +52,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     ],
 }];
 
-/// A migration takes as long as it takes, and its transaction is idle while a step runs on another connection.
-const NO_TIMEOUTS: &str =
-    "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0";
+/// Replaces the role's timeouts: a migration takes as long as it takes, and its transaction is idle while a step runs on
+/// another connection. It waits for locks for a bounded time, because commands queue up behind a migration that waits for
+/// a table. Even on an empty database it waits now and then, for PostgreSQL's own catalogs.
+const TIMEOUTS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \
+                        set local lock_timeout = '30s'";
 
 /// Keeps types and functions of the application from shadowing PostgreSQL's own.
 const SEARCH_PATH: &str = "set local search_path = pg_catalog, pg_temp;\n";
@@ -139,7 +141,7 @@ async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
         let mut tx = provider.begin_read_committed().await?;
         let rows = provider.run_in(P::lend(&mut tx), &attempt, Vec::new()).await?;
         if rows.first().is_some_and(|row| row.numbers == [Some(1)]) {
-            provider.script_in(P::lend(&mut tx), NO_TIMEOUTS).await?;
+            provider.script_in(P::lend(&mut tx), TIMEOUTS).await?;
             return Ok(tx);
         }
         provider.rollback(tx).await?;

@@ -86,6 +86,22 @@ async fn a_short_statement_timeout_cancels_no_batch() {
     assert!(found.iter().any(|found| found.cure.contains("set statement_timeout")), "{found:?}");
 }
 
+/// A migration waits for locks for longer than the role's `lock_timeout`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_lock_timeout_fails_no_migration() {
+    let server = PostgresServer::builder().setting("lock_timeout", "1ms").start().await;
+    let pool = PgPool::connect(&server.url()).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    sqlx::query("create schema windlass").execute(&mut *tx).await.unwrap();
+    let url = server.url();
+    let opening = tokio::spawn(async move { check_works(&url, Options::default()).await });
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    wait_until("the migration waits", SOON, async || server.query(waiting).trim() == "1").await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    tx.rollback().await.unwrap();
+    opening.await.unwrap();
+}
+
 async fn refusal(server: &PostgresServer) -> windlass_core::Error {
     let provider = Sqlx::connect(&server.url()).await.unwrap();
     PostgresStore::open(provider, Options::default()).await.map(drop).unwrap_err()
