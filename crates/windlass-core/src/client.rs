@@ -4,14 +4,15 @@ mod announce;
 mod batch;
 mod commands;
 mod dispatch;
+mod event_message;
 mod executor;
 mod outside;
 mod plan;
 mod send;
+mod start;
 mod trace;
 mod transaction;
 mod wait;
-mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use announce::{AnnouncementGuard, Announcements};
 pub(crate) use batch::Batcher;
 pub(crate) use dispatch::{Dispatcher, Watching};
+pub(crate) use event_message::{EventKind, EventMessage};
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{alter, batches, job_options, new_job, refused};
@@ -31,14 +33,13 @@ pub(crate) use send::{BusyRetries, answered};
 pub use transaction::{InTx, PendingAnnouncements, Tx};
 pub use wait::Wait;
 pub(crate) use wait::{ChainWait, WaitOptions};
-pub(crate) use watch::{EventKind, EventMessage};
+use wait::{QUERY_SIZE, query_batch};
 
 use crate::chain::Chain;
-use crate::command::{Create, Created, GetChains, ListWorkers, NewChain, Pause, Size, Target, WorkerInfo};
+use crate::command::{Created, ListWorkers, NewChain, Pause, WorkerInfo};
 use crate::error::Result;
 use crate::id::ChainId;
 use crate::job::{Blockers, Entry};
-use crate::limit::BATCH_MAX_BYTES;
 use crate::name::TypeName;
 use crate::notifier::{InProcessNotifier, Notifier};
 use crate::observer::{Log, Observer};
@@ -46,7 +47,8 @@ use crate::queue::{Encoding, Json, QueueBuilder};
 use crate::record::ChainRecord;
 use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
-use send::{send, send_repeatedly};
+use send::send_repeatedly;
+use start::create_batch;
 
 /// A client of a store: starts, awaits, queries and changes chains. Cheap to clone; clones share everything.
 ///
@@ -56,9 +58,10 @@ pub struct Client<S: ?Sized> {
 }
 
 pub(crate) struct Shared<S: ?Sized> {
-    pub(crate) creates: Batcher<NewChain, Created>,
+    /// Batches the chains that concurrent callers start.
+    pub(crate) starts: StartBatcher,
     /// Batches the queries of callers that wait for a chain to close.
-    looks: Looks,
+    chain_queries: QueryBatcher,
     pub(crate) dispatcher: Arc<Dispatcher>,
     /// The number of transactions that have asked to resolve waits since the task that resolves them started.
     /// 0 if no task runs.
@@ -66,7 +69,8 @@ pub(crate) struct Shared<S: ?Sized> {
     pub(crate) store: Arc<S>,
 }
 
-type Looks = Batcher<ChainId, Option<ChainRecord>>;
+type StartBatcher = Batcher<NewChain, Created>;
+type QueryBatcher = Batcher<ChainId, Option<ChainRecord>>;
 
 /// A builder for a [`Client`]. See [`Client::builder`].
 pub struct ClientBuilder<S: ?Sized> {
@@ -161,7 +165,7 @@ impl<S: Store + ?Sized> Client<S> {
         let store = AnyStore::new(Arc::clone(&self.shared.store));
         // Each queue has its own batchers. A slow write of one queue then does not delay the others, and
         // draining a queue, which closes the task tracker of its batcher, does not reject starts elsewhere.
-        let client = self.on(store, self.shared.creates.apart(), self.shared.looks.apart());
+        let client = self.on(store, self.shared.starts.apart(), self.shared.chain_queries.apart());
         QueueBuilder::new(client, name.as_ref(), encoding)
     }
 
@@ -186,7 +190,7 @@ impl<S: Store> Client<S> {
     #[must_use]
     pub fn into_dyn(self) -> Client<dyn Store> {
         let store: Arc<dyn Store> = Arc::clone(&self.shared.store) as _;
-        self.on(store, self.shared.creates.clone(), self.shared.looks.clone())
+        self.on(store, self.shared.starts.clone(), self.shared.chain_queries.clone())
     }
 }
 
@@ -195,12 +199,14 @@ impl<S: ?Sized> Client<S> {
     fn on<T: ?Sized>(
         &self,
         store: impl Into<Arc<T>>,
-        creates: Batcher<NewChain, Created>,
-        looks: Looks,
+        starts: StartBatcher,
+        chain_queries: QueryBatcher,
     ) -> Client<T> {
         let dispatcher = Arc::clone(&self.shared.dispatcher);
         let resolving = Arc::clone(&self.shared.resolving);
-        Client { shared: Arc::new(Shared { creates, looks, dispatcher, resolving, store: store.into() }) }
+        Client {
+            shared: Arc::new(Shared { starts, chain_queries, dispatcher, resolving, store: store.into() }),
+        }
     }
 }
 
@@ -266,53 +272,25 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
     pub fn build(self) -> Client<S> {
         let Self { store, notifier, observers, publishes_events } = self;
         let dispatcher = Dispatcher::new(notifier, observers, publishes_events);
-        let (creating, dispatch, looking) = (Arc::clone(&store), Arc::clone(&dispatcher), Arc::clone(&store));
-        let creates = Batcher::new(
+        let (creating, dispatch, querying) =
+            (Arc::clone(&store), Arc::clone(&dispatcher), Arc::clone(&store));
+        let starts = Batcher::new(
             |new: &NewChain| new.job.size(),
             move |chains| -> BoxFuture<'static, _> {
                 let (store, dispatcher) = (Arc::clone(&creating), Arc::clone(&dispatch));
-                Box::pin(async move { create(&*store, &dispatcher, chains).await })
+                Box::pin(async move { create_batch(&*store, &dispatcher, chains).await })
             },
         );
-        let looks = Batcher::new(
-            |_| LOOK,
+        let chain_queries = Batcher::new(
+            |_| QUERY_SIZE,
             move |chains| -> BoxFuture<'static, _> {
-                let store = Arc::clone(&looking);
-                Box::pin(async move { look(&*store, chains).await })
+                let store = Arc::clone(&querying);
+                Box::pin(async move { query_batch(&*store, chains).await })
             },
         );
         let resolving = Arc::default();
-        Client { shared: Arc::new(Shared { creates, looks, dispatcher, resolving, store }) }
+        Client { shared: Arc::new(Shared { starts, chain_queries, dispatcher, resolving, store }) }
     }
-}
-
-/// Creates chains with one command and announces them.
-///
-/// Runs on the task of the batcher. The callers of the batch do not announce their chains, because a caller
-/// may have stopped waiting. Also, one pass merges the hints for jobs of the same type.
-async fn create<S: Store + ?Sized>(
-    store: &S,
-    dispatcher: &Dispatcher,
-    chains: Vec<NewChain>,
-) -> Result<Vec<Created>> {
-    let request = Create { chains };
-    let created = send(store, &request).await?.chains;
-    let mut announcements = Announcements::by(dispatcher);
-    for (new, created) in request.chains.iter().zip(&created) {
-        announcements.created(new, created);
-    }
-    announcements.send(dispatcher);
-    Ok(created)
-}
-
-/// The size that one chain counts in a batch of queries. The size of its record is not known in advance. This
-/// value lets 64 queries share a command.
-const LOOK: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
-
-/// Queries chains with one command.
-async fn look<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Result<Vec<Option<ChainRecord>>> {
-    let chains = chains.into_iter().map(Target::Chain).collect();
-    Ok(send(store, &GetChains { chains }).await?.chains)
 }
 
 impl<S: ?Sized> Clone for Client<S> {

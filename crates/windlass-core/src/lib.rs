@@ -16,6 +16,7 @@ mod clock;
 mod error;
 mod id;
 mod job;
+mod maintenance;
 mod memory;
 mod name;
 mod notifier;

@@ -116,6 +116,8 @@ pub enum Event {
     AttemptTimedOut(About),
     /// An attempt no longer holds its job.
     AttemptLost(About),
+    /// A worker acquired a job for which it has no handler. The worker reschedules the job.
+    HandlerMissing(About),
     /// An attempt failed. The job is retried at this time.
     AttemptFailed(About, ErrorText, Timestamp),
     /// An attempt asked to run again at this time.

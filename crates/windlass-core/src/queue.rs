@@ -191,7 +191,7 @@ impl<P, O> Queue<P, O> {
     /// Tracks jobs on their way to the store, both of callers that wait for the reply and of batches that no
     /// caller waits for anymore. Closed while the queue is being drained.
     fn entrance(&self) -> &TaskTracker {
-        self.shared.client.shared.creates.tasks()
+        self.shared.client.shared.starts.tasks()
     }
 }
 

@@ -13,12 +13,13 @@ use crate::client::answered;
 use crate::command::{LeaderLock, LockAction, LockState, NextDue, Reap, Types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RequestId;
+use crate::maintenance::{REAP_MAX, expire, reap};
 use crate::name::{ErrorText, LockName, TypeName};
 use crate::observer::Event;
 use crate::queue::content_id;
 use crate::store::{Capability, Store};
 use crate::time::Millis;
-use crate::worker::{REAP_MAX, RECOVERY, expire, reap};
+use crate::worker::RECOVERY;
 
 /// Default maximum time between two checks for expired leases.
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -1,19 +1,21 @@
 //! The worker: acquires due jobs, runs their handlers, renews their leases and settles their attempts.
 
 mod abort;
+mod acquire;
 mod any_attempt;
 mod attempt;
 mod builder;
 mod ended;
+mod engine;
 mod handler;
 mod handlers;
 mod hooks;
 mod keeper;
 mod middleware;
 mod next;
-mod reap;
 mod run;
 mod settle;
+mod settle_in_tx;
 mod slot;
 mod task;
 
@@ -28,7 +30,6 @@ pub use hooks::{Closing, Hooks, Stage};
 pub use middleware::{Inner, Middleware};
 pub(crate) use next::error_text;
 pub use next::{Continuation, ContinuationOf, Next, next};
-pub(crate) use reap::{REAP_MAX, expire, reap, resolve_waits};
 pub(crate) use run::RECOVERY;
 pub(crate) use task::catch_panic;
 

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::Dispatcher;
-use super::trace::Asked;
+use super::trace::RequestedTraces;
 use crate::LEASE_EXPIRED;
 use crate::command::{
     Applied, Cancelled, ClosedChain, Created, DeleteReply, NewChain, Outcome, OutsideApplied, Placed, Reaped,
@@ -168,8 +168,8 @@ impl Announcements {
     }
 
     /// Notes the items for which trace contexts were requested and that the transaction has written.
-    pub(crate) fn traced(&mut self, asked: Asked) {
-        self.notes.extend(asked.into_iter().map(|(traced, about)| Note::Traced(traced, about)));
+    pub(crate) fn traced(&mut self, traces: RequestedTraces) {
+        self.notes.extend(traces.into_iter().map(|(traced, about)| Note::Traced(traced, about)));
     }
 
     /// Announces a chain that was created. Does nothing for other results.

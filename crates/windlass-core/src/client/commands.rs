@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use super::executor::Executor;
-use super::plan::{Plan, batches, handle};
-use super::send::{BusyRetries, Repeat};
+use super::send::Repeat;
 use crate::chain::{Chain, ChainRef, is_of};
 use crate::command::{
-    Cancel, CancelMode, Cancelled, Create, Created, Delete, DeleteReply, GetChains, GetJobs, ListAttempts,
-    ListDependents, ListJobs, NewChain, Order, Page, Pause, RetentionSet, Retried, Retry, RetryTarget,
-    SetRetention, Target, Trigger, TriggerReply,
+    Cancel, CancelMode, Cancelled, Delete, DeleteReply, GetChains, GetJobs, ListAttempts, ListDependents,
+    ListJobs, Order, Page, Pause, RetentionSet, Retried, Retry, RetryTarget, SetRetention, Target, Trigger,
+    TriggerReply,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ChainId, JobId};
+use crate::id::JobId;
 use crate::job::{Entry, Job, decode_output};
 use crate::limit::PAGE_MAX;
 use crate::name::TypeName;
@@ -35,7 +34,7 @@ macro_rules! commands {
             $($receiver)+,
             plans: impl IntoIterator<Item = P> + Send,
         ) -> $crate::Result<Vec<$crate::Chain<P::Job>>> {
-            commands::start_many($self, plans.into_iter().map(P::into_plan)).await
+            start::start_many($self, plans.into_iter().map(P::into_plan)).await
         }
 
         /// Creates chains of any types with one command and returns the result for each chain.
@@ -47,7 +46,7 @@ macro_rules! commands {
             $($receiver)+,
             chains: Vec<$crate::command::NewChain>,
         ) -> $crate::Result<Vec<$crate::command::Created>> {
-            commands::create($self, chains).await
+            start::create($self, chains).await
         }
 
         /// Returns a chain's current job, to complete or continue it without a worker, for example after an
@@ -240,90 +239,6 @@ macro_rules! commands {
 }
 pub(super) use commands;
 
-pub(super) async fn start_many<J: Entry>(
-    mut on: impl Executor,
-    plans: impl Iterator<Item = Plan<J>>,
-) -> Result<Vec<Chain<J>>> {
-    let chains: Vec<_> = plans.map(Plan::build).collect::<Result<_>>()?;
-    let count = chains.len();
-    let mut created: Vec<Created> = Vec::with_capacity(count);
-    for batch in batches(chains) {
-        created.extend(create(&mut on, batch).await?);
-    }
-    let started = created.into_iter().enumerate().map(|(index, created)| {
-        handle(created).map_err(|error| {
-            let text = format!("start {} of {count} was refused: {error}", index + 1);
-            Error::new(error.kind(), text).with_source(error)
-        })
-    });
-    started.collect()
-}
-
-/// Creates chains, and retries busy ones for about a second. The chains created by each try are announced
-/// immediately, and remain even if a later try fails.
-pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
-    // Ask once, not once per try: an observer may begin a span for each request.
-    let asked = on.dispatcher().ask(&mut chains);
-    let mut created = vec![Created::Busy; chains.len()];
-    let ended = create_until_free(&mut on, &chains, &mut created).await;
-    let missing: Vec<_> = not_created(&chains, &created).collect();
-    let asked = on.dispatcher().keep(asked, &missing);
-    on.tell(|announcements| announcements.traced(asked));
-    ended.map(|()| created)
-}
-
-async fn create_until_free(
-    on: &mut impl Executor,
-    chains: &[NewChain],
-    created: &mut [Created],
-) -> Result<()> {
-    let mut retries = BusyRetries::new();
-    loop {
-        let request = Create { chains: busy(chains, created) };
-        if request.chains.is_empty() {
-            return Ok(());
-        }
-        let replies = on.execute(&request).await?.chains;
-        on.tell(|announcements| {
-            request
-                .chains
-                .iter()
-                .zip(&replies)
-                .for_each(|(new, created)| announcements.created(new, created));
-        });
-        let tried = created.iter_mut().filter(|created| matches!(created, Created::Busy));
-        tried.zip(replies).for_each(|(created, reply)| *created = reply);
-        if !created.contains(&Created::Busy) || !retries.wait().await {
-            return Ok(());
-        }
-    }
-}
-
-/// Returns the chains that are still to be created.
-///
-/// A chain's blocker may be another chain of the same command that was not created because an existing chain
-/// holds its key. The blocker is then replaced with the existing chain: the retry does not include the other
-/// chain, so the store could not resolve its id.
-fn busy(chains: &[NewChain], created: &[Created]) -> Vec<NewChain> {
-    let pairs = || chains.iter().zip(created);
-    let busy = pairs().filter(|(_, created)| matches!(created, Created::Busy));
-    let mut busy: Vec<_> = busy.map(|(new, _)| new.clone()).collect();
-    for blocker in busy.iter_mut().flat_map(|new| &mut new.job.blockers) {
-        let meant = pairs().find_map(|(new, created)| match created {
-            Created::Existing(existing) if new.id == blocker.chain => Some(existing.chain),
-            _ => None,
-        });
-        blocker.chain = meant.unwrap_or(blocker.chain);
-    }
-    busy
-}
-
-/// Returns the ids of the chains that were not created.
-pub(super) fn not_created(chains: &[NewChain], created: &[Created]) -> impl Iterator<Item = ChainId> {
-    let pairs = chains.iter().zip(created);
-    pairs.filter(|(_, created)| !matches!(created, Created::New { .. })).map(|(new, _)| new.id)
-}
-
 pub(super) async fn chain(mut on: impl Executor, chain: &ChainRef) -> Result<Option<ChainRecord>> {
     let mut reply = on.execute(&GetChains { chains: vec![chain.target.clone()] }).await?;
     let found = reply.chains.pop().flatten();
@@ -350,11 +265,11 @@ pub(super) async fn stored(mut on: impl Executor, named: &ChainRef) -> Result<Ch
 
 pub(super) async fn output<J: Entry>(mut on: impl Executor, chain: Chain<J>) -> Result<Option<J::Output>> {
     let record = stored(&mut on, &chain.into()).await?;
-    if record.closed.is_some() { given::<J>(&record).map(Some) } else { Ok(None) }
+    if record.closed.is_some() { output_of::<J>(&record).map(Some) } else { Ok(None) }
 }
 
 /// Returns the output of a closed chain, or an error if it failed or was cancelled.
-pub(super) fn given<J: Entry>(record: &ChainRecord) -> Result<J::Output> {
+pub(super) fn output_of<J: Entry>(record: &ChainRecord) -> Result<J::Output> {
     let JobRecord { job_type, output, error, status, .. } = &record.latest;
     match output {
         Some(output) => decode_output::<J>(job_type.as_str(), output),
@@ -430,7 +345,7 @@ fn oldest_first() -> Page {
 pub(super) async fn cancel(mut on: impl Executor, chain: Target, mode: CancelMode) -> Result<Cancelled> {
     let reply = on.execute(&Cancel { chains: vec![chain], mode }).await?;
     let cancelled = reply.chains.first().copied().unwrap_or(Cancelled::NotFound);
-    on.tell(|announcements| {
+    on.announce(|announcements| {
         announcements.cancelled(cancelled, &reply.ripple);
         announcements.ripple(&reply.ripple);
     });
@@ -439,7 +354,7 @@ pub(super) async fn cancel(mut on: impl Executor, chain: Target, mode: CancelMod
 
 pub(super) async fn trigger(mut on: impl Executor, jobs: Vec<Target>) -> Result<TriggerReply> {
     let reply = on.execute(&Trigger { jobs }).await?;
-    on.tell(|announcements| announcements.triggered(&reply));
+    on.announce(|announcements| announcements.triggered(&reply));
     Ok(reply)
 }
 
@@ -450,13 +365,13 @@ pub(super) async fn retry(mut on: impl Executor, named: &ChainRef) -> Result<Ret
     let target = RetryTarget { job: record.latest.id, version: record.latest.version };
     let mut reply = on.execute(&Retry { chains: vec![target] }).await?;
     let retried = reply.chains.pop().unwrap_or(Retried::NotFound);
-    on.tell(|announcements| announcements.retried(&retried));
+    on.announce(|announcements| announcements.retried(&retried));
     Ok(retried)
 }
 
 pub(super) async fn delete(mut on: impl Executor, chains: Vec<Target>, cascade: bool) -> Result<DeleteReply> {
     let reply = on.execute(&Delete { chains, cascade }).await?;
-    on.tell(|announcements| announcements.deleted(&reply));
+    on.announce(|announcements| announcements.deleted(&reply));
     Ok(reply)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::watch::EventMessage;
+use super::event_message::EventMessage;
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
@@ -35,7 +35,7 @@ pub(crate) struct Dispatcher {
     observers: Observers,
     hints: Outbox,
     /// Events have their own channel: a flood of events must not displace the hints that wake workers.
-    news: Outbox,
+    events: Outbox,
     /// Whether events are published even if no subscriber is known.
     publishes_events: bool,
     /// The number of event subscriptions made through this client.
@@ -58,7 +58,7 @@ impl Dispatcher {
             notifier,
             observers: observers.into(),
             hints: Outbox::default(),
-            news: Outbox::default(),
+            events: Outbox::default(),
             publishes_events,
             watchers: AtomicUsize::new(0),
             unsent: Arc::default(),
@@ -75,18 +75,18 @@ impl Dispatcher {
     /// Passes an event to the observers and publishes it to subscribers.
     pub(crate) fn observe(&self, event: &Event) {
         each(&self.observers, |observer| observer.observe(event));
-        self.tell(|| EventMessage::of(event));
+        self.publish_event(|| EventMessage::of(event));
     }
 
     /// Publishes an event message, if there may be a subscriber. Never waits: if too many messages are
     /// queued, drops this one and counts it. The publishing task reports the count to the subscribers.
-    pub(crate) fn tell(&self, news: impl FnOnce() -> Option<EventMessage>) {
+    pub(crate) fn publish_event(&self, message: impl FnOnce() -> Option<EventMessage>) {
         if !self.is_watched() {
             return;
         }
-        let Some(news) = news() else { return };
-        let hint = Hint::Event(news.encode());
-        if self.sender(&self.news, Some(&self.unsent)).try_send(hint).is_err() {
+        let Some(message) = message() else { return };
+        let hint = Hint::Event(message.encode());
+        if self.sender(&self.events, Some(&self.unsent)).try_send(hint).is_err() {
             self.unsent.fetch_add(1, Ordering::AcqRel);
         }
     }

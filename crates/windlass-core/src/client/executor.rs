@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::send::{BusyRetries, Repeat, send};
-use super::{Announcements, Client, Dispatcher, InTx, commands, outside};
+use super::{Announcements, Client, Dispatcher, InTx, outside, start};
 use crate::command::{Created, NewChain, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{JobRecord, Status};
@@ -16,7 +16,7 @@ pub(super) trait Executor: Send {
     fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send;
 
     /// Announces changes: immediately, or after the commit of the transaction.
-    fn tell(&mut self, note: impl FnOnce(&mut Announcements));
+    fn announce(&mut self, note: impl FnOnce(&mut Announcements));
 
     /// Returns the dispatcher of the client.
     fn dispatcher(&self) -> &Dispatcher;
@@ -40,7 +40,7 @@ impl<S: Store + ?Sized> Executor for &Client<S> {
         send(&*self.shared.store, request)
     }
 
-    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+    fn announce(&mut self, note: impl FnOnce(&mut Announcements)) {
         let mut announcements = Announcements::by(&self.shared.dispatcher);
         note(&mut announcements);
         announcements.send(&self.shared.dispatcher);
@@ -58,7 +58,7 @@ impl<S: Transactional> Executor for InTx<'_, S> {
         self.run(request.clone())
     }
 
-    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
+    fn announce(&mut self, note: impl FnOnce(&mut Announcements)) {
         note(self.announcements_mut());
     }
 
@@ -72,8 +72,8 @@ impl<E: Executor> Executor for &mut E {
         (**self).send(request)
     }
 
-    fn tell(&mut self, note: impl FnOnce(&mut Announcements)) {
-        (**self).tell(note);
+    fn announce(&mut self, note: impl FnOnce(&mut Announcements)) {
+        (**self).announce(note);
     }
 
     fn dispatcher(&self) -> &Dispatcher {
@@ -96,10 +96,10 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
         Box::pin(async move {
             // Request the trace context here, not where the batch is written: that runs on another task,
             // where the caller's span is not current.
-            let asked = self.shared.dispatcher.ask(std::slice::from_mut(&mut new));
+            let traces = self.shared.dispatcher.request_traces(std::slice::from_mut(&mut new));
             let created = self.create_shared(new).await;
             if !matches!(created, Ok(Created::New { .. })) {
-                self.shared.dispatcher.rolled_back(&asked);
+                self.shared.dispatcher.rolled_back(&traces);
             }
             created
         })
@@ -110,25 +110,10 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
     }
 }
 
-impl<S: ?Sized> Client<S> {
-    /// Creates a chain in a batch with the chains of other callers. If the chain is busy, retries it in
-    /// batches of its own, so that it does not delay the other callers.
-    async fn create_shared(&self, new: NewChain) -> Result<Created> {
-        let (mut creates, mut retries) = (self.shared.creates.clone(), BusyRetries::new());
-        loop {
-            let created = creates.add(new.clone()).await?;
-            if !matches!(created, Created::Busy) || !retries.wait().await {
-                return Ok(created);
-            }
-            creates = self.shared.creates.apart();
-        }
-    }
-}
-
 impl<S: Transactional> DynExecutor for &mut InTx<'_, S> {
     fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
-            let created = commands::create(&mut **self, vec![new]).await?.pop();
+            let created = start::create(&mut **self, vec![new]).await?.pop();
             created.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no reply for a chain"))
         })
     }

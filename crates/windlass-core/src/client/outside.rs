@@ -2,8 +2,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::commands::{narrow, not_created, stored};
+use super::commands::{narrow, stored};
 use super::executor::{DynExecutor, Executor};
+use super::start::not_created;
 use super::{Destination, IntoPlan};
 use crate::chain::{ChainRef, is_of};
 use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, NextJob, OutsideApplied, Step};
@@ -235,16 +236,16 @@ impl<'c, J: 'c> IntoFuture for Completion<'c, J> {
 /// id, by which the store recognizes it.
 pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: Vec<Step>) -> Result<Status> {
     let about = about(&job);
-    let asked = on.dispatcher().ask_steps(&mut steps, &about);
+    let traces = on.dispatcher().request_step_traces(&mut steps, &about);
     let request = CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps };
     let reply = on.execute(&request).await;
     match reply {
         Ok(CompleteFromOutsideReply::Applied(applied)) => {
             let missing = not_written(&request.steps, &applied, job.chain);
-            let asked = on.dispatcher().keep(asked, &missing);
-            on.tell(|announcements| {
+            let traces = on.dispatcher().retain_written(traces, &missing);
+            on.announce(|announcements| {
                 announcements.outside(about, &request.steps, &applied);
-                announcements.traced(asked);
+                announcements.traced(traces);
             });
             Ok(applied.latest.status)
         }
@@ -252,7 +253,7 @@ pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: V
             Ok(stored(&mut on, &job.chain.into()).await?.status())
         }
         refused => {
-            on.dispatcher().rolled_back(&asked);
+            on.dispatcher().rolled_back(&traces);
             Err(why(&job, refused))
         }
     }
@@ -262,7 +263,7 @@ pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: V
 fn not_written(steps: &[Step], applied: &OutsideApplied, chain: ChainId) -> Vec<ChainId> {
     let carried: Vec<_> = steps.iter().flat_map(Step::carried).cloned().collect();
     if applied.latest.status == Status::Cancelled {
-        // The job had been asked to stop and was cancelled instead: no chain and no next job was written. The
+        // The job had been traces to stop and was cancelled instead: no chain and no next job was written. The
         // next jobs belong to `chain`.
         return carried.iter().map(|new| new.id).chain([chain]).collect();
     }

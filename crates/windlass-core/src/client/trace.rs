@@ -8,91 +8,103 @@ use crate::observer::{About, Traced};
 
 /// The items for which trace contexts were requested. The observers are notified of those that are not
 /// written.
-pub(crate) type Asked = Vec<(Traced, About)>;
+pub(crate) type RequestedTraces = Vec<(Traced, About)>;
 
 impl Dispatcher {
     /// Fills the missing trace contexts of chains to create.
-    pub(super) fn ask(&self, chains: &mut [NewChain]) -> Asked {
-        let mut asked = Asked::new();
+    pub(super) fn request_traces(&self, chains: &mut [NewChain]) -> RequestedTraces {
+        let mut traces = RequestedTraces::new();
         if self.is_observed() {
-            chains.iter_mut().for_each(|new| self.ask_chain(new, &mut asked));
+            chains.iter_mut().for_each(|new| self.fill_chain(new, &mut traces));
         }
-        asked
+        traces
     }
 
     /// Fills the missing trace contexts of the jobs and chains that the end of an attempt creates.
-    pub(crate) fn ask_outcome(&self, outcome: &mut Outcome, about: &About) -> Asked {
-        let mut asked = Asked::new();
+    pub(crate) fn request_outcome_traces(&self, outcome: &mut Outcome, about: &About) -> RequestedTraces {
+        let mut traces = RequestedTraces::new();
         if self.is_observed() {
             match outcome {
-                Outcome::Complete { create, .. } => self.ask_end(None, create, about, &mut asked),
-                Outcome::Continue { next, create } => self.ask_end(Some(next), create, about, &mut asked),
+                Outcome::Complete { create, .. } => self.fill_end(None, create, about, &mut traces),
+                Outcome::Continue { next, create } => self.fill_end(Some(next), create, about, &mut traces),
                 _ => {}
             }
         }
-        asked
+        traces
     }
 
     /// Fills the missing trace contexts of the jobs and chains that a completion from outside creates.
-    pub(super) fn ask_steps(&self, steps: &mut [Step], about: &About) -> Asked {
-        let mut asked = Asked::new();
+    pub(super) fn request_step_traces(&self, steps: &mut [Step], about: &About) -> RequestedTraces {
+        let mut traces = RequestedTraces::new();
         if self.is_observed() {
             for step in steps {
                 match step {
-                    Step::Complete { create, .. } => self.ask_end(None, create, about, &mut asked),
-                    Step::Continue { next, create } => self.ask_end(Some(next), create, about, &mut asked),
+                    Step::Complete { create, .. } => self.fill_end(None, create, about, &mut traces),
+                    Step::Continue { next, create } => self.fill_end(Some(next), create, about, &mut traces),
                     Step::Fail { .. } => {}
                 }
             }
         }
-        asked
+        traces
     }
 
     /// Notifies the observers that none of the items were written.
-    pub(crate) fn rolled_back(&self, asked: &[(Traced, About)]) {
-        asked.iter().for_each(|(traced, about)| self.untrace(*traced, about));
+    pub(crate) fn rolled_back(&self, traces: &[(Traced, About)]) {
+        traces.iter().for_each(|(traced, about)| self.untrace(*traced, about));
     }
 
     /// Notifies the observers of the items that were not written because their chain is in `missing`. Returns
     /// the other items.
-    pub(super) fn keep(&self, mut asked: Asked, missing: &[ChainId]) -> Asked {
-        asked.retain(|(traced, about)| {
+    pub(super) fn retain_written(&self, mut traces: RequestedTraces, missing: &[ChainId]) -> RequestedTraces {
+        traces.retain(|(traced, about)| {
             let kept = !missing.contains(&about.chain);
             if !kept {
                 self.untrace(*traced, about);
             }
             kept
         });
-        asked
+        traces
     }
 
-    fn ask_end(&self, next: Option<&mut NextJob>, create: &mut [NewChain], about: &About, asked: &mut Asked) {
-        create.iter_mut().for_each(|new| self.ask_chain(new, asked));
+    fn fill_end(
+        &self,
+        next: Option<&mut NextJob>,
+        create: &mut [NewChain],
+        about: &About,
+        traces: &mut RequestedTraces,
+    ) {
+        create.iter_mut().for_each(|new| self.fill_chain(new, traces));
         if let Some(next) = next {
             let about = planned(next.id, &next.job.job_type, about.chain, &about.chain_type);
-            self.ask_job(&mut next.job, &about, asked);
+            self.fill_job(&mut next.job, &about, traces);
         }
     }
 
-    fn ask_chain(&self, new: &mut NewChain, asked: &mut Asked) {
+    fn fill_chain(&self, new: &mut NewChain, traces: &mut RequestedTraces) {
         let about = planned(new.id.first_job(), &new.job.job_type, new.id, &new.job.job_type);
-        self.fill(&mut new.trace, Traced::Chain, &about, asked);
-        self.ask_job(&mut new.job, &about, asked);
+        self.fill(&mut new.trace, Traced::Chain, &about, traces);
+        self.fill_job(&mut new.job, &about, traces);
     }
 
-    fn ask_job(&self, job: &mut NewJob, about: &About, asked: &mut Asked) {
-        self.fill(&mut job.trace, Traced::Job, about, asked);
+    fn fill_job(&self, job: &mut NewJob, about: &About, traces: &mut RequestedTraces) {
+        self.fill(&mut job.trace, Traced::Job, about, traces);
         for blocker in &mut job.blockers {
-            self.fill(&mut blocker.trace, Traced::Wait(blocker.chain), about, asked);
+            self.fill(&mut blocker.trace, Traced::Wait(blocker.chain), about, traces);
         }
     }
 
-    fn fill(&self, trace: &mut Option<TraceContext>, traced: Traced, about: &About, asked: &mut Asked) {
+    fn fill(
+        &self,
+        trace: &mut Option<TraceContext>,
+        traced: Traced,
+        about: &About,
+        traces: &mut RequestedTraces,
+    ) {
         if trace.is_none() {
             *trace = self.trace_context(traced, about);
             // Even without a context: the observers were called, and must be notified if the item is not
             // written.
-            asked.push((traced, about.clone()));
+            traces.push((traced, about.clone()));
         }
     }
 }

@@ -4,12 +4,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::commands::{self, commands};
+use super::start;
 use super::{AnnouncementGuard, Announcements, Client, Dispatcher, Start, plan};
 use crate::command::Request;
 use crate::error::Result;
 use crate::job::{Blockers, Entry};
+use crate::maintenance::resolve_waits;
 use crate::store::Transactional;
-use crate::worker::resolve_waits;
 
 /// A transaction of the store, begun by [`Client::begin`]. Its changes are announced after the commit. If it
 /// is dropped, it is rolled back.

@@ -6,12 +6,15 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::Client;
-use super::commands::{given, stored};
+use super::commands::{output_of, stored};
+use super::send::send;
 use crate::chain::{Chain, ChainRef};
 use crate::clock::far;
+use crate::command::{GetChains, Size, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::job::Entry;
+use crate::limit::BATCH_MAX_BYTES;
 use crate::notifier::{Subscription, Topic};
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::{BoxFuture, Store};
@@ -23,44 +26,44 @@ const POLL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout of the last query of a wait.
-const LAST_LOOK: Duration = Duration::from_secs(2);
+const LAST_QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The timeout of a query that several waits share.
-const SHARED_LOOK: Duration = Duration::from_secs(1);
+const SHARED_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The delay before a failed query is repeated.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// A wait for a chain to close. Returns the chain's output when awaited. See [`Client::wait`].
 #[must_use = "a wait does nothing until it is awaited"]
 pub struct Wait<'a, J, S: ?Sized> {
-    ending: ChainWait<'a, S>,
+    wait: ChainWait<'a, S>,
     job: PhantomData<fn() -> J>,
 }
 
 impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
     pub(super) fn new(client: &'a Client<S>, chain: Chain<J>) -> Self {
-        let ending = ChainWait::new(client, chain.id(), chain.into(), WaitOptions::default());
-        Self { ending, job: PhantomData }
+        let wait = ChainWait::new(client, chain.id(), chain.into(), WaitOptions::default());
+        Self { wait, job: PhantomData }
     }
 
     /// Sets the timeout. Default: 30 s.
     ///
     /// After the timeout the wait returns an error of kind `TimedOut`; the chain continues.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.ending.options.timeout = timeout;
+        self.wait.options.timeout = timeout;
         self
     }
 
     /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.ending.options.poll = poll;
+        self.wait.options.poll = poll;
         self
     }
 
     /// Ends the wait when this token is cancelled, with an error of kind `TimedOut`. The chain continues.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.ending.options.token = Some(token);
+        self.wait.options.token = Some(token);
         self
     }
 }
@@ -133,18 +136,18 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         // Biased: if the chain is found closed at the moment of the deadline, return it.
         let why = tokio::select! {
             biased;
-            found = self.look(subscription) => return found,
+            found = self.until_closed(subscription) => return found,
             why = self.options.ended(began) => why,
         };
         // Query once more. The chain may have closed just before the deadline, with its notification or a
         // query still on the way. If the chain is open, its state goes into the error message.
-        let stands = match timeout(LAST_LOOK, stored(self.client, &self.chain)).await {
+        let state = match timeout(LAST_QUERY_TIMEOUT, stored(self.client, &self.chain)).await {
             Ok(Ok(record)) if record.closed.is_some() => return Ok(record),
-            Ok(Ok(record)) => where_it_stands(record),
-            Ok(Err(error)) if !is_passing(&error) => return Err(error),
+            Ok(Ok(record)) => describe(record),
+            Ok(Err(error)) if !is_transient(&error) => return Err(error),
             _ => String::new(),
         };
-        let text = format!("chain {} is still open {why}{stands}; it goes on", self.id);
+        let text = format!("chain {} is still open {why}{state}; it goes on", self.id);
         Err(Error::new(ErrorKind::TimedOut, text))
     }
 
@@ -152,27 +155,27 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     ///
     /// Subscribes before the first query. If the order were reversed, a chain that closes between the two
     /// would be noticed only at the next poll. Without a subscription, only polls.
-    async fn look(&self, subscription: Option<Subscription>) -> Result<ChainRecord> {
-        let mut looks = subscription.is_none();
+    async fn until_closed(&self, subscription: Option<Subscription>) -> Result<ChainRecord> {
+        let mut queries = subscription.is_none();
         let mut subscription = match subscription {
             Some(subscription) => Some(subscription),
             None => self.client.shared.dispatcher.subscribe(vec![Topic::ChainClosed(self.id)]).await,
         };
         loop {
-            if std::mem::replace(&mut looks, true) {
-                match self.found().await {
+            if std::mem::replace(&mut queries, true) {
+                match self.query().await {
                     Ok(record) if record.closed.is_some() => return Ok(record),
                     Ok(_) => {}
                     // A transient error does not end the wait.
-                    Err(error) if is_passing(&error) => {
-                        sleep(AGAIN).await;
+                    Err(error) if is_transient(&error) => {
+                        sleep(RETRY_DELAY).await;
                         continue;
                     }
                     Err(error) => return Err(error),
                 }
             }
-            let next_look = far(self.options.poll);
-            let _ = timeout_at(next_look, signal(&mut subscription, next_look)).await;
+            let next_poll = far(self.options.poll);
+            let _ = timeout_at(next_poll, signal(&mut subscription, next_poll)).await;
         }
     }
 
@@ -180,8 +183,8 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     ///
     /// Waits that are notified at the same time share one query. If the shared query fails, is slow or does
     /// not find the chain, this wait sends its own: another chain in the batch may be the cause.
-    async fn found(&self) -> Result<ChainRecord> {
-        match timeout(SHARED_LOOK, self.client.shared.looks.add(self.id)).await {
+    async fn query(&self) -> Result<ChainRecord> {
+        match timeout(SHARED_QUERY_TIMEOUT, self.client.shared.chain_queries.add(self.id)).await {
             Ok(Ok(Some(record))) => {
                 self.chain.check(record.id, &record.chain_type)?;
                 Ok(record)
@@ -191,10 +194,23 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     }
 }
 
+/// The size that one chain counts in a batch of queries. The size of its record is not known in advance. This
+/// value lets 64 queries share a command.
+pub(super) const QUERY_SIZE: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
+
+/// Queries chains with one command.
+pub(super) async fn query_batch<S: Store + ?Sized>(
+    store: &S,
+    chains: Vec<ChainId>,
+) -> Result<Vec<Option<ChainRecord>>> {
+    let chains = chains.into_iter().map(Target::Chain).collect();
+    Ok(send(store, &GetChains { chains }).await?.chains)
+}
+
 /// Describes the state of an open chain's job for the error message of a wait that ended.
-fn where_it_stands(record: ChainRecord) -> String {
+fn describe(record: ChainRecord) -> String {
     let JobRecord { job_type, status, attempt, error, due_at, .. } = record.latest;
-    let stands = match status {
+    let state = match status {
         Status::Pending if attempt == 0 => {
             format!("is pending since no worker has taken it, due at {due_at}")
         }
@@ -203,11 +219,11 @@ fn where_it_stands(record: ChainRecord) -> String {
         status => format!("is {status}"),
     };
     let error = error.map(|error| format!(", with the error: {error}")).unwrap_or_default();
-    format!(": its job `{job_type}` {stands}{error}")
+    format!(": its job `{job_type}` {state}{error}")
 }
 
 /// Whether the error is transient, so that a repeat may succeed.
-fn is_passing(error: &Error) -> bool {
+fn is_transient(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy)
 }
 
@@ -227,15 +243,15 @@ impl<'a, J: Entry, S: Store + ?Sized> IntoFuture for Wait<'a, J, S> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { given::<J>(&self.ending.run().await?) })
+        Box::pin(async move { output_of::<J>(&self.wait.run().await?) })
     }
 }
 
 impl<J, S: ?Sized> fmt::Debug for Wait<'_, J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wait")
-            .field("chain", &self.ending.id)
-            .field("timeout", &self.ending.options.timeout)
+            .field("chain", &self.wait.id)
+            .field("timeout", &self.wait.options.timeout)
             .finish_non_exhaustive()
     }
 }

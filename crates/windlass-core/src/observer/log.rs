@@ -32,7 +32,7 @@ impl Observer for Log {
         match event {
             Event::WorkerStarted(worker) => info!(target: "windlass", %worker, "worker started"),
             Event::WorkerFailed(worker, why) => {
-                error!(target: "windlass", %worker, error = %why, "worker met an error and goes on");
+                error!(target: "windlass", %worker, error = %why, "worker failed and retries");
             }
             Event::WorkerStopping(worker) => info!(target: "windlass", %worker, "worker stopping"),
             Event::WorkerStopped(worker) => info!(target: "windlass", %worker, "worker stopped"),
@@ -43,10 +43,10 @@ impl Observer for Log {
                 debug!(target: "windlass", %chain, %chain_type, "chain expired");
             }
             Event::StoreFailed(command, why) => {
-                warn!(target: "windlass", command, error = %why, "the store failed");
+                warn!(target: "windlass", command, error = %why, "store command failed");
             }
             Event::NotifierFailed(call, why) => {
-                warn!(target: "windlass", call, error = %why, "the notifier failed");
+                warn!(target: "windlass", call, error = %why, "notifier call failed");
             }
             event => about_job(event),
         }
@@ -67,13 +67,14 @@ fn about_job(event: &Event) {
         Event::AttemptStarted(about) => line!(debug, about, "attempt started"),
         Event::LeaseRenewed(about) => line!(debug, about, "lease renewed"),
         Event::AttemptTimedOut(about) => {
-            line!(warn, about, "attempt timed out: its lease is renewed no longer")
+            line!(warn, about, "attempt timed out, its lease is no longer renewed")
         }
         Event::AttemptLost(about) => line!(warn, about, "attempt lost its job"),
+        Event::HandlerMissing(about) => line!(warn, about, "no handler for an acquired job: rescheduled"),
         Event::AttemptFailed(about, why, at) => {
-            line!(warn, about, "attempt failed", error = why, again_at = at);
+            line!(warn, about, "attempt failed", error = why, due_at = at);
         }
-        Event::AttemptRescheduled(about, at) => line!(info, about, "attempt rescheduled", again_at = at),
+        Event::AttemptRescheduled(about, at) => line!(info, about, "attempt rescheduled", due_at = at),
         Event::AttemptReleased(about) => line!(info, about, "attempt released"),
         Event::AttemptReaped(about) => line!(warn, about, "lease expired"),
         Event::JobCompleted(about, Some(next)) => line!(info, about, "job completed", next = next),
@@ -85,9 +86,14 @@ fn about_job(event: &Event) {
         }
         Event::ChainRetried(about) => line!(info, about, "chain retried"),
         Event::TransactionLong(about, open_for) => {
-            line!(warn, about, "handler held its transaction long", open_for = format_args!("{open_for:?}"));
+            line!(
+                warn,
+                about,
+                "handler kept its transaction open for long",
+                open_for = format_args!("{open_for:?}")
+            );
         }
-        Event::HookFailed(about, why) => line!(error, about, "hook after execution failed", error = why),
+        Event::HookFailed(about, why) => line!(error, about, "hook failed after the handler", error = why),
         Event::MiddlewareFailed(about, why) => line!(error, about, "middleware failed", error = why),
         _ => {}
     }

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use super::BoxError;
 use super::abort::AbortReason;
 use super::any_attempt::AnyAttempt;
+use super::engine::Engine;
 use super::handler::Handler;
 use super::handlers::{Handlers, Kind};
 use super::hooks::Hooks;
@@ -15,7 +16,6 @@ use super::keeper::{beat, keep};
 use super::middleware::Middleware;
 use super::run::Loop;
 use super::settle::Settling;
-use super::slot::Engine;
 use crate::client::{Client, EventKind, EventMessage};
 use crate::clock::far;
 use crate::command::{Outcome, Retire, Settled, Settlement};
@@ -163,7 +163,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         }
         let engine = Engine::new(self.client, self.name, self.concurrency, self.poll, handlers)?;
         engine.dispatcher().observe(&Event::WorkerStarted(engine.id));
-        engine.tell_consumers(EventKind::ConsumerStarted);
+        engine.publish_consumer_event(EventKind::ConsumerStarted);
         let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })
@@ -202,12 +202,12 @@ impl<S: Store + ?Sized> Running<S> {
         if let Some(mut main) = self.main.take()
             && timeout_at(until.max(Instant::now() + MOMENT), &mut main).await.is_err()
         {
-            // The loop hangs in a store call. If that call leases jobs later, and `take_back` does not get
+            // The loop hangs in a store call. If that call leases jobs later, and `recover_acquire` does not get
             // them, they are requeued when their leases expire.
             main.abort();
             let _ = main.await;
         }
-        let _ = timeout_at(until.max(Instant::now() + MOMENT), engine.take_back()).await;
+        let _ = timeout_at(until.max(Instant::now() + MOMENT), engine.recover_acquire()).await;
         engine.abort_all();
         engine.emptied(until).await;
         engine.release().await;
@@ -217,7 +217,7 @@ impl<S: Store + ?Sized> Running<S> {
             let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
         }
         engine.dispatcher().observe(&Event::WorkerStopped(engine.id));
-        engine.tell_consumers(EventKind::ConsumerStopped);
+        engine.publish_consumer_event(EventKind::ConsumerStopped);
     }
 }
 
@@ -233,9 +233,9 @@ fn last_call() -> Instant {
 
 impl<S: Store + ?Sized> Engine<S> {
     /// Publishes an event to the watchers of each job type that this worker handles.
-    fn tell_consumers(&self, what: EventKind) {
+    fn publish_consumer_event(&self, what: EventKind) {
         for job_type in self.types() {
-            self.dispatcher().tell(|| Some(EventMessage::consumer(what, &job_type, self.id)));
+            self.dispatcher().publish_event(|| Some(EventMessage::consumer(what, &job_type, self.id)));
         }
     }
 
@@ -268,7 +268,7 @@ impl<S: Store + ?Sized> Engine<S> {
             releases.spawn(async move {
                 // `Busy` until the transaction of the ended handler has been rolled back. An error may be
                 // transient.
-                while let Ok(Settled::Busy) | Err(_) = engine.settles.add(Arc::clone(&settling)).await {
+                while let Ok(Settled::Busy) | Err(_) = engine.settlements.add(Arc::clone(&settling)).await {
                     tokio::time::sleep(MOMENT).await;
                 }
             });

@@ -76,7 +76,9 @@ impl Ended {
             (Outcome::Fail { error, .. }, _) => Self::Failed { error: error.clone() },
             (Outcome::Reschedule { .. }, _) => Self::Rescheduled { at: job.due_at },
             (Outcome::Release, _) => Self::Released,
-            (Outcome::Continue { next: given, .. }, _) => Self::Continued(next.unwrap_or(given.id)),
+            (Outcome::Continue { next: continuation, .. }, _) => {
+                Self::Continued(next.unwrap_or(continuation.id))
+            }
             (Outcome::Complete { .. }, _) => Self::Completed,
         })
     }

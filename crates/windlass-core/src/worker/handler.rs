@@ -8,22 +8,17 @@ use super::BoxError;
 use super::any_attempt::AnyAttempt;
 use super::attempt::{Attempt, Ctx, Done};
 use super::handlers::Layer;
-use super::hooks::{AnyHooks, Closing, HookList};
+use super::hooks::{AnyHooks, HookList};
 use super::next::{Next, complete, error_text};
-use super::reap::resolve_waits;
-use crate::client::{AnnouncementGuard, Announcements, BusyRetries, Client};
-use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
+use super::settle_in_tx::{Finish, close};
+use crate::client::Client;
+use crate::command::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobOptions};
 use crate::limit::DURATION_MAX_MS;
 use crate::name::{ErrorText, TypeName};
-use crate::observer::Event;
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Millis;
-
-/// A handler's transaction that was open for at least this long is reported to observers. It occupies a
-/// connection, and may block other transactions on the rows that it read or wrote.
-const LONG: Duration = Duration::from_secs(5);
 
 /// The application's state, for the second argument of a handler.
 #[derive(Clone, Copy, Debug)]
@@ -77,23 +72,6 @@ pub enum HandlerResult {
     /// An error of the handler. The future rolls back a transaction that the handler left open, and must run
     /// first.
     Failed(ErrorText, Option<BoxFuture<'static, Result<()>>>),
-}
-
-/// Settles a job in a transaction and commits it.
-pub(super) type Finish = BoxFuture<'static, Result<Committed>>;
-
-/// The result of settling a job in a transaction. The transaction was committed only if the settlement was
-/// applied.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct Committed {
-    pub(super) settlement: Settlement,
-    pub(super) settled: Settled,
-    pub(super) ripple: Ripple,
-    /// Announcements for the other commands of the transaction.
-    pub(super) announcements: Announcements,
-    /// The error of a commit whose reply was lost. It is unknown whether the commit happened.
-    pub(super) doubt: Option<Error>,
 }
 
 impl fmt::Debug for HandlerResult {
@@ -236,72 +214,6 @@ where
             }
         }
     })
-}
-
-/// Runs the closing hooks in the handler's transaction. Returns a future that settles the job in it and
-/// commits.
-async fn close<J: Job, S: Transactional>(
-    client: Client<S>,
-    ctx: Ctx<J>,
-    hooks: HookList<S::Tx>,
-    done: Done<J, S>,
-) -> Result<Finish> {
-    if done.open_for() >= LONG {
-        client.shared.dispatcher.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
-    }
-    let (tx, mut outcome, announcements) = done.take();
-    let mut pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
-    // Declared after `pending`, so that the transaction is dropped before `pending` reports the rollback.
-    let mut tx = tx;
-    if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
-        return client.store().rollback(tx).await.and(Err(error));
-    }
-    pending.announcements.traced(client.shared.dispatcher.ask_outcome(&mut outcome, &ctx.any().about()));
-    let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
-    Ok(Box::pin(finish(client, tx, settlement, pending)))
-}
-
-/// Settles a job in its handler's transaction. Commits if the settlement was applied, rolls back otherwise.
-async fn finish<S: Transactional>(
-    client: Client<S>,
-    tx: S::Tx,
-    settlement: Settlement,
-    mut pending: AnnouncementGuard,
-) -> Result<Committed> {
-    // Rebound as a local, so that the transaction is dropped before `pending` reports the rollback.
-    let (store, mut tx) = (client.store(), tx);
-    let SettleReply { settled, ripple } = match settle(store, &mut tx, &settlement).await {
-        Ok(reply) => reply,
-        Err(error) => return store.rollback(tx).await.and(Err(error)),
-    };
-    let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
-    if !matches!(settled, Settled::Applied(_)) {
-        store.rollback(tx).await?;
-        let announcements = Announcements::by(&client.shared.dispatcher);
-        return Ok(Committed { settlement, settled, ripple, announcements, doubt: None });
-    }
-    if ripple.deferred {
-        pending.announcements.resolve_waits(resolve_waits(&client));
-    }
-    let doubt = match store.commit(tx).await {
-        Ok(()) => None,
-        Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
-        Err(error) => return Err(error),
-    };
-    Ok(Committed { settlement, settled, ripple, announcements: pending.take(), doubt })
-}
-
-/// Settles a job in a transaction. Retries for about a second while another transaction has locked a row that
-/// the settlement needs.
-async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settlement) -> Result<SettleReply> {
-    let settle = Settle { settlements: vec![settlement.clone()] };
-    let mut retries = BusyRetries::new();
-    loop {
-        let reply = store.run_in(S::lend(tx), settle.clone()).await?;
-        if !matches!(reply.settled.first(), Some(Settled::Busy)) || !retries.wait().await {
-            return Ok(reply);
-        }
-    }
 }
 
 /// Converts the result of a handler that returns its outcome itself.

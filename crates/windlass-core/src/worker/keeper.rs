@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::abort::AbortReason;
-use super::slot::{Engine, Slot};
+use super::engine::Engine;
+use super::slot::Slot;
 use crate::command::{Beat, Renew, RenewLease, Renewed};
 use crate::id::{Fence, JobId};
 use crate::limit::BATCH_MAX_ITEMS;
@@ -16,13 +17,13 @@ use crate::store::{Capability, Store};
 use crate::time::Millis;
 
 /// The interval of the worker's heartbeat.
-const BEAT: Duration = Duration::from_secs(10);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// The time without a heartbeat after which the worker counts as gone.
-const BEAT_TTL: Millis = Millis::from_secs(30);
+const HEARTBEAT_TTL: Millis = Millis::from_secs(30);
 /// The longest delay before a renewal is retried that failed or whose row was busy.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// How long the keeper sleeps if there is nothing to renew.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_SLEEP: Duration = Duration::from_secs(60);
 
 /// Sends heartbeats until it is dropped. Returns immediately if the store does not record workers.
 pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
@@ -34,12 +35,12 @@ pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
             types: types.collect(),
             concurrency: engine.concurrency,
             running: u32::try_from(engine.slots().running.len()).unwrap_or(u32::MAX),
-            ttl: BEAT_TTL,
+            ttl: HEARTBEAT_TTL,
         };
         if let Err(error) = engine.client.store().beat(beat).await {
             engine.dispatcher().observe(&Event::StoreFailed("beat", ErrorText::new(error.to_string())));
         }
-        sleep(BEAT).await;
+        sleep(HEARTBEAT_INTERVAL).await;
     }
 }
 
@@ -53,11 +54,11 @@ pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
         for leases in engine.due_for_renewal() {
             tokio::spawn(renew(Arc::clone(&engine), leases));
         }
-        let next = engine.next_look();
+        let next = engine.next_wake();
         tokio::select! {
             biased;
             () = sleep_until(next) => {}
-            () = engine.taken.notified() => {}
+            () = engine.keeper_wake.notified() => {}
         }
     }
 }
@@ -67,15 +68,15 @@ pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
 /// A lease waits for the reply for a quarter of its own length, and is then scheduled for another try. The
 /// call continues for the longer leases of the command, and its reply still counts for all of them.
 async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewLease>) {
-    let asked_at = Instant::now();
+    let requested_at = Instant::now();
     leases.sort_by_key(|renew| renew.lease);
     let mut call = engine.client.store().renew(Renew { leases: leases.clone() });
     let mut waiting = leases.as_slice();
     while let Some(RenewLease { lease: shortest, .. }) = waiting.first().copied() {
-        let (gone, why) = match timeout_at(asked_at + Duration::from(shortest) / 4, &mut call).await {
+        let (gone, why) = match timeout_at(requested_at + Duration::from(shortest) / 4, &mut call).await {
             Ok(Ok(reply)) => {
                 let renewed = leases.iter().zip(&reply.leases);
-                return renewed.for_each(|(lease, renewed)| engine.renewed(*lease, *renewed, asked_at));
+                return renewed.for_each(|(lease, renewed)| engine.renewed(*lease, *renewed, requested_at));
             }
             Ok(Err(error)) => (waiting.len(), error.to_string()),
             Err(_) => {
@@ -122,11 +123,11 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Returns when the keeper must act next. Records it for `occupy`, which wakes the keeper if a new slot
     /// needs it earlier.
-    fn next_look(&self) -> Instant {
+    fn next_wake(&self) -> Instant {
         let mut slots = self.slots();
-        let next = slots.running.values().filter_map(Slot::next_look).min();
-        slots.keeper_sleeps = next.unwrap_or_else(|| Instant::now() + IDLE);
-        slots.keeper_sleeps
+        let next = slots.running.values().filter_map(Slot::next_wake).min();
+        slots.keeper_wakes_at = next.unwrap_or_else(|| Instant::now() + IDLE_SLEEP);
+        slots.keeper_wakes_at
     }
 
     /// Returns the leases to renew, grouped into commands. A lease whose row was busy gets its own command,
@@ -163,7 +164,7 @@ impl<S: Store + ?Sized> Engine<S> {
     ///
     /// The attempt may have ended or timed out while the call was in flight, and replies may arrive out of
     /// order.
-    fn renewed(&self, lease: RenewLease, renewed: Renewed, asked_at: Instant) {
+    fn renewed(&self, lease: RenewLease, renewed: Renewed, requested_at: Instant) {
         let mut slots = self.slots();
         let Some(slot) = slots.running.get_mut(&(lease.job, lease.fence)) else { return };
         match renewed {
@@ -171,9 +172,9 @@ impl<S: Store + ?Sized> Engine<S> {
                 let renewal = self.handlers.get(slot.handler).map(|handler| handler.options.renewal());
                 slot.alone = false;
                 // A call that was given up may be answered after a later one: keep the later expiry.
-                slot.lease_ends = slot.lease_ends.max(asked_at + lease.lease.into());
+                slot.lease_ends = slot.lease_ends.max(requested_at + lease.lease.into());
                 // `None` stays `None`: an attempt that has timed out is not renewed again.
-                slot.renew_at = slot.renew_at.and(renewal).map(|renewal| asked_at + renewal);
+                slot.renew_at = slot.renew_at.and(renewal).map(|renewal| requested_at + renewal);
                 if cancel_requested {
                     slot.abort.abort(AbortReason::Cancelled);
                 }
@@ -190,7 +191,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 slot.abort.abort(lost.into());
             }
         }
-        self.taken.notify_one();
+        self.keeper_wake.notify_one();
     }
 
     /// Schedules another try soon. If the lease has expired, asks the attempt to stop: another worker may
@@ -202,14 +203,14 @@ impl<S: Store + ?Sized> Engine<S> {
                 slot.abort.abort(AbortReason::StoreError);
             }
         }
-        self.taken.notify_one();
+        self.keeper_wake.notify_one();
     }
 }
 
 /// Returns the delay before a renewal is retried. A renewal is due after half the lease at the latest, so an
 /// eighth of the lease leaves time for more than one try before it expires.
 fn again(lease: Millis) -> Duration {
-    AGAIN.min(Duration::from(lease) / 8)
+    RETRY_DELAY.min(Duration::from(lease) / 8)
 }
 
 const fn renew_lease((job, fence): (JobId, Fence), slot: &Slot) -> RenewLease {

@@ -56,14 +56,14 @@ where
 /// The part of an attempt that a middleware wraps: inner middleware, the handler and the settlement.
 #[must_use = "an attempt that is not run fails"]
 pub struct Inner {
-    pub(super) course: Arc<dyn Course>,
+    pub(super) pipeline: Arc<dyn Pipeline>,
     pub(super) layer: usize,
 }
 
 impl Inner {
     /// Runs the attempt. Returns how it ended, once that is committed.
     pub async fn run(self, attempt: AnyAttempt) -> Ended {
-        self.course.pass(self.layer, attempt).await
+        self.pipeline.run_layer(self.layer, attempt).await
     }
 
     /// Skips the handler and runs the job again after this delay. The attempt does not count.
@@ -73,13 +73,13 @@ impl Inner {
     /// An error if the delay is too long to be stored.
     pub async fn reschedule(self, delay: Duration) -> Result<Ended> {
         let schedule = Schedule::After(Millis::try_from(delay)?);
-        Ok(self.course.settle(Outcome::Reschedule { schedule, error: None }).await)
+        Ok(self.pipeline.settle(Outcome::Reschedule { schedule, error: None }).await)
     }
 
     /// Skips the handler and fails the job and its chain, with no more attempts.
     pub async fn fail(self, error: impl Into<BoxError>) -> Ended {
         let error = error_text(&error.into());
-        self.course.settle(Outcome::Fail { error, retention: None }).await
+        self.pipeline.settle(Outcome::Fail { error, retention: None }).await
     }
 }
 
@@ -90,9 +90,9 @@ impl fmt::Debug for Inner {
 }
 
 /// An attempt that passes through its middleware, with an erased store type.
-pub(super) trait Course: Send + Sync {
+pub(super) trait Pipeline: Send + Sync {
     /// Runs the attempt, starting at this layer of middleware.
-    fn pass(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended>;
+    fn run_layer(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended>;
 
     /// Settles the attempt with this outcome, without running it.
     fn settle<'a>(&'a self, outcome: Outcome) -> BoxFuture<'a, Ended>;

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::reap::{REAP_MAX, expire, reap};
-use super::slot::Engine;
+use super::acquire::Acquisition;
+use super::engine::Engine;
 use super::task::catch_panic;
 use crate::client::answered;
 use crate::clock::far;
-use crate::command::{Acquire, NextDue, Quota, Reap, Types};
+use crate::command::{NextDue, Reap, Types};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::RequestId;
 use crate::job::Backoff;
-use crate::limit::BATCH_MAX_ITEMS;
-use crate::name::{ErrorText, TypeName};
+use crate::maintenance::{REAP_MAX, expire, reap};
+use crate::name::ErrorText;
 use crate::notifier::{Hint, Signal, Subscription, Topic};
 use crate::observer::Event;
 use crate::store::{Capability, Store};
@@ -137,43 +136,23 @@ impl<S: Store + ?Sized> Loop<S> {
     async fn turn(&mut self) -> Result<Duration> {
         let mut idle = false;
         while !idle {
-            let (asked, taken) = self.acquire().await?;
-            idle = taken < asked || asked == 0;
+            let Acquisition { requested, acquired } = self.engine.acquire().await?;
+            if acquired > 0 {
+                self.fruitless = 0;
+            }
+            idle = acquired < requested || requested == 0;
             if self.engine.stopping.is_cancelled() {
                 return Ok(Duration::ZERO);
             }
-            if (idle && asked > 0) || Instant::now() >= self.reap_at {
+            if (idle && requested > 0) || Instant::now() >= self.reap_at {
                 let reaped = self.engine.reap().await?;
                 self.reap_at = Instant::now() + REAP_EVERY;
                 // The reaped jobs may be due already: acquire again if slots were free.
-                idle = idle && (reaped == 0 || asked == 0);
+                idle = idle && (reaped == 0 || requested == 0);
             }
             self.expire().await?;
         }
         self.until_next_due().await
-    }
-
-    /// Acquires jobs for the free slots and starts their attempts. Returns how many jobs were requested and
-    /// how many acquired.
-    async fn acquire(&mut self) -> Result<(u32, u32)> {
-        // Held until the reply has been turned into occupied slots. An exchange that acquired at the same
-        // time would count the same free slots, and together they would take more jobs than there are slots.
-        let mut unanswered = self.engine.acquiring.lock().await;
-        let acquire = self.engine.next_acquire(&mut unanswered)?;
-        if acquire.max == 0 || acquire.types.is_empty() {
-            return Ok((0, 0));
-        }
-        let (asked, asked_at) = (acquire.max, Instant::now());
-        // Keep the request before sending it. If the call fails or is dropped, the store may have leased jobs
-        // all the same; repeating the request returns them.
-        *unanswered = Some(acquire.clone());
-        let reply = answered(self.engine.client.store().acquire(acquire)).await?;
-        *unanswered = None;
-        let taken = self.engine.take(reply, asked_at);
-        if taken > 0 {
-            self.fruitless = 0;
-        }
-        Ok((asked, taken))
     }
 
     async fn expire(&mut self) -> Result<()> {
@@ -236,7 +215,7 @@ impl<S: Store + ?Sized> Loop<S> {
                 () = self.engine.freed.notified() => return,
                 () = sleep_until(until) => return,
                 signal = heard => match signal {
-                    Some(signal) => if self.engine.heed(signal).await {
+                    Some(signal) => if self.engine.handle_signal(signal).await {
                         // The wake-up may be claimed now. If the worker stops before its next acquire,
                         // `hand_over` must publish it again.
                         self.awaited.get_or_insert_default();
@@ -254,29 +233,8 @@ impl<S: Store + ?Sized> Loop<S> {
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Returns every job type that has a handler, including former names.
-    pub(super) fn types(&self) -> impl Iterator<Item = TypeName> {
-        self.handlers.iter().flat_map(|handler| handler.types.iter().cloned())
-    }
-
-    /// Returns an acquire request for all free slots.
-    pub(super) fn acquire_request(&self) -> Result<Acquire> {
-        let (free, quotas) = self.free();
-        let mut types = Vec::new();
-        for (handler, max) in self.handlers.iter().zip(quotas).filter(|(_, max)| *max > 0) {
-            let lease = Millis::try_from(handler.options.lease)?;
-            types.extend(handler.types.iter().map(|job_type| Quota {
-                job_type: job_type.clone(),
-                max,
-                lease,
-            }));
-        }
-        let max = free.min(u32::try_from(BATCH_MAX_ITEMS).unwrap_or(u32::MAX));
-        Ok(Acquire { request: RequestId::new(), worker: self.id, types, max })
-    }
-
     /// Handles a signal. Returns whether the loop should query the store for jobs.
-    async fn heed(&self, signal: Signal) -> bool {
+    async fn handle_signal(&self, signal: Signal) -> bool {
         match signal {
             Signal::Gap { .. } => true,
             Signal::Hint(Hint::Scheduled { job_type, .. }) => {
@@ -300,17 +258,11 @@ impl<S: Store + ?Sized> Engine<S> {
                 for (_, slot) in self.slots().running.iter_mut().filter(|((held, _), _)| *held == job) {
                     slot.renew_at = slot.renew_at.map(|_| Instant::now());
                 }
-                self.taken.notify_one();
+                self.keeper_wake.notify_one();
                 false
             }
             Signal::Hint(_) => false,
         }
-    }
-
-    fn has_room(&self, job_type: &TypeName) -> bool {
-        let (_, quotas) = self.free();
-        let mut handlers = self.handlers.iter().zip(quotas);
-        handlers.any(|(handler, quota)| quota > 0 && handler.runs(job_type))
     }
 
     /// Requeues jobs whose lease expired. Returns how many.

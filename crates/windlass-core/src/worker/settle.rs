@@ -8,12 +8,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::abort::AbortReason;
 use super::builder::MOMENT;
 use super::ended::Ended;
+use super::engine::Engine;
 use super::run::RECOVERY;
-use super::slot::Engine;
-use super::task;
 use crate::client::answered;
 use crate::client::{Announcements, Batcher};
-use crate::command::{Acquire, AcquireReply, Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
+use crate::command::{Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
 use crate::observer::{About, Event};
@@ -29,7 +28,9 @@ pub(super) struct Settling {
 /// batch.
 ///
 /// The reference is weak because the engine owns the batcher.
-pub(super) fn settles<S: Store + ?Sized>(engine: Weak<Engine<S>>) -> Batcher<Arc<Settling>, Settled> {
+pub(super) fn settlement_batcher<S: Store + ?Sized>(
+    engine: Weak<Engine<S>>,
+) -> Batcher<Arc<Settling>, Settled> {
     let size = |settling: &Arc<Settling>| settling.settlement.outcome.size();
     Batcher::new(size, move |items: Vec<Arc<Settling>>| -> BoxFuture<'static, _> {
         let engine = engine.upgrade();
@@ -51,11 +52,11 @@ impl<S: Store + ?Sized> Engine<S> {
         if let Err(error) = settlement.outcome.size().check("carried chains") {
             settlement.outcome = Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None };
         }
-        let asked = self.dispatcher().ask_outcome(&mut settlement.outcome, about);
+        let traces = self.dispatcher().request_outcome_traces(&mut settlement.outcome, about);
         let mut settling = Arc::new(Settling { settlement, about: Arc::clone(about) });
         let mut tries = 0;
         loop {
-            match self.settles.add(Arc::clone(&settling)).await {
+            match self.settlements.add(Arc::clone(&settling)).await {
                 Ok(Settled::Refused(refusal)) => {
                     let error = ErrorText::new(refusal.to_string());
                     let outcome = Outcome::Fail { error, retention: None };
@@ -66,13 +67,13 @@ impl<S: Store + ?Sized> Engine<S> {
                 Ok(settled) => {
                     if let Some(ended) = Ended::of(&settling.settlement.outcome, &settled) {
                         if !ended.is_done() {
-                            self.dispatcher().rolled_back(&asked);
+                            self.dispatcher().rolled_back(&traces);
                         }
                         return ended;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Closed && self.stopping.is_cancelled() => {
-                    self.dispatcher().rolled_back(&asked);
+                    self.dispatcher().rolled_back(&traces);
                     return Ended::Lost(AbortReason::StoreError);
                 }
                 Err(error) => {
@@ -109,7 +110,7 @@ impl<S: Store + ?Sized> Engine<S> {
         };
         // Mark first, so that the acquire counts these slots as free.
         self.mark_leaving(items, true);
-        let (acquire, asked_at) = (self.next_acquire(&mut unanswered)?, Instant::now());
+        let (acquire, requested_at) = (self.next_acquire(&mut unanswered)?, Instant::now());
         if acquire.max == 0 || acquire.types.is_empty() {
             self.mark_leaving(items, false);
             let reply = answered(self.client.store().settle(settle)).await?;
@@ -122,10 +123,10 @@ impl<S: Store + ?Sized> Engine<S> {
             Ok(reply) => {
                 *unanswered = None;
                 let settled = self.announce(items, reply.settle);
-                let taken = self.take(reply.acquire, asked_at);
+                let acquired = self.start_attempts(reply.acquire, requested_at);
                 // Slots are left free. If the loop had no room when it last checked, it does not know when
                 // the next job is due: wake it.
-                if taken < max && self.is_full() {
+                if acquired < max && self.is_full() {
                     self.freed.notify_one();
                 }
                 Ok(settled)
@@ -137,41 +138,6 @@ impl<S: Store + ?Sized> Engine<S> {
                 Err(error)
             }
         }
-    }
-
-    /// Returns the acquire whose reply was lost, or a new one for all free slots. The caller holds
-    /// `acquiring`.
-    pub(super) fn next_acquire(&self, unanswered: &mut Option<Acquire>) -> Result<Acquire> {
-        match unanswered.take() {
-            Some(acquire) => Ok(acquire),
-            None => self.acquire_request(),
-        }
-    }
-
-    /// Repeats an acquire whose reply was lost, when the worker stops. The jobs that it returns are released
-    /// immediately instead of staying leased until they expire.
-    pub(super) async fn take_back(self: &Arc<Self>) -> Result<()> {
-        let mut unanswered = self.acquiring.lock().await;
-        if let Some(acquire) = unanswered.clone() {
-            let asked_at = Instant::now();
-            self.take(self.client.store().acquire(acquire).await?, asked_at);
-            *unanswered = None;
-        }
-        Ok(())
-    }
-
-    /// Starts an attempt of each acquired job. Returns the number of jobs.
-    pub(super) fn take(self: &Arc<Self>, reply: AcquireReply, asked_at: Instant) -> u32 {
-        let taken = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
-        for acquired in reply.jobs {
-            // A repeated acquire returns the leases of the first call, part of which has passed since.
-            let left = acquired.job.lease.map(|lease| lease.until.since(reply.now)).unwrap_or_default();
-            task::start(self, acquired, asked_at, left);
-        }
-        let mut announcements = Announcements::by(self.dispatcher());
-        announcements.ripple(&reply.ripple);
-        announcements.send(self.dispatcher());
-        taken
     }
 
     /// Publishes the events and hints of a batch. Returns the result of each settlement.

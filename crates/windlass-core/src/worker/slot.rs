@@ -1,50 +1,20 @@
+//! The slots of a worker: one for each attempt that may run at the same time.
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::abort::Abort;
-use super::handler::AnyHandler;
-use super::settle::{Settling, settles};
-use crate::client::{Batcher, Client, Dispatcher};
+use super::engine::Engine;
 use crate::clock::far;
-use crate::command::{Acquire, Settled};
-use crate::error::Result;
-use crate::id::{Fence, JobId, WorkerId};
+use crate::id::{Fence, JobId};
 use crate::job::JobOptions;
-use crate::name::WorkerName;
 use crate::observer::About;
 use crate::store::Store;
 use crate::time::Millis;
-
-/// The state that all tasks of one worker share: the loop, the keeper, the heartbeat and the attempts.
-pub(super) struct Engine<S: ?Sized> {
-    pub(super) id: WorkerId,
-    pub(super) name: Option<WorkerName>,
-    pub(super) concurrency: u32,
-    pub(super) poll: Duration,
-    pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
-    /// Writes the settlements of attempts that end at about the same time with one command.
-    pub(super) settles: Batcher<Arc<Settling>, Settled>,
-    /// Locked while an acquire is in flight, alone or in an exchange: two at once would count the same free
-    /// slots. Contains the request if its reply was lost; repeating it returns the same jobs.
-    pub(super) acquiring: AsyncMutex<Option<Acquire>>,
-    pub(super) stopping: CancellationToken,
-    /// Notified when a slot frees and no acquire covers it.
-    pub(super) freed: Notify,
-    /// Whether some handler had no room when the loop last checked. The loop then does not know when jobs of
-    /// that handler are due, and must be woken when there is room.
-    pub(super) full: AtomicBool,
-    /// Notified when the keeper has something to do earlier than it planned.
-    pub(super) taken: Notify,
-    slots: Mutex<Slots>,
-    pub(super) client: Client<S>,
-}
 
 /// The running attempts.
 pub(super) struct Slots {
@@ -52,7 +22,7 @@ pub(super) struct Slots {
     /// running.
     pub(super) running: HashMap<(JobId, Fence), Slot, FixedState>,
     /// When the keeper wakes up unless it is notified earlier.
-    pub(super) keeper_sleeps: Instant,
+    pub(super) keeper_wakes_at: Instant,
 }
 
 /// A slot occupied by an attempt.
@@ -78,41 +48,6 @@ pub(super) struct Slot {
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    pub(super) fn new(
-        client: Client<S>,
-        name: Option<String>,
-        concurrency: u32,
-        poll: Duration,
-        handlers: Vec<Arc<AnyHandler<S>>>,
-    ) -> Result<Arc<Self>> {
-        let name = name.map(WorkerName::new).transpose()?;
-        let slots = Slots { running: HashMap::default(), keeper_sleeps: Instant::now() };
-        Ok(Arc::new_cyclic(|engine| Self {
-            id: WorkerId::new(),
-            name,
-            concurrency,
-            poll,
-            handlers,
-            settles: settles(engine.clone()),
-            acquiring: AsyncMutex::new(None),
-            stopping: CancellationToken::new(),
-            freed: Notify::new(),
-            full: AtomicBool::new(true),
-            taken: Notify::new(),
-            slots: Mutex::new(slots),
-            client,
-        }))
-    }
-
-    pub(super) fn dispatcher(&self) -> &Dispatcher {
-        &self.client.shared.dispatcher
-    }
-
-    pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
-        // No code panics halfway through a change while it holds this lock, so poisoning can be ignored.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the number of free slots, and how many more jobs each handler may run.
     pub(super) fn free(&self) -> (u32, Vec<u32>) {
         let slots = self.slots();
@@ -128,13 +63,13 @@ impl<S: Store + ?Sized> Engine<S> {
         (free, quotas.collect())
     }
 
-    /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `asked_at`.
+    /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `requested_at`.
     pub(super) fn occupy(
         &self,
         attempt: (JobId, Fence),
         handler: usize,
         lease: Millis,
-        asked_at: Instant,
+        requested_at: Instant,
         left: Duration,
         (about, abort): (Arc<About>, Abort),
     ) {
@@ -144,22 +79,22 @@ impl<S: Store + ?Sized> Engine<S> {
             handler,
             abort,
             lease,
-            lease_ends: asked_at + left,
+            lease_ends: requested_at + left,
             // One renewal interval after the request, or earlier if part of the lease has passed.
-            renew_at: Some(asked_at + left.saturating_sub(options.lease - options.renewal())),
+            renew_at: Some(requested_at + left.saturating_sub(options.lease - options.renewal())),
             alone: false,
             timeout_at: options.timeout.map(far),
             settling: false,
             leaving: false,
         };
-        // The keeper sets `keeper_sleeps` under the same lock. It either sees this slot when it plans its
+        // The keeper sets `keeper_wakes_at` under the same lock. It either sees this slot when it plans its
         // sleep, or has planned it already and is woken here.
         let mut slots = self.slots();
-        let is_early = slot.next_look().is_some_and(|look| look < slots.keeper_sleeps);
+        let is_early = slot.next_wake().is_some_and(|wake| wake < slots.keeper_wakes_at);
         slots.running.insert(attempt, slot);
         drop(slots);
         if is_early {
-            self.taken.notify_one();
+            self.keeper_wake.notify_one();
         }
     }
 
@@ -172,17 +107,12 @@ impl<S: Store + ?Sized> Engine<S> {
             self.freed.notify_one();
         }
     }
-
-    /// Whether the loop must be woken when there is room for more jobs.
-    pub(super) fn is_full(&self) -> bool {
-        self.full.load(Ordering::SeqCst)
-    }
 }
 
 impl Slot {
     /// Returns when the keeper must act on this slot: at the renewal or the timeout, or at the end of the
     /// lease if it is no longer renewed. Returns `None` if only the settlement is left to wait for.
-    pub(super) fn next_look(&self) -> Option<Instant> {
+    pub(super) fn next_wake(&self) -> Option<Instant> {
         match self.renew_at {
             Some(at) => Some(self.timeout_at.map_or(at, |timeout| at.min(timeout))),
             None if self.settling => None,

@@ -14,10 +14,11 @@ use super::abort::{Abort, AbortReason};
 use super::any_attempt::AnyAttempt;
 use super::builder::MOMENT;
 use super::ended::Ended;
-use super::handler::{AnyHandler, Committed, Finish, HandlerResult, Run};
-use super::middleware::{Course, Inner};
+use super::engine::Engine;
+use super::handler::{AnyHandler, HandlerResult, Run};
+use super::middleware::{Inner, Pipeline};
 use super::next::error_text;
-use super::slot::Engine;
+use super::settle_in_tx::{Committed, Finish};
 use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fence, JobId};
@@ -28,26 +29,24 @@ use crate::store::{BoxFuture, Store};
 use crate::time::Millis;
 
 /// The number of tries to find out from the store whether a commit happened whose reply was lost.
-const LOOKS: u32 = 20;
+const COMMIT_QUERIES: u32 = 20;
 
 /// Starts an attempt in its own task. If the worker is stopping, releases the job instead.
 pub(super) fn start<S: Store + ?Sized>(
     engine: &Arc<Engine<S>>,
     acquired: Acquired,
-    asked_at: Instant,
+    handler_index: usize,
+    requested_at: Instant,
     left: Duration,
 ) {
-    let found = engine.handlers.iter().position(|handler| handler.runs(&acquired.job.job_type));
-    let Some((index, handler)) = found.and_then(|index| Some((index, engine.handlers.get(index)?))) else {
-        return;
-    };
+    let Some(handler) = engine.handlers.get(handler_index) else { return };
     let lease = Millis::try_from(handler.options.lease).unwrap_or_default();
     let id = (acquired.job.id, acquired.job.fence);
     let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), engine.id);
     let about = Arc::new(attempt.about());
-    let told = (Arc::clone(&about), attempt.abort.clone());
-    let course = Arc::new(AttemptCourse {
-        occupied: Occupied { engine: Arc::clone(engine), attempt: id },
+    let signals = (Arc::clone(&about), attempt.abort.clone());
+    let task = Arc::new(AttemptTask {
+        slot: SlotGuard { engine: Arc::clone(engine), attempt: id },
         handler: Arc::clone(handler),
         about,
         number: attempt.attempt(),
@@ -60,45 +59,45 @@ pub(super) fn start<S: Store + ?Sized>(
     //
     // Occupy it before checking `stopping`, too. `stop` cancels the token first and then aborts all occupied
     // slots. So either the check below sees the stop, or the abort reaches this attempt.
-    engine.occupy(id, index, lease, asked_at, left, told);
-    let abort = course.abort.clone();
-    let task = if engine.stopping.is_cancelled() {
-        tokio::spawn(async move { drop(course.end(Outcome::Release).await) })
+    engine.occupy(id, handler_index, lease, requested_at, left, signals);
+    let abort = task.abort.clone();
+    let spawned = if engine.stopping.is_cancelled() {
+        tokio::spawn(async move { drop(task.end(Outcome::Release).await) })
     } else {
-        let About { job, job_type, chain, .. } = &*course.about;
-        let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = course.number);
-        tokio::spawn(run(course, attempt).instrument(span))
+        let About { job, job_type, chain, .. } = &*task.about;
+        let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = task.number);
+        tokio::spawn(run(task, attempt).instrument(span))
     };
-    abort.runs(task.abort_handle());
+    abort.runs(spawned.abort_handle());
 }
 
-async fn run<S: Store + ?Sized>(course: Arc<AttemptCourse<S>>, attempt: AnyAttempt) {
-    let dispatcher = course.occupied.engine.dispatcher();
+async fn run<S: Store + ?Sized>(task: Arc<AttemptTask<S>>, attempt: AnyAttempt) {
+    let dispatcher = task.slot.engine.dispatcher();
     if dispatcher.is_observed() {
-        dispatcher.observe(&Event::AttemptStarted(About::clone(&course.about)));
+        dispatcher.observe(&Event::AttemptStarted(About::clone(&task.about)));
     }
-    if course.handler.layers.is_empty() {
-        course.handle(attempt).await;
+    if task.handler.layers.is_empty() {
+        task.handle(attempt).await;
     } else {
-        Arc::clone(&course).pass(0, attempt).await;
+        Arc::clone(&task).run_layer(0, attempt).await;
     }
 }
 
 /// Frees the slot of an attempt when dropped, however its task ends: by return, panic or abort.
-struct Occupied<S: Store + ?Sized> {
+struct SlotGuard<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     attempt: (JobId, Fence),
 }
 
-impl<S: Store + ?Sized> Drop for Occupied<S> {
+impl<S: Store + ?Sized> Drop for SlotGuard<S> {
     fn drop(&mut self) {
         self.engine.vacate(self.attempt);
     }
 }
 
-/// An attempt that passes through its middleware to its handler, and from there to its settlement.
-struct AttemptCourse<S: Store + ?Sized> {
-    occupied: Occupied<S>,
+/// The task of one attempt: runs its middleware and its handler, and settles the outcome.
+struct AttemptTask<S: Store + ?Sized> {
+    slot: SlotGuard<S>,
     handler: Arc<AnyHandler<S>>,
     about: Arc<About>,
     number: u32,
@@ -108,10 +107,10 @@ struct AttemptCourse<S: Store + ?Sized> {
     ended: OnceLock<Ended>,
 }
 
-impl<S: Store + ?Sized> Course for AttemptCourse<S> {
-    fn pass(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended> {
+impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
+    fn run_layer(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended> {
         Box::pin(async move {
-            if (attempt.job().id, attempt.job().fence) != self.occupied.attempt {
+            if (attempt.job().id, attempt.job().fence) != self.slot.attempt {
                 return self
                     .end(self.failure(ErrorText::new("a middleware ran the attempt of another job")))
                     .await;
@@ -119,8 +118,8 @@ impl<S: Store + ?Sized> Course for AttemptCourse<S> {
             let Some(middleware) = self.handler.layers.get(layer) else {
                 return self.handle(attempt).await;
             };
-            let course: Arc<dyn Course> = Arc::<Self>::clone(&self);
-            let inner = Inner { course, layer: layer + 1 };
+            let pipeline: Arc<dyn Pipeline> = Arc::<Self>::clone(&self);
+            let inner = Inner { pipeline, layer: layer + 1 };
             let around = async { middleware.middleware.around(attempt, inner).await };
             let error = match (catch_panic("middleware", around).await, self.ended.get()) {
                 (Ok(Ok(_)), Some(ended)) => return ended.clone(),
@@ -131,7 +130,7 @@ impl<S: Store + ?Sized> Course for AttemptCourse<S> {
             match self.ended.get() {
                 Some(ended) => {
                     let event = Event::MiddlewareFailed(About::clone(&self.about), error);
-                    self.occupied.engine.dispatcher().observe(&event);
+                    self.slot.engine.dispatcher().observe(&event);
                     ended.clone()
                 }
                 None => self.end(self.failure(error)).await,
@@ -144,11 +143,11 @@ impl<S: Store + ?Sized> Course for AttemptCourse<S> {
     }
 }
 
-impl<S: Store + ?Sized> AttemptCourse<S> {
+impl<S: Store + ?Sized> AttemptTask<S> {
     /// Runs the handler and settles its outcome.
     async fn handle(&self, attempt: AnyAttempt) -> Ended {
         let run = Run {
-            client: self.occupied.engine.client.clone(),
+            client: self.slot.engine.client.clone(),
             attempt,
             lease: self.lease,
             hooks: Arc::clone(&self.handler.hooks),
@@ -168,7 +167,7 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
                 self.mark_settling();
                 if let Some(Err(error)) = maybe(undo).await {
                     let event = Event::StoreFailed("rollback", ErrorText::new(error.to_string()));
-                    self.occupied.engine.dispatcher().observe(&event);
+                    self.slot.engine.dispatcher().observe(&event);
                 }
                 self.failure(error)
             }
@@ -180,14 +179,14 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
     /// Settles the attempt, unless it is known to have lost its job.
     async fn end(&self, outcome: Outcome) -> Ended {
         self.mark_settling();
-        let engine = &self.occupied.engine;
+        let engine = &self.slot.engine;
         let ended = match self.abort.reason() {
             Some(reason) if reason.is_lost() => {
                 engine.dispatcher().observe(&Event::AttemptLost(About::clone(&self.about)));
                 Ended::Lost(reason)
             }
             _ => {
-                let (job, fence) = self.occupied.attempt;
+                let (job, fence) = self.slot.attempt;
                 engine.settle(Settlement { job, fence, outcome }, &self.about).await
             }
         };
@@ -208,16 +207,16 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
         let committed = finish.await.map_err(failure)?;
         let Committed { settlement, settled, ripple, mut announcements, doubt } = committed;
         if let Some(error) = doubt
-            && !self.is_closed_by_this().await
+            && !self.has_closed_job().await
         {
             // The commit may still take effect later. The settlement of the retry then finds the attempt
             // already settled, and changes nothing.
-            announcements.end(false, self.occupied.engine.dispatcher());
+            announcements.end(false, self.slot.engine.dispatcher());
             return Err(self.failure(error_text(&error.into())));
         }
         announcements.settled(&settlement, &self.about, &settled);
         announcements.ripple(&ripple);
-        announcements.send(self.occupied.engine.dispatcher());
+        announcements.send(self.slot.engine.dispatcher());
         match (Ended::of(&settlement.outcome, &settled), settled) {
             (Some(ended), _) => Ok(ended),
             (None, Settled::Refused(refusal)) => {
@@ -229,9 +228,9 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
     }
 
     /// Whether the store shows that this attempt has closed its job. `false` if the store does not answer.
-    async fn is_closed_by_this(&self) -> bool {
-        let (engine, (job, fence)) = (&self.occupied.engine, self.occupied.attempt);
-        for _ in 0..LOOKS {
+    async fn has_closed_job(&self) -> bool {
+        let (engine, (job, fence)) = (&self.slot.engine, self.slot.attempt);
+        for _ in 0..COMMIT_QUERIES {
             match engine.client.job(job).await {
                 Ok(record) => {
                     let is_this = |job: JobRecord| job.fence == fence && job.closed_by == Some(engine.id);
@@ -256,7 +255,7 @@ impl<S: Store + ?Sized> AttemptCourse<S> {
     /// Marks the handler as ended. From here on, neither the timeout nor the expiry of the lease ends the
     /// task: the keeper would otherwise abort it halfway through the settlement.
     fn mark_settling(&self) {
-        if let Some(slot) = self.occupied.engine.slots().running.get_mut(&self.occupied.attempt) {
+        if let Some(slot) = self.slot.engine.slots().running.get_mut(&self.slot.attempt) {
             slot.settling = true;
             slot.timeout_at = None;
         }

@@ -1,0 +1,91 @@
+//! The state that all tasks of one worker share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::handler::AnyHandler;
+use super::settle::{Settling, settlement_batcher};
+use super::slot::Slots;
+use crate::client::{Batcher, Client, Dispatcher};
+use crate::command::{Acquire, Settled};
+use crate::error::Result;
+use crate::id::WorkerId;
+use crate::name::{TypeName, WorkerName};
+use crate::store::Store;
+
+/// The state that all tasks of one worker share: the loop, the keeper, the heartbeat and the attempts.
+pub(super) struct Engine<S: ?Sized> {
+    pub(super) id: WorkerId,
+    pub(super) name: Option<WorkerName>,
+    pub(super) concurrency: u32,
+    pub(super) poll: Duration,
+    pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
+    /// Writes the settlements of attempts that end at about the same time with one command.
+    pub(super) settlements: Batcher<Arc<Settling>, Settled>,
+    /// Locked while an acquire is in flight, alone or in an exchange: two at once would count the same free
+    /// slots. Contains the request if its reply was lost; repeating it returns the same jobs.
+    pub(super) acquiring: AsyncMutex<Option<Acquire>>,
+    pub(super) stopping: CancellationToken,
+    /// Notified when a slot frees and no acquire covers it.
+    pub(super) freed: Notify,
+    /// Whether some handler had no room when the loop last checked. The loop then does not know when jobs of
+    /// that handler are due, and must be woken when there is room.
+    pub(super) full: AtomicBool,
+    /// Notified when the keeper has something to do earlier than it planned.
+    pub(super) keeper_wake: Notify,
+    slots: Mutex<Slots>,
+    pub(super) client: Client<S>,
+}
+
+impl<S: Store + ?Sized> Engine<S> {
+    pub(super) fn new(
+        client: Client<S>,
+        name: Option<String>,
+        concurrency: u32,
+        poll: Duration,
+        handlers: Vec<Arc<AnyHandler<S>>>,
+    ) -> Result<Arc<Self>> {
+        let name = name.map(WorkerName::new).transpose()?;
+        let slots = Slots { running: HashMap::default(), keeper_wakes_at: Instant::now() };
+        Ok(Arc::new_cyclic(|engine| Self {
+            id: WorkerId::new(),
+            name,
+            concurrency,
+            poll,
+            handlers,
+            settlements: settlement_batcher(engine.clone()),
+            acquiring: AsyncMutex::new(None),
+            stopping: CancellationToken::new(),
+            freed: Notify::new(),
+            full: AtomicBool::new(true),
+            keeper_wake: Notify::new(),
+            slots: Mutex::new(slots),
+            client,
+        }))
+    }
+
+    pub(super) fn dispatcher(&self) -> &Dispatcher {
+        &self.client.shared.dispatcher
+    }
+
+    pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
+        // No code panics halfway through a change while it holds this lock, so poisoning can be ignored.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns every job type that has a handler, including former names.
+    pub(super) fn types(&self) -> impl Iterator<Item = TypeName> {
+        self.handlers.iter().flat_map(|handler| handler.types.iter().cloned())
+    }
+
+    /// Whether the loop must be woken when there is room for more jobs.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,103 @@
+//! Settles a job in the transaction of its handler.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::{Ctx, Done};
+use super::hooks::{Closing, HookList};
+use crate::client::{AnnouncementGuard, Announcements, BusyRetries, Client};
+use crate::command::{Lost, Ripple, Settle, SettleReply, Settled, Settlement};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+use crate::maintenance::resolve_waits;
+use crate::observer::Event;
+use crate::store::{BoxFuture, Transactional};
+
+/// A handler's transaction that was open for at least this long is reported to observers. It occupies a
+/// connection, and may block other transactions on the rows that it read or wrote.
+const LONG_TRANSACTION: Duration = Duration::from_secs(5);
+
+/// Settles a job in a transaction and commits it.
+pub(super) type Finish = BoxFuture<'static, Result<Committed>>;
+
+/// The result of settling a job in a transaction. The transaction was committed only if the settlement was
+/// applied.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Committed {
+    pub(super) settlement: Settlement,
+    pub(super) settled: Settled,
+    pub(super) ripple: Ripple,
+    /// Announcements for the other commands of the transaction.
+    pub(super) announcements: Announcements,
+    /// The error of a commit whose reply was lost. It is unknown whether the commit happened.
+    pub(super) doubt: Option<Error>,
+}
+
+/// Runs the closing hooks in the handler's transaction. Returns a future that settles the job in it and
+/// commits.
+pub(super) async fn close<J: Job, S: Transactional>(
+    client: Client<S>,
+    ctx: Ctx<J>,
+    hooks: HookList<S::Tx>,
+    done: Done<J, S>,
+) -> Result<Finish> {
+    if done.open_for() >= LONG_TRANSACTION {
+        client.shared.dispatcher.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
+    }
+    let (tx, mut outcome, announcements) = done.take();
+    let mut pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
+    // Declared after `pending`, so that the transaction is dropped before `pending` reports the rollback.
+    let mut tx = tx;
+    if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
+        return client.store().rollback(tx).await.and(Err(error));
+    }
+    pending
+        .announcements
+        .traced(client.shared.dispatcher.request_outcome_traces(&mut outcome, &ctx.any().about()));
+    let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
+    Ok(Box::pin(finish(client, tx, settlement, pending)))
+}
+
+/// Settles a job in its handler's transaction. Commits if the settlement was applied, rolls back otherwise.
+async fn finish<S: Transactional>(
+    client: Client<S>,
+    tx: S::Tx,
+    settlement: Settlement,
+    mut pending: AnnouncementGuard,
+) -> Result<Committed> {
+    // Rebound as a local, so that the transaction is dropped before `pending` reports the rollback.
+    let (store, mut tx) = (client.store(), tx);
+    let SettleReply { settled, ripple } = match settle(store, &mut tx, &settlement).await {
+        Ok(reply) => reply,
+        Err(error) => return store.rollback(tx).await.and(Err(error)),
+    };
+    let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
+    if !matches!(settled, Settled::Applied(_)) {
+        store.rollback(tx).await?;
+        let announcements = Announcements::by(&client.shared.dispatcher);
+        return Ok(Committed { settlement, settled, ripple, announcements, doubt: None });
+    }
+    if ripple.deferred {
+        pending.announcements.resolve_waits(resolve_waits(&client));
+    }
+    let doubt = match store.commit(tx).await {
+        Ok(()) => None,
+        Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
+        Err(error) => return Err(error),
+    };
+    Ok(Committed { settlement, settled, ripple, announcements: pending.take(), doubt })
+}
+
+/// Settles a job in a transaction. Retries for about a second while another transaction has locked a row that
+/// the settlement needs.
+async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settlement) -> Result<SettleReply> {
+    let settle = Settle { settlements: vec![settlement.clone()] };
+    let mut retries = BusyRetries::new();
+    loop {
+        let reply = store.run_in(S::lend(tx), settle.clone()).await?;
+        if !matches!(reply.settled.first(), Some(Settled::Busy)) || !retries.wait().await {
+            return Ok(reply);
+        }
+    }
+}
