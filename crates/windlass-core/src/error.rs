@@ -18,7 +18,9 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     job_error: Option<ErrorText>,
-    source: Option<Arc<dyn StdError + Send + Sync>>,
+    inner: Option<Arc<dyn StdError + Send + Sync>>,
+    /// Whether the message contains the text of `inner`.
+    shows_inner: bool,
 }
 
 /// The category of an [`Error`]. It determines how a caller should react.
@@ -62,15 +64,38 @@ impl Error {
     /// Creates an error of this kind. The message is a sentence fragment: what is wrong, then the remedy.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, message: message.into(), job_error: None, source: None }))
+        Self::build(kind, message.into(), None)
     }
 
-    /// Sets the underlying error, usually that of the driver.
+    fn build(kind: ErrorKind, message: String, job_error: Option<ErrorText>) -> Self {
+        Self(Arc::new(Inner { kind, message, job_error, inner: None, shows_inner: false }))
+    }
+
+    /// Sets the underlying error. Use this if the message does not contain its text:
+    /// [`source`](StdError::source) returns the underlying error, so that reporters print it after the message.
     #[must_use]
     pub fn with_source(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.with(source.into(), false)
+    }
+
+    /// Sets the underlying error, usually that of the driver. Use this if the message contains its text:
+    /// [`source`](StdError::source) returns `None`, so that reporters do not print the text twice.
+    #[must_use]
+    pub fn with_inner(self, inner: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.with(inner.into(), true)
+    }
+
+    fn with(self, inner: Box<dyn StdError + Send + Sync>, shows_inner: bool) -> Self {
         let Inner { kind, message, job_error, .. } = &*self.0;
-        let source = Some(Arc::from(source.into()));
-        Self(Arc::new(Inner { kind: *kind, message: message.clone(), job_error: job_error.clone(), source }))
+        let (message, job_error, inner) = (message.clone(), job_error.clone(), Some(Arc::from(inner)));
+        Self(Arc::new(Inner { kind: *kind, message, job_error, inner, shows_inner }))
+    }
+
+    /// Returns the underlying error, whether or not the message contains its text. Downcast it to the error type
+    /// of the database driver.
+    #[must_use]
+    pub fn inner(&self) -> Option<&(dyn StdError + Send + Sync + 'static)> {
+        self.0.inner.as_deref()
     }
 
     /// Creates the error for a chain that ended without an output.
@@ -91,7 +116,7 @@ impl Error {
             Some(error) => format!("{what}: {error}"),
             None => what,
         };
-        Self(Arc::new(Inner { kind, message, job_error, source: None }))
+        Self::build(kind, message, job_error)
     }
 
     /// Returns the stored error of the awaited chain or job.
@@ -121,15 +146,29 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+        self.inner().filter(|_| !self.0.shows_inner).map(|source| source as &(dyn StdError + 'static))
     }
 }
 
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
-        Self::new(ErrorKind::Invalid, refusal.to_string()).with_source(refusal)
+        Self::new(ErrorKind::Invalid, refusal.to_string()).with_inner(refusal)
     }
 }
 
 /// A result with the [`Error`] of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reporters_print_the_underlying_error_once() {
+        let error = Error::new(ErrorKind::Unavailable, "cannot connect").with_source("refused");
+        assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("refused"));
+        let error = Error::new(ErrorKind::Unavailable, "cannot connect: refused").with_inner("refused");
+        assert!(error.source().is_none());
+        assert_eq!(error.inner().map(ToString::to_string).as_deref(), Some("refused"));
+    }
+}

@@ -58,7 +58,7 @@ pub(super) async fn start_many<J: Entry>(
     let started = created.into_iter().enumerate().map(|(index, created)| {
         handle(created).map_err(|error| {
             let text = format!("start {} of {count} was refused: {error}", index + 1);
-            Error::new(error.kind(), text).with_source(error)
+            Error::new(error.kind(), text).with_inner(error)
         })
     });
     started.collect()
