@@ -37,7 +37,7 @@ where
         Ok(match self.shared.client.cancel(record.id, mode).await? {
             Cancelled::Busy => return Err(busy()),
             Cancelled::Cancelled { .. } => ItemCancelled::Cancelled,
-            Cancelled::Asked { .. } => ItemCancelled::RequestedTraces,
+            Cancelled::Asked { .. } => ItemCancelled::Asked,
             Cancelled::Running { .. } => ItemCancelled::Processing,
             Cancelled::NotFound => ItemCancelled::NotFound,
             Cancelled::Closed { closed_as, .. } => match closed_as {
@@ -124,7 +124,7 @@ pub enum ItemCancelled {
     /// The job is cancelled, by this call or before, and will not run.
     Cancelled,
     /// The job is running and was asked to stop.
-    RequestedTraces,
+    Asked,
     /// The job is running and was not affected.
     Processing,
     /// The job had already completed.
