@@ -67,6 +67,7 @@ impl Observer for NoObserver {
 
 /// The job that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct About {
     /// The job's id.
     pub job: JobId,

@@ -118,6 +118,7 @@ impl<J> fmt::Debug for Fallible<J> {
 
 /// Why a blocker chain has no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Failure {
     /// The blocker chain.
     pub chain: ChainId,

@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The declaration of one job type.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct JobInfo {
     /// The name of the type.
     pub name: &'static str,
