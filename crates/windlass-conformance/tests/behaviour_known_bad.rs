@@ -8,8 +8,8 @@ use std::time::Duration;
 use windlass_conformance::{BehaviourFixture, MuteNotifier, Scene, Verdict, run_behaviours};
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, ChainId, ErrorText, InProcessNotifier, MemoryStore, MemoryTx, Millis, Notifier,
-    Payload, RequestId, Result, Store, Timestamp, Transactional, TypeName, for_each_command,
+    BoxFuture, Capabilities, ChainId, Decorator, ErrorText, InProcessNotifier, MemoryStore, MemoryTx, Millis,
+    Notifier, Payload, RequestId, Result, Store, Timestamp, TransactionDecorator, Transactional, TypeName,
 };
 
 /// A fault of the store or the notifier.
@@ -47,30 +47,27 @@ struct Bad {
 }
 
 impl Bad {
-    async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
-        let command = self.tamper(request.into());
-        let inner: &dyn Store = &self.inner;
-        let reply = match (self.fault, command) {
-            (Fault::RenewalsSwallowed, Command::Renew(renew)) => Reply::Renew(self.pretend_renewal(&renew)),
+    async fn run(&self, command: Command) -> Result<Reply> {
+        match (self.fault, self.tamper(command)) {
+            (Fault::RenewalsSwallowed, Command::Renew(renew)) => {
+                Ok(Reply::Renew(self.pretend_renewal(&renew)))
+            }
             (Fault::SettlementsDropped, Command::Settle(settle)) => {
-                Reply::Settle(self.drop_all(settle).await?)
+                Ok(Reply::Settle(self.drop_all(settle).await?))
             }
             (Fault::SettlementsDropped, Command::Exchange(exchange)) => {
                 let settle = self.drop_all(exchange.settle).await?;
-                Reply::Exchange(ExchangeReply {
-                    settle,
-                    acquire: self.inner.acquire(exchange.acquire).await?,
-                })
+                let acquire = self.inner.acquire(exchange.acquire).await?;
+                Ok(Reply::Exchange(ExchangeReply { settle, acquire }))
             }
             (Fault::UnblockingLost, Command::Create(mut create)) => {
                 for chain in create.chains.iter_mut().filter(|chain| !chain.job.blockers.is_empty()) {
                     chain.job.blockers.push(self.start_for_ever().await?.into());
                 }
-                inner.execute(Command::Create(create)).await?
+                self.forward(create.into()).await
             }
-            (_, command) => inner.execute(command).await?,
-        };
-        reply.try_into()
+            (_, command) => self.forward(command).await,
+        }
     }
 
     /// Returns the command to run instead of the given one.
@@ -128,66 +125,28 @@ impl Bad {
     }
 }
 
-macro_rules! store {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for Bad {
-            fn capabilities(&self) -> Capabilities {
-                self.inner.capabilities()
-            }
+impl Decorator for Bad {
+    type Inner = MemoryStore;
 
-            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                Box::pin(self.run(request))
-            })*
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
 
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.erase()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.close()
-            }
-        }
-    };
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(self.run(command))
+    }
 }
-for_each_command!(store);
 
-impl Transactional for Bad {
-    type Tx = MemoryTx;
-    type Lent<'t> = &'t mut MemoryTx;
-
-    fn lend(tx: &mut MemoryTx) -> &mut MemoryTx {
-        tx
-    }
-
-    fn lend_on<'t>(tx: &'t mut &mut MemoryTx) -> &'t mut MemoryTx {
-        tx
-    }
-
-    fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
-        self.inner.begin()
-    }
-
-    fn commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+impl TransactionDecorator for Bad {
+    fn call_commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
         if self.fault == Fault::CommitsDropped { self.inner.rollback(tx) } else { self.inner.commit(tx) }
     }
 
-    fn rollback(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+    fn call_rollback(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
         if self.fault == Fault::RollbackCommits { self.inner.commit(tx) } else { self.inner.rollback(tx) }
     }
 
-    fn savepoint<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        self.inner.savepoint(tx)
-    }
-
-    fn release<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        self.inner.release(tx)
-    }
-
-    fn rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        self.inner.rollback_to(tx)
-    }
-
-    fn execute_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn call_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
         self.inner.execute_in(tx, self.tamper(command))
     }
 }

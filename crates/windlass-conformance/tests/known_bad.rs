@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use windlass_conformance::{Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Verdict, run_cases};
+use windlass_conformance::{Erased, Fixture, Subject, Verdict, run_cases};
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, ChainRecord, Clock, Fence, JobId, JobRecord, ManualClock, MemoryStore, Payload,
-    RequestId, Result, Store, for_each_command,
+    BoxFuture, Capabilities, ChainRecord, Clock, Decorator, Fence, JobId, JobRecord, ManualClock,
+    MemoryStore, MemoryTx, Payload, RequestId, Result, Store, TransactionDecorator, Transactional,
 };
 
 /// A violation of the contract.
@@ -60,15 +60,17 @@ enum Fault {
     SavepointIgnored,
 }
 
-#[derive(Debug)]
+/// A memory store with a fault.
+#[derive(Clone, Debug)]
 struct Bad {
-    inner: Arc<dyn Store>,
+    inner: MemoryStore,
     fault: Fault,
+    /// Executes the commands of transactions, outside them.
+    autocommits_to: Option<MemoryStore>,
 }
 
 impl Bad {
-    async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
-        let command: Command = request.into();
+    async fn run(&self, command: Command) -> Result<Reply> {
         let command = self.tamper(command).await?;
         let reply = match (self.fault, &command) {
             (Fault::LeaseNotRenewed, Command::Renew(renew)) => self.pretend_renewal(renew).await?,
@@ -80,9 +82,9 @@ impl Bad {
             (Fault::NeverExpires, Command::Expire(_)) => {
                 Reply::Expire(ExpireReply { chains: Vec::new(), jobs: 0, more: false })
             }
-            _ => self.inner.execute(command).await?,
+            _ => self.forward(command).await?,
         };
-        self.distort(reply).try_into()
+        Ok(self.distort(reply))
     }
 
     /// Returns the command to run instead of the given one.
@@ -212,85 +214,40 @@ fn no_jobs() -> Acquire {
     Acquire { request, worker, types: Vec::new(), max: 0 }
 }
 
-/// The transactions of a faulty store.
-struct BadTransactions {
-    good: Erased<MemoryStore>,
-    store: Arc<dyn Store>,
-    fault: Fault,
-}
+impl Decorator for Bad {
+    type Inner = MemoryStore;
 
-struct BadTx {
-    good: Box<dyn ErasedTx>,
-    store: Arc<dyn Store>,
-    fault: Fault,
-}
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
 
-impl ErasedTransactional for BadTransactions {
-    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn ErasedTx>>> {
-        Box::pin(async {
-            let (good, store) = (self.good.begin().await?, Arc::clone(&self.store));
-            Ok(Box::new(BadTx { good, store, fault: self.fault }) as Box<dyn ErasedTx>)
-        })
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(self.run(command))
     }
 }
 
-impl ErasedTx for BadTx {
-    fn execute(&mut self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+impl TransactionDecorator for Bad {
+    fn call_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+        match &self.autocommits_to {
+            Some(store) => Box::pin(async move { (store as &dyn Store).execute(command).await }),
+            None => self.inner.execute_in(tx, command),
+        }
+    }
+
+    fn call_rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
         match self.fault {
-            Fault::Autocommits => Box::pin(async move { self.store.execute(command).await }),
-            _ => self.good.execute(command),
+            Fault::SavepointIgnored => self.inner.release(tx),
+            _ => self.inner.rollback_to(tx),
         }
     }
 
-    fn savepoint(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.good.savepoint()
-    }
-
-    fn release(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.good.release()
-    }
-
-    fn rollback_to(&mut self) -> BoxFuture<'_, Result<()>> {
+    fn call_rollback(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
         match self.fault {
-            Fault::SavepointIgnored => self.good.release(),
-            _ => self.good.rollback_to(),
-        }
-    }
-
-    fn commit(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.good.commit()
-    }
-
-    fn rollback(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        match self.fault {
-            Fault::RollbackCommits => self.good.commit(),
-            _ => self.good.rollback(),
+            Fault::RollbackCommits => self.inner.commit(tx),
+            _ => self.inner.rollback(tx),
         }
     }
 }
-
-macro_rules! store {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for Bad {
-            fn capabilities(&self) -> Capabilities {
-                self.inner.capabilities()
-            }
-
-            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                Box::pin(self.run(request))
-            })*
-
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.erase()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.close()
-            }
-        }
-    };
-}
-for_each_command!(store);
 
 struct BadFixture(Fault);
 
@@ -305,15 +262,16 @@ impl Fixture for BadFixture {
 
     fn open(&self) -> BoxFuture<'_, Subject> {
         let clock = Arc::new(ManualClock::default());
-        let memory = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
-        let beside = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
-        let inner: Arc<dyn Store> = Arc::clone(&memory) as Arc<dyn Store>;
-        let bad = || Arc::new(Bad { inner: Arc::clone(&inner), fault: self.0 });
-        // A memory store has one writer. A command that commits by itself must not wait for the surrounding
-        // transaction.
-        let good = Erased::new(if matches!(self.0, Fault::Autocommits) { beside } else { memory });
-        let transactions = BadTransactions { good, store: Arc::clone(&inner), fault: self.0 };
-        let subject = Subject::new(bad(), bad(), clock).with_transactions(Arc::new(transactions));
+        let memory = || MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let bad = Bad { inner: memory(), fault: self.0, autocommits_to: None };
+        let mut transactions = bad.clone();
+        if matches!(self.0, Fault::Autocommits) {
+            // A memory store has one writer. A command that commits by itself must not wait for the
+            // surrounding transaction, so that transaction belongs to another store.
+            transactions.autocommits_to = Some(std::mem::replace(&mut transactions.inner, memory()));
+        }
+        let subject = Subject::new(Arc::new(bad.clone()), Arc::new(bad), clock)
+            .with_transactions(Arc::new(Erased::new(Arc::new(transactions))));
         Box::pin(async { subject })
     }
 }

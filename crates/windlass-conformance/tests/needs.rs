@@ -6,23 +6,33 @@ use std::sync::Arc;
 use windlass_conformance::{Erased, Fixture, Subject, Verdict, cases, run, run_cases};
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Capability, Clock, Error, ManualClock, MemoryStore, Result, Store,
-    for_each_command,
+    BoxFuture, Capabilities, Capability, Clock, Decorator, Error, ManualClock, MemoryStore, Result,
 };
 
 /// A memory store that supports only the declared capabilities.
 #[derive(Debug)]
 struct Limited {
-    inner: Arc<dyn Store>,
+    inner: MemoryStore,
     capabilities: Capabilities,
 }
 
-impl Limited {
-    async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
-        let command: Command = request.into();
+impl Decorator for Limited {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn supported(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
         match capability(&command) {
-            Some(capability) if !self.capabilities.has(capability) => Err(Error::unsupported(command.name())),
-            _ => self.inner.execute(command).await?.try_into(),
+            Some(capability) if !self.capabilities.has(capability) => {
+                Box::pin(async move { Err(Error::unsupported(command.name())) })
+            }
+            _ => self.forward(command),
         }
     }
 }
@@ -48,29 +58,6 @@ fn capability(command: &Command) -> Option<Capability> {
     })
 }
 
-macro_rules! store {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for Limited {
-            fn capabilities(&self) -> Capabilities {
-                self.capabilities
-            }
-
-            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                Box::pin(self.run(request))
-            })*
-
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.erase()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.close()
-            }
-        }
-    };
-}
-for_each_command!(store);
-
 impl Fixture for Capable {
     fn name(&self) -> &str {
         "limited"
@@ -82,12 +69,11 @@ impl Fixture for Capable {
 
     fn open(&self) -> BoxFuture<'_, Subject> {
         let clock = Arc::new(ManualClock::default());
-        let memory = Arc::new(MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>));
-        let inner = Arc::clone(&memory) as Arc<dyn Store>;
-        let limited = || Arc::new(Limited { inner: Arc::clone(&inner), capabilities: self.0 });
+        let memory = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let limited = || Arc::new(Limited { inner: memory.clone(), capabilities: self.0 });
         let mut subject = Subject::new(limited(), limited(), clock);
         if self.0.has(Capability::Transactions) {
-            subject = subject.with_transactions(Arc::new(Erased::new(memory)));
+            subject = subject.with_transactions(Arc::new(Erased::new(Arc::new(memory))));
         }
         Box::pin(async { subject })
     }

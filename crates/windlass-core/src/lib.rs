@@ -61,7 +61,10 @@ pub use record::{
     OnBlockerFailure, Retention, Status,
 };
 pub use refusal::Refusal;
-pub use store::{BoxFuture, Capabilities, Capability, Counters, Finding, Store, Transactional};
+pub use store::{
+    BoxFuture, Capabilities, Capability, Counters, Decorator, Finding, Store, TransactionDecorator,
+    Transactional,
+};
 pub use time::{Millis, Timestamp};
 pub use uuid;
 pub use worker::{

@@ -4,12 +4,14 @@
 //! `windlass-conformance`.
 
 mod any;
+mod decorator;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
 pub(crate) use any::AnyStore;
+pub use decorator::{Decorator, TransactionDecorator};
 
 use crate::command::{
     Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, Command, CompleteFromOutside,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Counters, Error, ErrorKind, Millis, Result, Store, Transactional,
+    BoxFuture, Decorator, Error, ErrorKind, Millis, Result, Store, TransactionDecorator, Transactional,
 };
 
 /// How a call fails.
@@ -113,10 +113,11 @@ impl<S> Faulty<S> {
         Some(fault)
     }
 
-    async fn call<T>(
+    /// Runs a call, or lets it fail.
+    async fn attempt<T>(
         &self,
         command: &'static str,
-        carry_out: impl Future<Output = Result<T>> + Send,
+        call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         let held = self.state().held.remove(command);
         if let Some(Hold { begun, go }) = held {
@@ -124,9 +125,9 @@ impl<S> Faulty<S> {
             go.notified().await;
         }
         match self.enter(command) {
-            None => carry_out.await,
+            None => call.await,
             Some(Fault::Fails) => Err(down()),
-            Some(Fault::LosesReply) => carry_out.await.and(Err(down())),
+            Some(Fault::LosesReply) => call.await.and(Err(down())),
         }
     }
 
@@ -177,83 +178,29 @@ fn down() -> Error {
     Error::new(ErrorKind::Unavailable, "the store is down")
 }
 
-macro_rules! store {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl<S: Store> Store for Faulty<S> {
-            fn capabilities(&self) -> Capabilities {
-                self.inner.capabilities()
-            }
+impl<S: Store> Decorator for Faulty<S> {
+    type Inner = S;
 
-            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                let Command::$request(request) = self.shorten(request.into()) else {
-                    unreachable!("a command stays what it is")
-                };
-                Box::pin(async move {
-                    let reply = self.call(stringify!($method), self.inner.$method(request)).await?;
-                    let Reply::$request(reply) = self.lengthen(Reply::$request(reply)) else {
-                        unreachable!("a reply stays what it is")
-                    };
-                    Ok(reply)
-                })
-            })*
+    fn inner(&self) -> &S {
+        &self.inner
+    }
 
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.erase()
-            }
-
-            fn counters(&self) -> Counters {
-                self.inner.counters()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.close()
-            }
-        }
-    };
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        let (name, command) = (command.name(), self.shorten(command));
+        Box::pin(async move { Ok(self.lengthen(self.attempt(name, self.forward(command)).await?)) })
+    }
 }
-windlass_core::for_each_command!(store);
 
-impl<S: Transactional> Transactional for Faulty<S> {
-    type Tx = S::Tx;
-    type Lent<'t> = S::Lent<'t>;
-
-    fn lend(tx: &mut S::Tx) -> S::Lent<'_> {
-        S::lend(tx)
+impl<S: Transactional> TransactionDecorator for Faulty<S> {
+    fn call_begin(&self) -> BoxFuture<'_, Result<S::Tx>> {
+        Box::pin(self.attempt("begin", self.inner.begin()))
     }
 
-    fn lend_on<'t>(tx: &'t mut S::Lent<'_>) -> S::Lent<'t> {
-        S::lend_on(tx)
+    fn call_commit(&self, tx: S::Tx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.attempt("commit", self.inner.commit(tx)))
     }
 
-    fn begin(&self) -> BoxFuture<'_, Result<S::Tx>> {
-        Box::pin(self.call("begin", self.inner.begin()))
-    }
-
-    fn commit(&self, tx: S::Tx) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.call("commit", self.inner.commit(tx)))
-    }
-
-    fn rollback(&self, tx: S::Tx) -> BoxFuture<'_, Result<()>> {
-        self.inner.rollback(tx)
-    }
-
-    fn check_open<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
-        self.inner.check_open(tx)
-    }
-
-    fn savepoint<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
-        self.inner.savepoint(tx)
-    }
-
-    fn release<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
-        self.inner.release(tx)
-    }
-
-    fn rollback_to<'a>(&'a self, tx: S::Lent<'a>) -> BoxFuture<'a, Result<()>> {
-        self.inner.rollback_to(tx)
-    }
-
-    fn execute_in<'a>(&'a self, tx: S::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
-        Box::pin(self.call("in_tx", self.inner.execute_in(tx, command)))
+    fn call_in<'a>(&'a self, tx: S::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
+        Box::pin(self.attempt("in_tx", self.inner.execute_in(tx, command)))
     }
 }

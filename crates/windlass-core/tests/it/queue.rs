@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use windlass_core::command::{Count, Types};
 use windlass_core::queue::{Enqueued, Events, Item, QueueEvent};
 use windlass_core::{
-    BoxError, BoxFuture, Capabilities, Capability, Client, Error, ErrorKind, Event, Hint, InProcessNotifier,
-    ManualClock, MemoryStore, Millis, Notifier, Observer, Queue, Reaper, Result, RunningReaper, Store,
-    Subscription, Topic, TypeName, Worker, for_each_command,
+    BoxError, BoxFuture, Capabilities, Capability, Client, Decorator, Error, ErrorKind, Event, Hint,
+    InProcessNotifier, ManualClock, MemoryStore, Millis, Notifier, Observer, Queue, Reaper, Result,
+    RunningReaper, Store, Subscription, Topic, TypeName, Worker,
 };
 
 const SOON: Duration = Duration::from_secs(60);
@@ -342,32 +342,18 @@ async fn errors_of_a_reaper_are_observed() {
 #[derive(Debug)]
 struct Lockless(MemoryStore);
 
-macro_rules! lockless {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for Lockless {
-            $(fn $method(
-                &self,
-                request: windlass_core::command::$request,
-            ) -> BoxFuture<'_, Result<windlass_core::command::$reply>> {
-                self.0.$method(request)
-            })*
+impl Decorator for Lockless {
+    type Inner = MemoryStore;
 
-            fn capabilities(&self) -> Capabilities {
-                let all = Capability::ALL.into_iter().filter(|can| *can != Capability::LeaderLock);
-                all.fold(Capabilities::CORE, Capabilities::with)
-            }
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
 
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.0.erase()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.0.close()
-            }
-        }
-    };
+    fn supported(&self) -> Capabilities {
+        let all = Capability::ALL.into_iter().filter(|capability| *capability != Capability::LeaderLock);
+        all.fold(Capabilities::CORE, Capabilities::with)
+    }
 }
-for_each_command!(lockless);
 
 #[tokio::test]
 async fn a_store_without_locks_is_told() {

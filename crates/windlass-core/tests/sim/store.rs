@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::command::*;
-use windlass_core::{
-    BoxFuture, Capabilities, Counters, Error, ErrorKind, MemoryStore, MemoryTx, Result, Store, Transactional,
-};
+use windlass_core::{BoxFuture, Decorator, Error, ErrorKind, MemoryStore, MemoryTx, Result, Transactional};
 
 use super::bad::Distorted;
 use super::fate::Fate;
@@ -66,7 +64,7 @@ impl SimStore {
                 _ => this.carry_out(command).await,
             }
         };
-        self.call(name, fate, carry_out).await
+        self.deliver(name, fate, carry_out).await
     }
 
     /// Chooses the fate of the next call. A crashed node makes no calls.
@@ -75,7 +73,7 @@ impl SimStore {
         self.world.fate(self.node)
     }
 
-    async fn call<T: Send + 'static>(
+    async fn deliver<T: Send + 'static>(
         &self,
         name: &'static str,
         fate: Fate,
@@ -149,10 +147,9 @@ impl SimStore {
             Distorted::Command(command) => command,
             Distorted::Reply(reply) => return Ok(reply),
         };
-        let told = (!command.is_query()).then(|| command.clone());
-        let store: &dyn Store = &self.inner;
-        let reply = store.execute(command).await?;
-        if let Some(command) = told {
+        let recorded = (!command.is_query()).then(|| command.clone());
+        let reply = self.forward(command).await?;
+        if let Some(command) = recorded {
             self.committed(&command, &reply);
         }
         Ok(reply)
@@ -188,7 +185,7 @@ impl SimStore {
             }
             Command::Exchange(exchange) => self.carry_out_apart(exchange, Fate::IsBusy).await,
             command => {
-                let text = format!("somebody's open transaction holds what `{}` needs", command.name());
+                let text = format!("another transaction has locked a row that `{}` needs", command.name());
                 Err(Error::new(ErrorKind::Busy, text))
             }
         }
@@ -235,32 +232,17 @@ fn merge<T: Clone>(answers: Vec<T>, busy: &[bool], is_busy: &T) -> Vec<T> {
     busy.iter().filter_map(|busy| if *busy { Some(is_busy.clone()) } else { answers.next() }).collect()
 }
 
-macro_rules! store {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for SimStore {
-            fn capabilities(&self) -> Capabilities {
-                self.inner.capabilities()
-            }
+impl Decorator for SimStore {
+    type Inner = MemoryStore;
 
-            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                Box::pin(async move { self.execute(request.into()).await?.try_into() })
-            })*
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
 
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.erase()
-            }
-
-            fn counters(&self) -> Counters {
-                self.inner.counters()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.close()
-            }
-        }
-    };
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(self.execute(command))
+    }
 }
-windlass_core::for_each_command!(store);
 
 /// An open transaction on the side of the store. It ends when its node crashes or the store restarts.
 #[derive(Debug)]
@@ -337,21 +319,21 @@ impl Transactional for SimStore {
                 this.connections.lock().unwrap().push(Arc::downgrade(&connection));
                 Ok(SimTx { store: this, connection, written: Written::default(), savepoints: Vec::new() })
             };
-            self.call("begin", fate, begin).await
+            self.deliver("begin", fate, begin).await
         })
     }
 
     fn commit(&self, tx: SimTx) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let (fate, this) = (self.meet().await, self.clone());
-            self.call("commit", fate, async move { this.commit_or_pretend(tx).await }).await
+            self.deliver("commit", fate, async move { this.commit_or_pretend(tx).await }).await
         })
     }
 
     fn rollback(&self, tx: SimTx) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let fate = self.meet().await;
-            self.call("rollback", fate, async move {
+            self.deliver("rollback", fate, async move {
                 drop(tx);
                 Ok(())
             })
@@ -397,7 +379,7 @@ impl Transactional for SimStore {
     fn execute_in<'a>(&'a self, tx: &'a mut SimTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
         Box::pin(async move {
             let (name, fate) = (command.name(), self.meet().await);
-            self.call(name, fate, async { Ok(()) }).await.inspect_err(|_| drop(tx.take()))?;
+            self.deliver(name, fate, async { Ok(()) }).await.inspect_err(|_| drop(tx.take()))?;
             let mut inner = tx.take()?;
             let command = match self.distort_in_tx(command).await? {
                 Distorted::Command(command) => command,

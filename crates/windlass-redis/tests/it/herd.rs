@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use windlass_core::command::*;
+use windlass_core::command::{Command, Reply};
 use windlass_core::{
-    BoxError, BoxFuture, Capabilities, Client, Ctx, Hint, MemoryStore, Notifier, Result, State, Store,
+    BoxError, BoxFuture, Capabilities, Client, Ctx, Decorator, Hint, MemoryStore, Notifier, Result, State,
     Subscription, Topic, TypeName, Worker,
 };
 use windlass_redis::{Options, RedisNotifier};
@@ -32,40 +32,23 @@ struct Counting {
     acquires: AtomicUsize,
 }
 
-macro_rules! delegate {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {$(
-        fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-            self.store.$method(request)
-        }
-    )*};
-}
+impl Decorator for Counting {
+    type Inner = MemoryStore;
 
-impl Store for Counting {
-    fn capabilities(&self) -> Capabilities {
+    fn inner(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    /// Without exchanges, every acquire is a command of its own.
+    fn supported(&self) -> Capabilities {
         Capabilities::CORE
     }
 
-    fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>> {
-        self.acquires.fetch_add(1, Ordering::SeqCst);
-        self.store.acquire(request)
-    }
-
-    delegate! {
-        create: Create => CreateReply,
-        renew: Renew => RenewReply,
-        settle: Settle => SettleReply,
-        reap: Reap => ReapReply,
-        expire: Expire => ExpireReply,
-        get_chains: GetChains => GetChainsReply,
-        get_jobs: GetJobs => GetJobsReply,
-    }
-
-    fn erase(&self) -> BoxFuture<'_, Result<()>> {
-        self.store.erase()
-    }
-
-    fn close(&self) -> BoxFuture<'_, Result<()>> {
-        self.store.close()
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        if matches!(command, Command::Acquire(_)) {
+            self.acquires.fetch_add(1, Ordering::SeqCst);
+        }
+        self.forward(command)
     }
 }
 

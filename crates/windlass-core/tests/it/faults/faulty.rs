@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, ManualClock, MemoryStore, MemoryTx, Millis,
-    Result, Store, Timestamp, Transactional,
+    BoxFuture, Clock, Decorator, Error, ErrorKind, ManualClock, MemoryStore, MemoryTx, Millis, Result,
+    Timestamp, TransactionDecorator, Transactional,
 };
 
 use super::pass;
@@ -95,31 +95,10 @@ impl Faulty {
         *left = left.checked_sub(1)?;
         Some(fault.clone())
     }
-
-    /// Executes a call of a command.
-    async fn call<T: TryFrom<Reply, Error = Error>>(
-        &self,
-        name: &'static str,
-        command: Command,
-        carry_out: impl Future<Output = Result<T>> + Send,
-    ) -> Result<T> {
-        match self.enter(name) {
-            Some(Fault::IsBusy) => busy(&command).try_into(),
-            fault => meet(fault, name, carry_out).await,
-        }
-    }
-
-    /// Executes a call of a transaction.
-    async fn call_in<T>(
-        &self,
-        name: &'static str,
-        carry_out: impl Future<Output = Result<T>> + Send,
-    ) -> Result<T> {
-        meet(self.enter(name), name, carry_out).await
-    }
 }
 
-async fn meet<T>(
+/// Executes a call with a fault.
+async fn apply<T>(
     fault: Option<Fault>,
     name: &'static str,
     carry_out: impl Future<Output = Result<T>> + Send,
@@ -192,71 +171,36 @@ impl Clock for RuntimeClock {
     }
 }
 
-macro_rules! store {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for Faulty {
-            fn capabilities(&self) -> Capabilities {
-                self.inner.capabilities()
-            }
+impl Decorator for Faulty {
+    type Inner = MemoryStore;
 
-            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                let command = Command::from(request.clone());
-                Box::pin(self.call(stringify!($method), command, self.inner.$method(request)))
-            })*
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
 
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.erase()
-            }
-
-            fn counters(&self) -> Counters {
-                self.inner.counters()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.inner.close()
-            }
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        let name = command.name();
+        match self.enter(name) {
+            Some(Fault::IsBusy) => Box::pin(async move { Ok(busy(&command)) }),
+            fault => Box::pin(apply(fault, name, self.forward(command))),
         }
-    };
+    }
 }
-windlass_core::for_each_command!(store);
 
-impl Transactional for Faulty {
-    type Tx = MemoryTx;
-    type Lent<'t> = &'t mut MemoryTx;
-
-    fn lend(tx: &mut MemoryTx) -> &mut MemoryTx {
-        tx
+impl TransactionDecorator for Faulty {
+    fn call_begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
+        Box::pin(apply(self.enter("begin"), "begin", self.inner.begin()))
     }
 
-    fn lend_on<'t>(tx: &'t mut &mut MemoryTx) -> &'t mut MemoryTx {
-        tx
+    fn call_commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(apply(self.enter("commit"), "commit", self.inner.commit(tx)))
     }
 
-    fn begin(&self) -> BoxFuture<'_, Result<MemoryTx>> {
-        Box::pin(self.call_in("begin", self.inner.begin()))
+    fn call_rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
+        Box::pin(apply(self.enter("rollback_to"), "rollback_to", self.inner.rollback_to(tx)))
     }
 
-    fn commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.call_in("commit", self.inner.commit(tx)))
-    }
-
-    fn rollback(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
-        self.inner.rollback(tx)
-    }
-
-    fn savepoint<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        self.inner.savepoint(tx)
-    }
-
-    fn release<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        self.inner.release(tx)
-    }
-
-    fn rollback_to<'a>(&'a self, tx: &'a mut MemoryTx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.call_in("rollback_to", self.inner.rollback_to(tx)))
-    }
-
-    fn execute_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn call_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
         let is_settle = matches!(command, Command::Settle(_));
         if is_settle && matches!(self.enter("settle_in"), Some(Fault::IsBusy)) {
             let busy = SettleReply { settled: vec![Settled::Busy], ripple: Ripple::default() };
