@@ -5,21 +5,21 @@
 //! [runs in such a process](is_worker_process). There it starts a worker, with [`reporting`] as its middleware, and
 //! passes it to [`serve`]. Handlers report their effects with [`applied`].
 //!
-//! A [`Crew`] runs a number of such processes. It kills them while they work, starts replacements, and pauses some
+//! A [`WorkerGroup`] runs a number of such processes. It kills them while they work, starts replacements, and pauses some
 //! until others have taken over their jobs. At the end, [`audit`] checks the stored chains: none is lost or stuck, no
-//! lease is held, and no effect is missing or applied twice. For stores with transactions, a [`Voyage`] provides the
+//! lease is held, and no effect is missing or applied twice. For stores with transactions, a [`Workload`] provides the
 //! jobs: they write their effects to a [`Ledger`], in the transactions that complete them.
 //!
 //! ```no_run
 //! # async fn test(store: &dyn windlass_core::Store, chains: &[windlass_core::ChainId]) {
 //! use std::{collections::HashMap, time::Duration};
-//! use windlass_testkit::crash::{Audit, Crew, audit, this_test, wait_until_closed};
+//! use windlass_testkit::crash::{Audit, WorkerGroup, audit, this_test, wait_until_closed};
 //!
-//! let mut crew = Crew::start(3, || this_test("crash::worker_process")).await;
+//! let mut group = WorkerGroup::start(3, || this_test("crash::worker_process")).await;
 //! // … start chains …
-//! let _counts = crew.kill_one(store).await;
+//! let _counts = group.kill_one(store).await;
 //! wait_until_closed(store, chains, Duration::from_secs(60)).await;
-//! let log = crew.stop().await;
+//! let log = group.stop().await;
 //! println!("{log}");
 //! let effects = HashMap::new(); // how often each chain's effect was applied, by the test's own ledger
 //! assert_eq!(audit(store, chains, &effects).await, Audit::default());
@@ -27,13 +27,13 @@
 //! ```
 
 mod audit;
-mod crew;
 mod report;
-mod voyage;
+mod worker_group;
 mod worker_process;
+mod workload;
 
 pub use audit::{Audit, audit, wait_until_closed};
-pub use crew::{Crew, CrewLog};
 pub use report::{Run, Transcript, applied, is_worker_process, reporting, serve, this_test};
-pub use voyage::{Effect, JOBS_PER_LOAD, Ledger, Voyage, sailor, stale_effects};
+pub use worker_group::{GroupLog, WorkerGroup};
 pub use worker_process::WorkerProcess;
+pub use workload::{Effect, JOBS_PER_BATCH, Ledger, Workload, ledger_worker, stale_effects};

@@ -13,7 +13,7 @@ const KILLS: usize = 8;
 /// How many jobs a worker runs at once.
 const SLOTS: usize = 8;
 /// Timeout for each wait. It covers the leases of killed workers, which must expire first.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn workers_that_are_killed_lose_nothing_on_sqlite() {
@@ -39,17 +39,16 @@ async fn check(program: &Program) {
     let hold = program.folder().join("hold");
     fs::write(&hold, "").unwrap();
     let mut workers: Vec<Child> = (0..2).map(|_| worker(program)).collect();
-    wait_until("all slots are taken", PATIENCE, async || count(program, "running").await == 2 * SLOTS).await;
+    wait_until("all slots are taken", TIMEOUT, async || count(program, "running").await == 2 * SLOTS).await;
     strike(program, &mut workers).await;
     fs::remove_file(hold).unwrap();
     for kill in 1..KILLS {
         // The next kill follows after some more jobs have completed, at a random point.
         let enough = (kill * JOBS / (KILLS + 4)).saturating_sub(fastrand::usize(0..8));
-        wait_until("more jobs are done", PATIENCE, async || count(program, "completed").await >= enough)
-            .await;
+        wait_until("more jobs are done", TIMEOUT, async || count(program, "completed").await >= enough).await;
         strike(program, &mut workers).await;
     }
-    wait_until("all jobs are done", PATIENCE, async || count(program, "completed").await == JOBS).await;
+    wait_until("all jobs are done", TIMEOUT, async || count(program, "completed").await == JOBS).await;
     let chains = program.json(&["chains", "--limit", "0"]).await;
     let mut outputs: Vec<_> = chains.iter().map(|chain| chain["output"].as_u64().unwrap()).collect();
     outputs.sort_unstable();

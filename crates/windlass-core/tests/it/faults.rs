@@ -31,7 +31,7 @@ pub(crate) use faulty::RuntimeClock;
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
 /// Long enough for everything that should happen immediately, and shorter than a lease.
-const SOON: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 const LEASE: Duration = Duration::from_secs(4);
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -10,7 +10,7 @@ use windlass_core::{
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 macro_rules! job {
     ($type:ident, $name:literal) => {
@@ -52,9 +52,9 @@ async fn sets_keep_their_state_and_their_middleware() {
     let mailing = Handlers::new().handle(mail).with_state("ada".to_owned());
     let worker = Worker::new(&client).state(7).handlers(billing).handlers(mailing).start().await.unwrap();
     let (billed, mailed) = (client.start(Bill).await.unwrap(), client.start(Mail).await.unwrap());
-    assert_eq!(client.wait(billed).timeout(SOON).await.unwrap(), "7 Some(\"tenant\")");
-    assert_eq!(client.wait(mailed).timeout(SOON).await.unwrap(), "ada None");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(billed).timeout(TIMEOUT).await.unwrap(), "7 Some(\"tenant\")");
+    assert_eq!(client.wait(mailed).timeout(TIMEOUT).await.unwrap(), "ada None");
+    worker.stop(TIMEOUT).await;
 }
 
 async fn refusal(worker: Worker<MemoryStore, u32>) -> String {
@@ -91,9 +91,9 @@ async fn required_middleware_must_be_around_every_handler_in_order() {
     let worker = || Worker::new(&client).state(7).require(&audit).require(&tenant);
     let mailing = || Handlers::new().handle(mail).with_state("ada".to_owned());
     let both = worker().middleware(audit).middleware(tenant).handle(bill).handlers(mailing());
-    both.start().await.unwrap().stop(SOON).await;
+    both.start().await.unwrap().stop(TIMEOUT).await;
     let from_the_set = worker().middleware(audit).handlers(Handlers::new().middleware(tenant).handle(bill));
-    from_the_set.start().await.unwrap().stop(SOON).await;
+    from_the_set.start().await.unwrap().stop(TIMEOUT).await;
 
     let text = refusal(worker().middleware(tenant).middleware(audit).handle(bill)).await;
     assert!(text.contains("`bill` lacks") && text.contains("tenant"), "{text}");

@@ -12,7 +12,7 @@ use windlass_core::{
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Echo {
@@ -93,8 +93,8 @@ async fn run(refuses: Option<&'static str>) -> (String, u32, Vec<String>) {
     let lines = Arc::clone(&first.lines);
     let worker = Worker::new(&client).hooks(first).hooks(second).handle(staged).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    let output = client.wait(chain).timeout(SOON).await.unwrap();
-    worker.stop(SOON).await;
+    let output = client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    worker.stop(TIMEOUT).await;
     let job = client.chain(chain).await.unwrap().unwrap().latest;
     assert_eq!(job.status, Status::Completed);
     let lines = lines.lock().unwrap().clone();
@@ -150,8 +150,8 @@ async fn what_a_hook_refuses_is_the_error_of_the_attempt() {
     let client = Client::new(MemoryStore::new());
     let worker = Worker::new(&client).hooks(Never).handle(staged).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    let error = client.wait(chain).timeout(SOON).await.unwrap_err();
-    worker.stop(SOON).await;
+    let error = client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
+    worker.stop(TIMEOUT).await;
     assert_eq!(error.job_error().unwrap().as_str(), "a hook refused the transaction: over quota");
 }
 
@@ -176,7 +176,7 @@ async fn a_transaction_held_long_is_reported() {
     let client = Client::builder(MemoryStore::new()).observer(long.clone()).build();
     let worker = Worker::new(&client).handle(atomic).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    client.wait(chain).timeout(SOON).await.unwrap();
-    worker.stop(SOON).await;
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    worker.stop(TIMEOUT).await;
     assert_eq!(*long.0.lock().unwrap(), [Duration::from_secs(6)]);
 }

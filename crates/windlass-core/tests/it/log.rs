@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
 use windlass_core::{BoxError, Client, Ctx, Entry, Job, MemoryStore, Worker};
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Serialize, Deserialize)]
 struct Echo;
@@ -90,8 +90,8 @@ async fn a_line_in_a_handler_names_job_chain_type_and_attempt() {
     let client = Client::new(MemoryStore::new());
     let worker = Worker::new(&client).handle(echo).start().await.unwrap();
     let chain = client.start(Echo).max_attempts(1).await.unwrap();
-    client.wait(chain).timeout(SOON).await.unwrap_err();
-    worker.stop(SOON).await;
+    client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
+    worker.stop(TIMEOUT).await;
     let lines = collector.0.lock().unwrap().lines.clone();
     let line = |part: &str| {
         lines.iter().find(|(_, line)| line.contains(part)).unwrap_or_else(|| panic!("{part}: {lines:?}"))

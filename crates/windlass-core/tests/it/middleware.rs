@@ -12,7 +12,7 @@ use windlass_core::{
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Echo {
@@ -92,8 +92,8 @@ async fn run<M: Middleware>(middleware: M) -> (Result<String, windlass_core::Err
     let worker = Worker::new(&client).state(lines.clone()).middleware(middleware).handle(echo);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    let output = client.wait(chain).timeout(SOON).await;
-    worker.stop(SOON).await;
+    let output = client.wait(chain).timeout(TIMEOUT).await;
+    worker.stop(TIMEOUT).await;
     (output, lines.all())
 }
 
@@ -104,8 +104,8 @@ async fn middleware_is_an_onion_that_sees_what_was_committed() {
     let worker = Worker::new(&client).state(lines.clone()).middleware(onion("outer"));
     let worker = worker.middleware(onion("inner")).handle(echo).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "hi");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "hi");
+    worker.stop(TIMEOUT).await;
     assert_eq!(
         lines.all(),
         ["outer in 1", "inner in 1", "handler Some(\"inner\")", "inner out Completed", "outer out Completed",],
@@ -138,8 +138,8 @@ async fn a_middleware_learns_how_the_attempt_ended() {
     let worker = Worker::new(&client).state(Arc::<AtomicU32>::default()).middleware(listen).handle(handler);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    client.wait(chain).timeout(SOON).await.unwrap_err();
-    worker.stop(SOON).await;
+    client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
+    worker.stop(TIMEOUT).await;
     assert_eq!(lines.all(), ["retried: not yet", "rescheduled", "Failed { error: \"never\" }"]);
 }
 
@@ -200,8 +200,8 @@ async fn one_may_put_the_attempt_off_uncounted() {
     let worker = Worker::new(&client).state(lines.clone()).middleware(put_off).handle(echo);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "hi");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "hi");
+    worker.stop(TIMEOUT).await;
     let job = client.chain(chain).await.unwrap().unwrap().latest;
     assert_eq!((job.status, job.attempt), (Status::Completed, 1));
 }
@@ -209,7 +209,7 @@ async fn one_may_put_the_attempt_off_uncounted() {
 #[tokio::test]
 async fn one_that_gives_up_on_the_handler_lets_it_be_tried_again() {
     async fn impatient(attempt: AnyAttempt, inner: Inner) -> Result<Ended> {
-        let patience = if attempt.attempt() == 1 { Duration::from_millis(20) } else { SOON };
+        let patience = if attempt.attempt() == 1 { Duration::from_millis(20) } else { TIMEOUT };
         Ok(tokio::time::timeout(patience, inner.run(attempt)).await?)
     }
     async fn first_hangs(job: Ctx<Echo>) -> Result<String> {
@@ -221,6 +221,6 @@ async fn one_that_gives_up_on_the_handler_lets_it_be_tried_again() {
     let (client, _) = fixture();
     let worker = Worker::new(&client).middleware(impatient).handle(first_hangs).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 2");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 2");
+    worker.stop(TIMEOUT).await;
 }

@@ -12,7 +12,7 @@ use windlass_core::{
     RunningReaper, Store, Subscription, Topic, TypeName, Worker,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn double(item: Item<u64>) -> Result<u64, BoxError> {
     Ok(2 * item.payload())
@@ -39,7 +39,7 @@ async fn an_end_that_was_not_told_costs_a_poll() {
     let began = Instant::now();
     assert_eq!(queue.enqueue_and_wait("a", 7).await.unwrap(), 14);
     assert_eq!(began.elapsed().as_secs(), 15);
-    consumer.stop(SOON).await;
+    consumer.stop(TIMEOUT).await;
 }
 
 /// Whatever ends the attempt also ends a hanging hook, and the completed work counts.
@@ -59,11 +59,11 @@ async fn a_hook_that_hangs_runs_no_handler_again() {
         queue.enqueue("a", 7).await.unwrap();
         if stops {
             let _ = tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
-            consumer.stop(SOON).await;
+            consumer.stop(TIMEOUT).await;
             assert_eq!(queue.result("a").await.unwrap(), Some(14));
         } else {
             assert_eq!(queue.enqueue_and_wait("a", 7).await.unwrap(), 14);
-            consumer.stop(SOON).await;
+            consumer.stop(TIMEOUT).await;
         }
         assert_eq!(*runs.lock().unwrap(), 1, "stops: {stops}");
     }
@@ -80,16 +80,16 @@ async fn everything_can_be_sent_to_another_thread() {
             queue.enqueue("a", 1).priority(1).await?;
             queue.enqueue_many([queue.enqueue("b", 2)]).await?;
             queue.enqueue_and_wait("c", 3).await?;
-            queue.update_result_ttl("c", SOON).await?;
+            queue.update_result_ttl("c", TIMEOUT).await?;
             queue.cancel("d").await?;
             queue.pause().await?;
             queue.resume().await?;
-            queue.drain(SOON).await?;
+            queue.drain(TIMEOUT).await?;
             queue.resume().await?;
             assert_eq!(queue.result("c").await?, Some(6));
             assert!(queue.statuses(["a", "b"]).await?.iter().all(Option::is_some));
             let told = events.next().await;
-            consumer.stop(SOON).await;
+            consumer.stop(TIMEOUT).await;
             Ok::<_, Error>(told)
         };
         assert!(tokio::spawn(task).await.unwrap().unwrap().is_some());
@@ -121,20 +121,20 @@ async fn the_start_and_the_end_of_every_consumer_are_told() {
     let worker = Worker::new(&client).handlers(queue.handlers(double)).handlers(other.handlers(double));
     let running = worker.start().await.unwrap();
     let worker = running.id();
-    running.stop(SOON).await;
+    running.stop(TIMEOUT).await;
     for events in [&mut events, &mut of_other] {
         assert_eq!(next(events).await, QueueEvent::Started { worker });
         assert_eq!(next(events).await, QueueEvent::Stopped { worker });
     }
     let consumer = queue.consume(double).await.unwrap();
     let worker = consumer.id();
-    consumer.stop(SOON).await;
+    consumer.stop(TIMEOUT).await;
     assert_eq!(next(&mut events).await, QueueEvent::Started { worker });
     assert_eq!(next(&mut events).await, QueueEvent::Stopped { worker });
 }
 
 async fn next(events: &mut Events) -> QueueEvent {
-    tokio::time::timeout(SOON, events.next()).await.unwrap().unwrap()
+    tokio::time::timeout(TIMEOUT, events.next()).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
     };
     // Lost events are counted in the next event that is published.
     let (mut enqueued, mut before) = (JOBS, (0, 0));
-    let (told, missed) = tokio::time::timeout(SOON, async {
+    let (told, missed) = tokio::time::timeout(TIMEOUT, async {
         loop {
             let now = counted();
             if now.0 + now.1 >= enqueued {
@@ -221,7 +221,7 @@ impl Listening {
     /// Waits until this many hints match, and checks that there are no more.
     async fn until(&self, is: impl Fn(&Hint) -> bool, count: usize) {
         let published = || self.0.lock().unwrap().iter().filter(|hint| is(hint)).count();
-        tokio::time::timeout(SOON, async {
+        tokio::time::timeout(TIMEOUT, async {
             while published() < count {
                 tokio::task::yield_now().await;
             }
@@ -270,7 +270,7 @@ async fn message_pack_and_cbor_keep_what_json_loses() {
         let key = Target::Key(queue.name().clone(), Key::new("a").unwrap());
         let stored = client.chain(key).await.unwrap().unwrap();
         assert_eq!(stored.output().unwrap().codec().as_str(), codec);
-        consumer.stop(SOON).await;
+        consumer.stop(TIMEOUT).await;
     }
     check(MessagePack, "messagepack").await;
     check(Cbor, "cbor").await;
@@ -281,11 +281,11 @@ async fn the_leading_reaper_removes_what_is_kept_no_longer() {
     let clock = Arc::new(ManualClock::default());
     let client = Client::new(MemoryStore::with_clock(clock.clone()));
     let queue = numbers(&client);
-    let reaper = || Reaper::new(&client).interval(Duration::from_millis(5)).lock("sweeper", SOON).start();
+    let reaper = || Reaper::new(&client).interval(Duration::from_millis(5)).lock("sweeper", TIMEOUT).start();
     let ended = || async {
         let consumer = queue.consume(double).await.unwrap();
         queue.enqueue("a", 1).result_ttl(Duration::from_millis(1)).and_wait().await.unwrap();
-        consumer.stop(SOON).await;
+        consumer.stop(TIMEOUT).await;
         clock.advance(Millis::from_secs(11 * 60));
     };
     ended().await;
@@ -302,12 +302,12 @@ async fn the_leading_reaper_removes_what_is_kept_no_longer() {
 
 async fn leads(reaper: &RunningReaper) {
     let mut leadership = reaper.leadership();
-    tokio::time::timeout(SOON, leadership.wait_for(|leads| *leads)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, leadership.wait_for(|leads| *leads)).await.unwrap().unwrap();
 }
 
 /// Waits until the store is empty.
 async fn swept(client: &Client<MemoryStore>) {
-    tokio::time::timeout(SOON, async {
+    tokio::time::timeout(TIMEOUT, async {
         while !client.store().count(Count { types: Types::All }).await.unwrap().types.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -332,7 +332,7 @@ async fn errors_of_a_reaper_are_observed() {
     let client = Client::builder(MemoryStore::new()).observer(failures.clone()).build();
     client.store().close().await.unwrap();
     let reaper = Reaper::new(&client).start().await.unwrap();
-    tokio::time::timeout(SOON, failures.1.notified()).await.unwrap();
+    tokio::time::timeout(TIMEOUT, failures.1.notified()).await.unwrap();
     assert!(!reaper.is_leader());
     reaper.stop().await;
     assert!(failures.0.lock().unwrap()[0].starts_with("reap: "));

@@ -71,7 +71,7 @@ fn echo(text: &str) -> Echo {
     Echo { text: text.to_owned() }
 }
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_chain_runs_through_typed_steps_to_its_output() {
@@ -113,8 +113,8 @@ async fn a_chain_runs_through_typed_steps_to_its_output() {
         .await
         .unwrap();
     let chain = client.start(Provision { user: 1 }).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), CrmId("acc-3 at 1.5".into()));
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), CrmId("acc-3 at 1.5".into()));
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -132,13 +132,13 @@ async fn a_failed_attempt_is_tried_again_and_the_last_one_is_final() {
     }
     let worker = Worker::new(&client).state(runs.clone()).handle(flaky).start().await.unwrap();
     let good = client.start(echo("good")).await.unwrap();
-    assert_eq!(client.wait(good).timeout(SOON).await.unwrap(), "done");
+    assert_eq!(client.wait(good).timeout(TIMEOUT).await.unwrap(), "done");
     assert_eq!(client.chain(good).await.unwrap().unwrap().latest.error, None, "a success clears the error");
     let bad = client.start(echo("bad")).await.unwrap();
-    let error = client.wait(bad).timeout(SOON).await.unwrap_err();
+    let error = client.wait(bad).timeout(TIMEOUT).await.unwrap_err();
     assert_eq!((error.kind(), error.job_error()), (ErrorKind::ChainFailed, Some(&ErrorText::new("never"))));
     assert_eq!(runs.load(Ordering::SeqCst), 5);
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -153,11 +153,15 @@ async fn outcomes_are_values() {
     }
     let worker = Worker::new(&client).handle(decide).start().await.unwrap();
     let fail = client.start(echo("fail")).await.unwrap();
-    let error = client.wait(fail).timeout(SOON).await.unwrap_err();
+    let error = client.wait(fail).timeout(TIMEOUT).await.unwrap_err();
     assert_eq!(error.job_error(), Some(&ErrorText::new("hopeless")));
     let later = client.start(echo("later")).await.unwrap();
-    assert_eq!(client.wait(later).timeout(SOON).await.unwrap(), "attempt 1", "a reschedule does not count");
-    worker.stop(SOON).await;
+    assert_eq!(
+        client.wait(later).timeout(TIMEOUT).await.unwrap(),
+        "attempt 1",
+        "a reschedule does not count"
+    );
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -170,10 +174,10 @@ async fn a_panic_counts_as_a_failure_and_harms_no_other() {
     let worker = Worker::new(&client).concurrency(2).handle(fragile).start().await.unwrap();
     let bad = client.start(echo("bad")).await.unwrap();
     let good = client.start(echo("good")).await.unwrap();
-    assert_eq!(client.wait(good).timeout(SOON).await.unwrap(), "fine");
-    let error = client.wait(bad).timeout(SOON).await.unwrap_err();
+    assert_eq!(client.wait(good).timeout(TIMEOUT).await.unwrap(), "fine");
+    let error = client.wait(bad).timeout(TIMEOUT).await.unwrap_err();
     assert!(error.to_string().contains("the handler panicked: broken"), "{error}");
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -186,13 +190,13 @@ async fn a_stored_input_that_cannot_be_read_fails_that_job_only() {
     let job = NewJob::new(TypeName::new("Echo").unwrap(), Payload::json(r#"{"txet":1}"#).unwrap());
     client.store().create(Create { chains: vec![NewChain::new(id, job)] }).await.unwrap();
     let worker = Worker::new(&client).handle(repeat).start().await.unwrap();
-    let error = client.wait(Chain::<Echo>::from_id(id)).timeout(SOON).await.unwrap_err();
+    let error = client.wait(Chain::<Echo>::from_id(id)).timeout(TIMEOUT).await.unwrap_err();
     assert!(error.to_string().contains("cannot be read: missing field `text`"), "{error}");
     let attempts = client.store().list_attempts(ListAttempts { job: id.first_job() }).await.unwrap().attempts;
     assert_eq!(attempts.len(), 1, "no attempt loop");
     let good = client.start(echo("hi")).await.unwrap();
-    assert_eq!(client.wait(good).timeout(SOON).await.unwrap(), "hi");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(good).timeout(TIMEOUT).await.unwrap(), "hi");
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -208,12 +212,12 @@ async fn a_handler_that_fails_after_finishing_takes_it_back() {
     }
     let worker = Worker::new(&client).handle(regret).start().await.unwrap();
     let chain = client.start(echo("x")).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "too early");
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "too early");
     let attempts =
         client.store().list_attempts(ListAttempts { job: chain.id().first_job() }).await.unwrap().attempts;
     let ends: Vec<_> = attempts.iter().map(|attempt| attempt.end).collect();
     assert_eq!(ends, [AttemptEnd::Retried, AttemptEnd::Completed]);
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -229,8 +233,8 @@ async fn a_step_dropped_half_way_is_rolled_back_before_the_retry() {
     }
     let worker = Worker::new(&client).handle(drops).start().await.unwrap();
     let chain = client.start(echo("x")).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "done");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "done");
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -245,8 +249,8 @@ async fn what_is_wrong_by_order_is_an_error() {
     }
     let worker = Worker::new(&client).handle(confused).start().await.unwrap();
     let chain = client.start(echo("x")).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "fine");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "fine");
+    worker.stop(TIMEOUT).await;
 }
 
 #[derive(Clone, Default)]
@@ -284,9 +288,9 @@ async fn leases_outlive_their_length_by_renewal() {
     let error = client.wait(chain).timeout(Duration::from_millis(1_200)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     gate.started.notify_one();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), 1, "the first attempt");
-    first.stop(SOON).await;
-    second.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), 1, "the first attempt");
+    first.stop(TIMEOUT).await;
+    second.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -314,7 +318,7 @@ async fn a_handler_that_heeds_the_stop_is_released_uncounted() {
     let worker = Worker::new(&client).state(gate.clone()).handle(obedient).start().await.unwrap();
     let chain = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     let job = client.chain(chain).await.unwrap().unwrap().latest;
     assert_eq!((job.status, job.attempt, job.error), (Status::Pending, 0, None));
     assert_eq!(*gate.reasons.lock().unwrap(), [AbortReason::WorkerStopping]);
@@ -329,7 +333,7 @@ async fn a_running_job_is_told_when_it_is_cancelled_completed_or_deleted() {
     let cancelled = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
     client.cancel(cancelled, CancelMode::Ask).await.unwrap();
-    let error = client.wait(cancelled).timeout(SOON).await.unwrap_err();
+    let error = client.wait(cancelled).timeout(TIMEOUT).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChainCancelled);
 
     let completed = client.start(Slow { number: 2 }).await.unwrap();
@@ -344,14 +348,14 @@ async fn a_running_job_is_told_when_it_is_cancelled_completed_or_deleted() {
         steps: vec![complete],
     };
     client.store().complete_from_outside(outside).await.unwrap();
-    assert_eq!(client.wait(completed).timeout(SOON).await.unwrap(), 7);
+    assert_eq!(client.wait(completed).timeout(TIMEOUT).await.unwrap(), 7);
 
     let deleted = client.start(Slow { number: 3 }).await.unwrap();
     gate.started.notified().await;
     client.delete(vec![deleted.into()], false).await.unwrap();
     let last = client.start(Slow { number: 4 }).await.unwrap();
     gate.started.notified().await;
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     assert!(client.chain(last).await.unwrap().is_some());
     assert_eq!(
         *gate.reasons.lock().unwrap(),
@@ -372,9 +376,9 @@ async fn a_handler_past_its_timeout_is_told() {
     }
     let worker = Worker::new(&client).handle(late).start().await.unwrap();
     let chain = client.start(Timed { number: 1 }).await.unwrap();
-    let error = client.wait(chain).timeout(SOON).await.unwrap_err();
+    let error = client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
     assert_eq!(error.job_error(), Some(&ErrorText::new("TimedOut")));
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -397,10 +401,10 @@ async fn per_type_concurrency_is_kept() {
     let worker = Worker::new(&client).state(peak.clone()).concurrency(10).handle_at_most(2, counted).start();
     let worker = worker.await.unwrap();
     for (number, chain) in (0..50).zip(chains) {
-        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), number);
+        assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), number);
     }
     assert!(peak.peak.load(Ordering::SeqCst) <= 2);
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test]

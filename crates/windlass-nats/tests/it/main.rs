@@ -17,7 +17,7 @@ use windlass_core::{ChainId, ErrorKind, Hint, Notifier, Signal};
 use windlass_nats::{NatsNotifier, Options};
 use windlass_testkit::{NatsServer, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_bucket_all_but_the_budget_holds() {
@@ -37,7 +37,7 @@ async fn of_several_servers_one_that_is_there_is_enough() {
     let hint = Hint::ChainClosed(ChainId::new());
     let mut subscription = notifier.subscribe(vec![hint.topic()]).await.unwrap();
     notifier.publish(hint.clone()).await.unwrap();
-    assert_eq!(timeout(PATIENCE, subscription.next()).await.unwrap(), Some(Signal::Hint(hint)));
+    assert_eq!(timeout(TIMEOUT, subscription.next()).await.unwrap(), Some(Signal::Hint(hint)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,11 +49,11 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
 
     server.kill().await;
     server.restart().await;
-    let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
+    let signal = timeout(TIMEOUT, subscription.next()).await.unwrap();
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
 
     // Hints published before the client has resubscribed are lost, so publish until one arrives.
-    wait_until("the subscription hears again", PATIENCE, async || {
+    wait_until("the subscription hears again", TIMEOUT, async || {
         notifier.publish(hint.clone()).await.unwrap();
         let heard = timeout(Duration::from_millis(100), subscription.next()).await;
         matches!(heard, Ok(Some(Signal::Hint(heard))) if heard == hint)

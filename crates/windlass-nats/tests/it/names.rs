@@ -8,7 +8,7 @@ use windlass_core::{ErrorKind, Hint, Signal, Timestamp, TypeName};
 use windlass_nats::{NatsNotifier, Options};
 use windlass_testkit::NatsServer;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn scheduled(name: &str) -> Hint {
     let (job_type, due_at) = (TypeName::new(name).unwrap(), Timestamp::from_millis(1).unwrap());
@@ -27,7 +27,7 @@ async fn names_of_types_are_exact_in_subjects_and_budgets() {
         let mut one = notifiers[0].subscribe(vec![scheduled(name).topic()]).await.unwrap();
         notifiers[1].publish(scheduled(name)).await.unwrap();
         for subscription in [&mut heard, &mut one] {
-            let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
+            let signal = timeout(TIMEOUT, subscription.next()).await.unwrap();
             assert_eq!(signal, Some(Signal::Hint(scheduled(name))), "{name:?}");
         }
     }

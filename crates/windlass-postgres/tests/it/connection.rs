@@ -14,7 +14,7 @@ use windlass_testkit::{PostgresServer, Proxy};
 
 use crate::ledger::{SqlxTable, TABLE};
 
-const SOON: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// When the connection is cut in the first attempt.
 #[derive(Clone, Copy, Debug)]
@@ -86,8 +86,8 @@ where
     let line = Line { proxy: Arc::new(Mutex::new(proxy)), cut, commit, cuts: Arc::default() };
     let worker = Worker::new(&client).state(line.clone()).handle(pay::<L>).start().await.unwrap();
     let chain = client.start(Pay).await.unwrap();
-    let attempt = client.wait(chain).timeout(SOON).await.unwrap();
-    worker.stop(SOON).await;
+    let attempt = client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    worker.stop(TIMEOUT).await;
     if let Some(cut) = line.cuts.lock().await.take() {
         cut.await.unwrap();
     }

@@ -10,7 +10,7 @@ use windlass_core::uuid::Uuid;
 use windlass_core::{ChainId, Client, Fence, JobId};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::PostgresServer;
-use windlass_testkit::crash::{self, Crew, Effect, JOBS_PER_LOAD, Run, Voyage, this_test};
+use windlass_testkit::crash::{self, Effect, JOBS_PER_BATCH, Run, WorkerGroup, Workload, this_test};
 
 use crate::known_bad::spoil_in;
 use crate::ledger::{SqlxTable, TABLE};
@@ -29,7 +29,7 @@ async fn worker_process() {
     if crash::is_worker_process() {
         let provider = Sqlx::connect(&env::var(URL).unwrap()).await.unwrap();
         let client = Client::new(PostgresStore::open(provider, Options::default()).await.unwrap());
-        crash::serve(crash::sailor::<SqlxTable>(&client).start().await.unwrap()).await;
+        crash::serve(crash::ledger_worker::<SqlxTable>(&client).start().await.unwrap()).await;
     }
 }
 
@@ -38,7 +38,7 @@ struct Fixture {
     server: PostgresServer,
     pool: PgPool,
     client: Client<PostgresStore<Sqlx>>,
-    crew: Crew,
+    group: WorkerGroup,
 }
 
 impl Fixture {
@@ -47,13 +47,13 @@ impl Fixture {
         server.query(TABLE);
         let pool = PgPool::connect(&server.url()).await.unwrap();
         let store = PostgresStore::open(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
-        let url = format!("{}?application_name=crew", server.url());
-        let crew = Crew::start(WORKERS, move || -> Command {
+        let url = format!("{}?application_name=worker-group", server.url());
+        let group = WorkerGroup::start(WORKERS, move || -> Command {
             let mut command = this_test("crash::worker_process");
             command.env(URL, &url);
             command
         });
-        Self { pool, client: Client::new(store), crew: crew.await, server }
+        Self { pool, client: Client::new(store), group: group.await, server }
     }
 }
 
@@ -75,23 +75,23 @@ async fn killed_workers_and_servers_lose_nothing_and_do_nothing_twice() {
     let (kills, restarts) = if is_full() { (200, 20) } else { (20, 3) };
     let mut fixture = Fixture::new().await;
     let (client, mut restarted) = (fixture.client.clone(), 0);
-    let mut voyage = Voyage::new(&client, WORK);
-    while fixture.crew.kills() < kills || restarted < restarts {
-        voyage.load().await;
-        fixture.crew.kill_one(client.store()).await;
-        if fixture.crew.kills() * restarts / kills > restarted && fixture.crew.is_busy().await {
+    let mut workload = Workload::new(&client, WORK);
+    while fixture.group.kills() < kills || restarted < restarts {
+        workload.start_batch().await;
+        fixture.group.kill_one(client.store()).await;
+        if fixture.group.kills() * restarts / kills > restarted && fixture.group.is_busy().await {
             fixture.server.crash().await;
             fixture.server.restart().await;
             restarted += 1;
         }
-        voyage.wait_for_all_but(2).await;
-        let (jobs, killed) = (voyage.jobs(), fixture.crew.kills());
-        assert!(jobs < 2 * kills * JOBS_PER_LOAD, "only {killed} kills found jobs running");
+        workload.wait_for_all_but(2).await;
+        let (jobs, killed) = (workload.jobs(), fixture.group.kills());
+        assert!(jobs < 2 * kills * JOBS_PER_BATCH, "only {killed} kills found jobs running");
     }
-    voyage.wait_for_all_but(0).await;
-    let log = fixture.crew.stop().await;
-    println!("{} jobs, {restarted} restarts of the server; {log}", voyage.jobs());
-    voyage.check(&log, &ledger(&fixture.pool).await).await;
+    workload.wait_for_all_but(0).await;
+    let log = fixture.group.stop().await;
+    println!("{} jobs, {restarted} restarts of the server; {log}", workload.jobs());
+    workload.check(&log, &ledger(&fixture.pool).await).await;
 }
 
 /// Kills five connections of workers per second.
@@ -106,32 +106,32 @@ async fn killed_connections_lose_nothing_and_do_nothing_twice() {
         while killed < kills {
             ticks.tick().await;
             let kill = "select pg_terminate_backend(pid) from pg_stat_activity \
-                        where application_name = 'crew' order by random() limit 1";
+                        where application_name = 'worker-group' order by random() limit 1";
             killed += sqlx::query(kill).execute(&pool).await.unwrap().rows_affected();
         }
     });
-    let mut voyage = Voyage::new(&fixture.client, WORK);
+    let mut workload = Workload::new(&fixture.client, WORK);
     while !killing.is_finished() {
-        voyage.load().await;
-        voyage.wait_for_all_but(1).await;
+        workload.start_batch().await;
+        workload.wait_for_all_but(1).await;
     }
     killing.await.unwrap();
-    voyage.wait_for_all_but(0).await;
-    let log = fixture.crew.stop().await;
-    println!("{} jobs, {kills} connections killed; {log}", voyage.jobs());
-    voyage.check(&log, &ledger(&fixture.pool).await).await;
+    workload.wait_for_all_but(0).await;
+    let log = fixture.group.stop().await;
+    println!("{} jobs, {kills} connections killed; {log}", workload.jobs());
+    workload.check(&log, &ledger(&fixture.pool).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
     let mut fixture = Fixture::new().await;
     let client = fixture.client.clone();
-    let mut voyage = Voyage::new(&client, PAUSED_WORK);
-    voyage.overtake(&mut fixture.crew, 3).await;
-    voyage.wait_for_all_but(0).await;
-    let log = fixture.crew.stop().await;
-    println!("{} jobs; {log}", voyage.jobs());
-    voyage.check(&log, &ledger(&fixture.pool).await).await;
+    let mut workload = Workload::new(&client, PAUSED_WORK);
+    workload.overtake(&mut fixture.group, 3).await;
+    workload.wait_for_all_but(0).await;
+    let log = fixture.group.stop().await;
+    println!("{} jobs; {log}", workload.jobs());
+    workload.check(&log, &ledger(&fixture.pool).await).await;
 }
 
 /// The harness detects a paused worker that overwrites the work of the new owner.
@@ -150,8 +150,8 @@ async fn a_store_that_ignores_the_fence_is_caught() {
             spoil_in(&fixture.pool, "windlass", function, fence, by).await;
         }
         let client = fixture.client.clone();
-        Voyage::new(&client, PAUSED_WORK).overtake(&mut fixture.crew, 1).await;
-        let log = fixture.crew.stop().await;
+        Workload::new(&client, PAUSED_WORK).overtake(&mut fixture.group, 1).await;
+        let log = fixture.group.stop().await;
         if !crash::stale_effects(&log, &ledger(&fixture.pool).await).is_empty() {
             return;
         }

@@ -14,7 +14,7 @@ use windlass_core::{
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::PostgresServer;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const SLOTS: u32 = 4;
 const CHAINS: usize = 20;
 
@@ -118,9 +118,9 @@ async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     sqlx::raw_sql("drop table filler").execute(&pool).await.unwrap();
     let large = client.start(Print { text: noise() }).await.unwrap();
     for chain in chains.into_iter().chain([large]) {
-        client.wait(chain).timeout(SOON).await.unwrap();
+        client.wait(chain).timeout(TIMEOUT).await.unwrap();
     }
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     let receipts = server.query("select count(*), count(distinct job) from receipt");
     let all = CHAINS + 1;
     assert_eq!(receipts.trim(), format!("{}|{all}", all * 10), "each has its receipt once");

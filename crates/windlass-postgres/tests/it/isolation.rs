@@ -30,7 +30,7 @@ const LEVELS: [&str; 3] = ["read committed", "repeatable read", "serializable"];
 /// The levels at which a transaction reads from a snapshot.
 const SNAPSHOTS: [&str; 2] = ["repeatable read", "serializable"];
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts a server with this default isolation level.
 async fn server(level: &str) -> PostgresServer {
@@ -478,7 +478,7 @@ async fn a_blocker_that_appears_during_the_command_is_locked() {
     let attaching = tokio::spawn(async move { (tx.run(Create { chains }).await, tx) });
     let waits =
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%create_v1%'";
-    wait_until("the command waits for the other's row", SOON, async || server.query(waits) == "1").await;
+    wait_until("the command waits for the other's row", TIMEOUT, async || server.query(waits) == "1").await;
     creating.commit().await.unwrap();
     racing.rollback().await.unwrap();
     let (created, tx) = attaching.await.unwrap();
@@ -597,14 +597,14 @@ async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Dura
             client.start(Ship {}).blocked_by((approval,)).await.unwrap();
             let (sender, mut committing) = mpsc::unbounded_channel();
             let approving = Worker::new(client).state(sender).handle(approve).start().await.unwrap();
-            client.wait(approval).timeout(SOON).await.unwrap();
-            approving.stop(SOON).await;
+            client.wait(approval).timeout(TIMEOUT).await.unwrap();
+            approving.stop(TIMEOUT).await;
             committing.recv().await.unwrap()
         }
     };
     let started =
-        tokio::time::timeout(SOON, started.recv()).await.expect("it starts without a poll").unwrap();
-    worker.stop(SOON).await;
+        tokio::time::timeout(TIMEOUT, started.recv()).await.expect("it starts without a poll").unwrap();
+    worker.stop(TIMEOUT).await;
     started.duration_since(committed)
 }
 
@@ -661,11 +661,11 @@ async fn a_transaction_that_outlasts_renewals_does_not_conflict_with_them() {
         let worker = Worker::new(&client).handle(long).start().await.unwrap();
         let chain = client.start(Long {}).await.unwrap();
         assert_eq!(
-            client.wait(chain).timeout(SOON).await.unwrap(),
+            client.wait(chain).timeout(TIMEOUT).await.unwrap(),
             1,
             "{level}: the first attempt completes the job"
         );
-        worker.stop(SOON).await;
+        worker.stop(TIMEOUT).await;
     }
 }
 
@@ -749,8 +749,8 @@ async fn a_conflict_at_the_end_of_an_attempt_does_not_count() {
     let worker = Worker::new(&client).concurrency(2).state(state).handle(transfer).start().await.unwrap();
     let chains = client.start_many([Transfer {}, Transfer {}]).await.unwrap();
     for chain in chains {
-        client.wait(chain).timeout(SOON).await.unwrap();
+        client.wait(chain).timeout(TIMEOUT).await.unwrap();
     }
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     assert!(runs.load(Ordering::SeqCst) > 2, "one of the two conflicts");
 }

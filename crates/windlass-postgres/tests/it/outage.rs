@@ -9,7 +9,7 @@ use windlass_core::{ErrorKind, ManualClock, Store, Transactional};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::{PostgresServer, wait_until};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_in_the_middle_of_a_finish_leaves_it_whole() {
@@ -50,7 +50,7 @@ async fn a_server_that_became_a_standby_says_so() {
     );
     let create = Create { chains: vec![s.start("a").build()] };
     // The first calls may fail because their connection was closed.
-    wait_until("it says what to do", SOON, async || {
+    wait_until("it says what to do", TIMEOUT, async || {
         let error = s.store.create(create.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         error.to_string().contains("connect to the primary")

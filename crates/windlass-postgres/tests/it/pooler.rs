@@ -13,7 +13,7 @@ use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 use crate::ledger::{SqlxTable, TABLE};
 use crate::warnings::warnings;
 
-const SOON: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
 const CHAINS: u32 = 50;
 
@@ -79,13 +79,13 @@ where
             tx.start(Pay(CHAINS)).await.unwrap();
             tx.rollback_to().await.unwrap();
             tx.commit().await.unwrap();
-            assert_eq!(client.wait(chain).poll(POLL).timeout(SOON).await.unwrap(), number);
+            assert_eq!(client.wait(chain).poll(POLL).timeout(TIMEOUT).await.unwrap(), number);
         })
     });
     for started in starting.collect::<Vec<_>>() {
         started.await.unwrap();
     }
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     assert_eq!(*failures.0.lock().unwrap(), []);
     assert_eq!(
         server.query("select count(*), count(distinct job) from ledger"),
@@ -97,7 +97,7 @@ where
 async fn the_store_works_behind_a_pooler() {
     // There are more concurrent starts and waits than connections, so some of them wait for a connection.
     let connect = async |url: String| {
-        let pool = Sqlx::pool_options().acquire_timeout(SOON).connect(&url).await.unwrap();
+        let pool = Sqlx::pool_options().acquire_timeout(TIMEOUT).connect(&url).await.unwrap();
         Sqlx::from(pool)
     };
     check_store::<SqlxTable, _, _>(connect).await;
@@ -129,10 +129,10 @@ where
     let worker = Worker::new(&client).poll(POLL).handle(pay::<L>).start().await.unwrap();
     for number in 0..3 {
         let chain = client.start(Pay(number)).await.unwrap();
-        assert_eq!(client.wait(chain).poll(POLL).timeout(SOON).await.unwrap(), number);
+        assert_eq!(client.wait(chain).poll(POLL).timeout(TIMEOUT).await.unwrap(), number);
     }
-    wait_until("the notifier has noticed", SOON, async || !warnings.texts().is_empty()).await;
-    worker.stop(SOON).await;
+    wait_until("the notifier has noticed", TIMEOUT, async || !warnings.texts().is_empty()).await;
+    worker.stop(TIMEOUT).await;
     let texts = warnings.texts();
     assert_eq!(texts.len(), 1, "{texts:?}");
     assert!(texts[0].contains("workers poll: a pooler in transaction mode is in between"), "{texts:?}");

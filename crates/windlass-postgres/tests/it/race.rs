@@ -13,7 +13,7 @@ use windlass_testkit::wait_until;
 
 use crate::Database;
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Repeats `take` until it takes less than `bound` once, at most five times. A faulty store always takes longer; a
 /// correct one may be delayed by other load on the machine.
@@ -82,7 +82,7 @@ async fn a_row_in_an_open_transaction_delays_no_renewal() {
     let lease =
         |attempt: &Acquired| RenewLease { job: attempt.job.id, fence: attempt.job.fence, lease: LEASE };
     let renew = database.store.renew(Renew { leases: attempts.iter().map(lease).collect() });
-    let reply = timeout(SOON, renew).await.expect("nothing waits for the transaction").unwrap();
+    let reply = timeout(TIMEOUT, renew).await.expect("nothing waits for the transaction").unwrap();
     let held = reply.leases.iter().filter(|one| matches!(one, Renewed::Held { .. })).count();
     assert_eq!((held, reply.leases[7]), (49, Renewed::Busy));
     database.store.rollback(tx).await.unwrap();
@@ -149,7 +149,7 @@ async fn create_beside_holder(
         let create = client.create(chains.clone());
         let end = async {
             let tried_twice = async || client.store().counters().round_trips >= before + 2;
-            wait_until("it was tried twice", SOON, tried_twice).await;
+            wait_until("it was tried twice", TIMEOUT, tried_twice).await;
             database.store.rollback(tx).await.unwrap();
         };
         let (created, ()) = tokio::join!(create, end);
@@ -316,7 +316,7 @@ async fn a_pause_in_an_open_transaction_makes_another_busy() {
     let mut tx = database.store.begin().await.unwrap();
     database.store.run_in((&mut tx).into(), pause.clone()).await.unwrap();
     let other =
-        timeout(SOON, database.store.pause(pause.clone())).await.expect("it waits for nobody for long");
+        timeout(TIMEOUT, database.store.pause(pause.clone())).await.expect("it waits for nobody for long");
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Busy);
     database.store.rollback(tx).await.unwrap();
     assert_eq!(database.store.pause(pause).await.unwrap().were_paused, [false]);

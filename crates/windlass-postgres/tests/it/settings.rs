@@ -11,7 +11,7 @@ use windlass_core::{ErrorKind, ManualClock, Status, Store, Transactional};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs the store's commands outside transactions: creates, acquires, renews and completes jobs, reaps and expires.
 async fn check_works(url: &str, options: Options) {
@@ -70,7 +70,7 @@ async fn a_short_statement_timeout_cancels_no_batch() {
     server.kill_backends();
     let holder = open(format!("{}?options=-c%20statement_timeout%3D0", server.url())).await;
     // The pool replaces its connections.
-    wait_until("the store answers", SOON, async || hasty.health().await.is_ok()).await;
+    wait_until("the store answers", TIMEOUT, async || hasty.health().await.is_ok()).await;
     let clock = Arc::new(ManualClock::default());
     let s = Subject::new(hasty.clone(), holder.clone(), clock);
     let mut tx = holder.begin().await.unwrap();
@@ -96,7 +96,7 @@ async fn a_short_lock_timeout_fails_no_migration() {
     let url = server.url();
     let opening = tokio::spawn(async move { check_works(&url, Options::default()).await });
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
-    wait_until("the migration waits", SOON, async || server.query(waiting).trim() == "1").await;
+    wait_until("the migration waits", TIMEOUT, async || server.query(waiting).trim() == "1").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     tx.rollback().await.unwrap();
     opening.await.unwrap();
@@ -134,7 +134,7 @@ async fn tables_whose_rows_are_hidden_are_refused() {
         assert!(error.to_string().contains("`job`"), "{error}");
     }
     server.kill_backends();
-    wait_until("the store answers", SOON, async || open.health().await.is_ok()).await;
+    wait_until("the store answers", TIMEOUT, async || open.health().await.is_ok()).await;
     let found = open.health().await.unwrap();
     assert!(found.iter().any(|found| found.what.contains("row-level security")), "{found:?}");
 }

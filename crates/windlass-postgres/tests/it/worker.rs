@@ -12,7 +12,7 @@ use windlass_testkit::shared_postgres;
 
 use crate::{Database, fixture};
 
-const SOON: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Postgres = PostgresStore<Sqlx>;
 
@@ -72,8 +72,8 @@ async fn rows_and_jobs_commit_together_or_not_at_all() {
     let (tx, chain, user) = sign_up("Ada").await;
     tx.commit().await.unwrap();
 
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), user);
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), user);
+    worker.stop(TIMEOUT).await;
     let count = "select (select count(*) from account), (select count(*) from greeting)";
     let counted: (i64, i64) = sqlx::query_as(count).fetch_one(&pool).await.unwrap();
     assert_eq!(counted, (1, 1), "a rolled back row and a greeting that was taken back leave no trace");

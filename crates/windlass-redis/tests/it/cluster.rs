@@ -10,10 +10,10 @@ use windlass_redis::{Options, RedisNotifier, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
 
 use crate::fixture::connect;
-use crate::haul::{Haul, haul};
+use crate::noop::{Noop, noop};
 
 const SLOTS: u16 = 16_384;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const TAG: &str = "{windlass:moved}";
 const JOBS_PER_MOVE: usize = 200;
 
@@ -44,7 +44,7 @@ impl Cluster {
         }
         for at in 0..3 {
             let mut connection = cluster.connections[at].clone();
-            wait_until("the cluster is whole", PATIENCE, async || {
+            wait_until("the cluster is whole", TIMEOUT, async || {
                 let info: String = cmd("INFO", &[]).query_async(&mut connection).await.unwrap();
                 info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
             })
@@ -118,9 +118,9 @@ async fn a_namespace_moves_between_shards_under_load() {
     let notifier = RedisNotifier::open(&url, &options).await.unwrap();
     let client = Client::builder(store).notifier(notifier).build();
     let listener = RedisNotifier::open(&url, &options).await.unwrap();
-    let topic = Topic::Scheduled(TypeName::new(Haul::NAME).unwrap());
+    let topic = Topic::Scheduled(TypeName::new(Noop::NAME).unwrap());
     let mut heard = listener.subscribe(vec![topic]).await.unwrap();
-    let worker = Worker::new(&client).concurrency(16).poll(Duration::from_millis(100)).handle(haul);
+    let worker = Worker::new(&client).concurrency(16).poll(Duration::from_millis(100)).handle(noop);
     let worker = worker.start().await.unwrap();
 
     let mut chains = Vec::new();
@@ -131,9 +131,9 @@ async fn a_namespace_moves_between_shards_under_load() {
             let mut chains = Vec::new();
             for _ in 0..JOBS_PER_MOVE {
                 // A start may fail while the namespace moves. In that case it has written nothing.
-                let ends_at = Instant::now() + PATIENCE;
+                let ends_at = Instant::now() + TIMEOUT;
                 chains.push(loop {
-                    match starting.start(Haul).await {
+                    match starting.start(Noop).await {
                         Ok(chain) => break chain,
                         Err(error) => assert!(Instant::now() < ends_at, "{error}"),
                     }
@@ -146,18 +146,18 @@ async fn a_namespace_moves_between_shards_under_load() {
         chains.extend(starts.await.unwrap());
     }
     for chain in &chains {
-        client.wait(*chain).timeout(PATIENCE).await.unwrap();
+        client.wait(*chain).timeout(TIMEOUT).await.unwrap();
     }
-    worker.stop(PATIENCE).await;
+    worker.stop(TIMEOUT).await;
     println!("{} jobs while the namespace moved {moves} times", chains.len());
     assert_eq!(chains.len(), moves * JOBS_PER_MOVE);
 
     // The subscription signals a gap, and then receives hints from the namespace's new shard.
     let told = async { while !matches!(heard.next().await.unwrap(), Signal::Gap { .. }) {} };
-    timeout(PATIENCE, told).await.expect("whoever listened is told to look at the store");
+    timeout(TIMEOUT, told).await.expect("whoever listened is told to look at the store");
     while heard.try_next().is_some() {}
-    client.start(Haul).await.unwrap();
-    let signal = timeout(PATIENCE, heard.next()).await.unwrap();
+    client.start(Noop).await.unwrap();
+    let signal = timeout(TIMEOUT, heard.next()).await.unwrap();
     assert!(signal.is_some());
     client.store().erase().await.unwrap();
 }

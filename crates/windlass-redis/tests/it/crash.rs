@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use windlass_core::{BoxError, ChainId, Client, Ctx, Entry, Job, JobOptions, Next, RequestId, Then, Worker};
 use windlass_redis::{Options, RedisStore};
-use windlass_testkit::crash::{self, Audit, Crew, audit, this_test, wait_until_closed};
+use windlass_testkit::crash::{self, Audit, WorkerGroup, audit, this_test, wait_until_closed};
 use windlass_testkit::shared_redis;
 
 pub(crate) const URL: &str = "WINDLASS_CRASH_URL";
@@ -28,12 +28,12 @@ const LEASE: Duration = Duration::from_secs(1);
 
 /// Continues with a job whose input is a mark unique to this attempt.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Haul;
+pub(crate) struct Mark;
 
-impl Job for Haul {
-    const NAME: &'static str = "haul";
+impl Job for Mark {
+    const NAME: &'static str = "mark";
     type Output = ();
-    type Next = (Stow,);
+    type Next = (Report,);
     type Blockers = ();
 
     fn options() -> JobOptions {
@@ -41,33 +41,33 @@ impl Job for Haul {
     }
 }
 
-impl Entry for Haul {}
-impl Then<Stow> for Haul {}
+impl Entry for Mark {}
+impl Then<Report> for Mark {}
 
 /// Reports the mark in its input. It may report one mark twice. Two different marks in a chain mean that two attempts
 /// of the previous job were committed.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Stow {
+pub(crate) struct Report {
     mark: String,
 }
 
-impl Job for Stow {
-    const NAME: &'static str = "stow";
+impl Job for Report {
+    const NAME: &'static str = "report";
     type Output = ();
     type Next = ();
     type Blockers = ();
 
     fn options() -> JobOptions {
-        Haul::options()
+        Mark::options()
     }
 }
 
-async fn haul(job: Ctx<Haul>) -> Result<Next<Haul>, BoxError> {
+async fn mark(job: Ctx<Mark>) -> Result<Next<Mark>, BoxError> {
     work(&job).await;
-    Ok(Next::then(Stow { mark: RequestId::new().to_string() }))
+    Ok(Next::then(Report { mark: RequestId::new().to_string() }))
 }
 
-async fn stow(job: Ctx<Stow>) -> Result<(), BoxError> {
+async fn report(job: Ctx<Report>) -> Result<(), BoxError> {
     work(&job).await;
     crash::applied(format_args!("{} {}", job.job().chain, job.input().mark));
     Ok(())
@@ -89,8 +89,8 @@ async fn worker_process() {
         .concurrency(SLOTS)
         .poll(Duration::from_millis(20))
         .middleware(crash::reporting)
-        .handle(haul)
-        .handle(stow)
+        .handle(mark)
+        .handle(report)
         .start();
     crash::serve(worker.await.unwrap()).await;
 }
@@ -125,7 +125,7 @@ async fn fixture(
 }
 
 async fn start_chains(client: &Client<RedisStore>) -> Vec<ChainId> {
-    let chains = client.start_many((0..CHAINS_PER_KILL).map(|_| Haul)).await.unwrap();
+    let chains = client.start_many((0..CHAINS_PER_KILL).map(|_| Mark)).await.unwrap();
     chains.into_iter().map(|chain| chain.id()).collect()
 }
 
@@ -133,14 +133,14 @@ async fn start_chains(client: &Client<RedisStore>) -> Vec<ChainId> {
 async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
     let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
     let (client, command) = fixture(&[]).await;
-    let mut crew = Crew::start(WORKERS, command).await;
+    let mut group = WorkerGroup::start(WORKERS, command).await;
 
     let (mut chains, mut killed) = (Vec::new(), 0);
     while killed < kills {
         chains.extend(start_chains(&client).await);
-        killed += usize::from(crew.kill_one(client.store()).await);
+        killed += usize::from(group.kill_one(client.store()).await);
         if killed % KILLS_PER_PAUSE == 0 {
-            crew.overtake_one(client.store()).await;
+            group.overtake_one(client.store()).await;
         }
         assert!(
             chains.len() < 2 * kills * CHAINS_PER_KILL,
@@ -148,13 +148,13 @@ async fn killed_and_paused_workers_lose_nothing_and_do_nothing_twice() {
         );
     }
     // A paused worker may have had no job left to take over.
-    while crew.overtaken() == 0 {
+    while group.overtaken() == 0 {
         assert!(chains.len() < 3 * kills * CHAINS_PER_KILL, "no paused worker was overtaken");
         chains.extend(start_chains(&client).await);
-        crew.overtake_one(client.store()).await;
+        group.overtake_one(client.store()).await;
     }
     wait_until_closed(client.store(), &chains, Duration::from_secs(300)).await;
-    let log = crew.stop().await;
+    let log = group.stop().await;
     println!("{} chains of 2 jobs; {log}", chains.len());
 
     assert!(log.kills >= kills && log.overtaken > 0);
@@ -176,10 +176,10 @@ async fn a_store_that_ignores_the_fence_is_caught() {
     let (client, command) = fixture(&[FENCE_IGNORED]).await;
     // A stale write succeeds only if the new owner is still running when the paused worker resumes, so try often.
     for _ in 0..30 {
-        let mut crew = Crew::start(WORKERS, command.clone()).await;
+        let mut group = WorkerGroup::start(WORKERS, command.clone()).await;
         start_chains(&client).await;
-        crew.overtake_one(client.store()).await;
-        if !crew.stop().await.stale_writes().is_empty() {
+        group.overtake_one(client.store()).await;
+        if !group.stop().await.stale_writes().is_empty() {
             return;
         }
     }

@@ -14,10 +14,10 @@ use windlass_redis::{Options, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
 
 use crate::fixture::connect;
-use crate::haul::{Haul, haul};
+use crate::noop::{Noop, noop};
 use crate::setup::replica_of;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn client(url: &str) -> Client<RedisStore> {
     Client::new(RedisStore::open(url, Options::default()).await.unwrap())
@@ -25,7 +25,7 @@ async fn client(url: &str) -> Client<RedisStore> {
 
 fn worker(client: &Client<RedisStore>) -> Worker<RedisStore> {
     let fast = Duration::from_millis(50);
-    Worker::new(client).poll(fast).handle(haul)
+    Worker::new(client).poll(fast).handle(noop)
 }
 
 /// Sends a command to a server directly, without the store.
@@ -40,29 +40,29 @@ async fn tell(server: &RedisServer, words: &str) {
 /// Checks the error of a start while the server refuses writes. Then calls `mend` and checks that a job can be started
 /// and completes.
 async fn check(client: &Client<RedisStore>, says: &str, mend: impl AsyncFnOnce()) {
-    let error = client.start(Haul).await.unwrap_err();
+    let error = client.start(Noop).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(says), "{error}");
     mend().await;
-    wait_until("a job is started", PATIENCE, async || client.start(Haul).await.is_ok()).await;
-    let chain = client.start(Haul).await.unwrap();
-    client.wait(chain).timeout(PATIENCE).await.unwrap();
+    wait_until("a job is started", TIMEOUT, async || client.start(Noop).await.is_ok()).await;
+    let chain = client.start(Noop).await.unwrap();
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_of_a_replica_go_on_when_it_is_promoted() {
     let primary = RedisServer::start().await;
-    let chain = client(&primary.url()).await.start(Haul).await.unwrap();
+    let chain = client(&primary.url()).await.start(Noop).await.unwrap();
     let replica = replica_of(&primary).await;
     let client = client(&replica.url()).await;
-    wait_until("the replica has the job", PATIENCE, async || {
+    wait_until("the replica has the job", TIMEOUT, async || {
         client.chain(chain.id()).await.unwrap().is_some()
     })
     .await;
     let worker = worker(&client).start().await.unwrap();
     check(&client, "connect to the primary", async || tell(&replica, "REPLICAOF NO ONE").await).await;
-    client.wait(chain).timeout(PATIENCE).await.unwrap();
-    worker.stop(PATIENCE).await;
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    worker.stop(TIMEOUT).await;
 }
 
 /// Returns the URL of a proxy to the server at `port`. When `port` changes, new connections go to the new server, but
@@ -89,26 +89,26 @@ async fn workers_follow_an_address_to_the_new_primary() {
     let leads_to = Arc::new(AtomicU16::new(old.port()));
     let client = client(&address(Arc::clone(&leads_to)).await).await;
     let worker = worker(&client).start().await.unwrap();
-    let chain = client.start(Haul).await.unwrap();
-    client.wait(chain).timeout(PATIENCE).await.unwrap();
+    let chain = client.start(Noop).await.unwrap();
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
 
     tell(&new, "REPLICAOF NO ONE").await;
     tell(&old, &format!("REPLICAOF 127.0.0.1 {}", new.port())).await;
     let lead = async || leads_to.store(new.port(), Ordering::SeqCst);
     check(&client, "connect to the primary", lead).await;
-    worker.stop(PATIENCE).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_go_on_when_a_full_server_has_room_again() {
     let server = RedisServer::builder().arg("--maxmemory-policy", "noeviction").start().await;
     let client = client(&server.url()).await;
-    let waiting = client.start_many((0..100).map(|_| Haul)).await.unwrap();
+    let waiting = client.start_many((0..100).map(|_| Noop)).await.unwrap();
     tell(&server, "CONFIG SET maxmemory 1").await;
     let worker = worker(&client).start().await.unwrap();
     check(&client, "out of memory", async || tell(&server, "CONFIG SET maxmemory 0").await).await;
     for chain in waiting {
-        client.wait(chain).timeout(PATIENCE).await.unwrap();
+        client.wait(chain).timeout(TIMEOUT).await.unwrap();
     }
-    worker.stop(PATIENCE).await;
+    worker.stop(TIMEOUT).await;
 }

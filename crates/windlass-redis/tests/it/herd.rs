@@ -13,14 +13,14 @@ use windlass_core::{
 use windlass_redis::{Options, RedisNotifier};
 use windlass_testkit::{shared_redis, wait_until};
 
-use crate::haul::Haul;
+use crate::noop::Noop;
 
 const WORKERS: usize = 50;
 const JOBS: usize = 10;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs until released, so that its worker does not acquire another job.
-async fn haul(_: Ctx<Haul>, State(released): State<Arc<Semaphore>>) -> Result<(), BoxError> {
+async fn wait_for_release(_: Ctx<Noop>, State(released): State<Arc<Semaphore>>) -> Result<(), BoxError> {
     drop(released.acquire().await?);
     Ok(())
 }
@@ -93,24 +93,24 @@ async fn acquires(has_budget: bool) -> usize {
     let released = Arc::new(Semaphore::new(0));
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
-        let worker = Worker::new(&client).state(Arc::clone(&released)).handle(haul);
+        let worker = Worker::new(&client).state(Arc::clone(&released)).handle(wait_for_release);
         workers.push(worker.start().await.unwrap());
     }
     let count = || client.store().acquires.load(Ordering::SeqCst);
-    wait_until("every worker has looked once", PATIENCE, async || count() >= WORKERS).await;
+    wait_until("every worker has looked once", TIMEOUT, async || count() >= WORKERS).await;
 
     let before = count();
-    let chains = client.start_many((0..JOBS).map(|_| Haul)).await.unwrap();
+    let chains = client.start_many((0..JOBS).map(|_| Noop)).await.unwrap();
     // A worker whose claim is granted acquires before it claims again.
-    wait_until("everyone was asked or works", PATIENCE, async || asked.load(Ordering::SeqCst) >= WORKERS)
+    wait_until("everyone was asked or works", TIMEOUT, async || asked.load(Ordering::SeqCst) >= WORKERS)
         .await;
     let acquires = count() - before;
     released.add_permits(JOBS);
     for chain in chains {
-        client.wait(chain).timeout(PATIENCE).await.unwrap();
+        client.wait(chain).timeout(TIMEOUT).await.unwrap();
     }
     for worker in workers {
-        worker.stop(PATIENCE).await;
+        worker.stop(TIMEOUT).await;
     }
     acquires
 }

@@ -11,11 +11,11 @@ mod damage;
 mod database;
 mod failover;
 mod growth;
-mod haul;
 mod herd;
 #[cfg(feature = "known-bad")]
 mod known_bad;
 mod names;
+mod noop;
 mod notifier;
 mod outage;
 mod random;

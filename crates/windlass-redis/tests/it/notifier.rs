@@ -11,7 +11,7 @@ use windlass_testkit::{Proxy, RedisServer, shared_redis, wait_until};
 
 use crate::database::Database;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const MINUTE_MS: i64 = 60_000;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,11 +23,11 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
 
     server.kill().await;
     server.restart().await;
-    let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
+    let signal = timeout(TIMEOUT, subscription.next()).await.unwrap();
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
 
     // The publishing connection reconnects independently; until then hints are lost.
-    wait_until("the subscription hears again", PATIENCE, async || {
+    wait_until("the subscription hears again", TIMEOUT, async || {
         notifier.publish(hint.clone()).await.unwrap();
         let heard = timeout(Duration::from_millis(100), subscription.next()).await;
         matches!(heard, Ok(Some(Signal::Hint(heard))) if heard == hint)
@@ -43,7 +43,7 @@ async fn subscribers_look_at_the_store_when_they_were_cut_off() {
     let notifier = RedisNotifier::open(&url, &Options::default()).await.unwrap();
     let mut subscription = notifier.subscribe(vec![Hint::ChainClosed(ChainId::new()).topic()]).await.unwrap();
     proxy.cut().await;
-    let signal = timeout(PATIENCE, subscription.next()).await.unwrap();
+    let signal = timeout(TIMEOUT, subscription.next()).await.unwrap();
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
 }
 

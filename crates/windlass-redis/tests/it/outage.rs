@@ -12,15 +12,15 @@ use windlass_conformance::json;
 use windlass_core::command::{Count, Create, GetChains, NewChain, NewJob, Types};
 use windlass_core::{ChainId, Job, Store, TypeName};
 use windlass_redis::{Options, RedisStore};
-use windlass_testkit::crash::{Audit, Crew, CrewLog, audit, this_test, wait_until_closed};
+use windlass_testkit::crash::{Audit, GroupLog, WorkerGroup, audit, this_test, wait_until_closed};
 use windlass_testkit::{Proxy, RedisServer, wait_until};
 
-use crate::crash::{Haul, NAMESPACE, URL};
+use crate::crash::{Mark, NAMESPACE, URL};
 
 const WORKERS: usize = 2;
 const NAMESPACE_NAME: &str = "outage";
 const CHAINS_PER_CREATE: usize = 10;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Number of chains acknowledged between two outages.
 const CHAINS_PER_OUTAGE: usize = 100;
 
@@ -39,7 +39,7 @@ impl Starter {
             while !told.load(Ordering::SeqCst) {
                 let chains: Vec<_> = (0..CHAINS_PER_CREATE).map(|_| new_chain()).collect();
                 // Every command is safe to repeat.
-                let ends_at = Instant::now() + PATIENCE;
+                let ends_at = Instant::now() + TIMEOUT;
                 while let Err(error) = store.create(Create { chains: chains.clone() }).await {
                     assert!(Instant::now() < ends_at, "{error}");
                 }
@@ -56,7 +56,7 @@ impl Starter {
     /// Waits until `more` further chains are acknowledged.
     async fn start(&self, more: usize) {
         let goal = self.count() + more;
-        wait_until("chains are started", PATIENCE, async || self.count() >= goal).await;
+        wait_until("chains are started", TIMEOUT, async || self.count() >= goal).await;
     }
 
     async fn stop(self) -> Vec<ChainId> {
@@ -67,32 +67,32 @@ impl Starter {
 }
 
 fn new_chain() -> NewChain {
-    NewChain::new(ChainId::new(), NewJob::new(TypeName::new(Haul::NAME).unwrap(), json("null")))
+    NewChain::new(ChainId::new(), NewJob::new(TypeName::new(Mark::NAME).unwrap(), json("null")))
 }
 
 fn options() -> Options {
     Options::default().namespace(NAMESPACE_NAME)
 }
 
-async fn begin(url: String) -> (Starter, Crew) {
+async fn begin(url: String) -> (Starter, WorkerGroup) {
     // Shorter than the default, so that the starter notices outages quickly.
     let options = options().response_timeout(Duration::from_secs(2));
     let store = Arc::new(RedisStore::open(&url, options).await.unwrap());
-    let crew = Crew::start(WORKERS, move || {
+    let group = WorkerGroup::start(WORKERS, move || {
         let mut command = this_test("crash::worker_process");
         command.env(URL, &url).env(NAMESPACE, NAMESPACE_NAME);
         command
     })
     .await;
-    (Starter::new(store), crew)
+    (Starter::new(store), group)
 }
 
 /// Checks that every acknowledged chain completed and took effect once.
-async fn check(url: &str, starter: Starter, crew: Crew, outages: usize) -> CrewLog {
+async fn check(url: &str, starter: Starter, group: WorkerGroup, outages: usize) -> GroupLog {
     let chains = starter.stop().await;
     let store = RedisStore::open(url, options()).await.unwrap();
-    wait_until_closed(&store, &chains, PATIENCE).await;
-    let log = crew.stop().await;
+    wait_until_closed(&store, &chains, TIMEOUT).await;
+    let log = group.stop().await;
     println!("{outages} outages, {} chains of 2 jobs; {log}", chains.len());
     assert_eq!(log.started_twice(), []);
     let mut marks: HashMap<ChainId, HashSet<&str>> = HashMap::new();
@@ -115,7 +115,7 @@ async fn check_what_remains(url: &str, chains: &[ChainId]) -> Vec<ChainId> {
         let found = store.get_chains(GetChains { chains: targets }).await.unwrap().chains;
         remaining.extend(found.into_iter().flatten().map(|chain| chain.id));
     }
-    wait_until_closed(&store, &remaining, PATIENCE).await;
+    wait_until_closed(&store, &remaining, TIMEOUT).await;
     // A job whose completion was lost runs again, so this ignores the workers' effects and audits the store alone.
     let effects = remaining.iter().map(|chain| (*chain, 1)).collect();
     assert_eq!(audit(&store, &remaining, &effects).await, Audit::default());
@@ -127,17 +127,17 @@ async fn check_what_remains(url: &str, chains: &[ChainId]) -> Vec<ChainId> {
 }
 
 /// Kills and restarts a server `kills` times while chains are started and workers run.
-async fn server_killed(sync: &str, kills: usize) -> (RedisServer, Starter, Crew) {
+async fn server_killed(sync: &str, kills: usize) -> (RedisServer, Starter, WorkerGroup) {
     let mut server =
         RedisServer::builder().arg("--appendonly", "yes").arg("--appendfsync", sync).start().await;
-    let (starter, crew) = begin(server.url()).await;
+    let (starter, group) = begin(server.url()).await;
     for _ in 0..kills {
         starter.start(CHAINS_PER_OUTAGE).await;
         server.kill().await;
         server.restart().await;
     }
     starter.start(CHAINS_PER_OUTAGE).await;
-    (server, starter, crew)
+    (server, starter, group)
 }
 
 fn times(normal: usize, full: usize) -> usize {
@@ -147,8 +147,8 @@ fn times(normal: usize, full: usize) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
     let kills = times(5, 50);
-    let (server, starter, crew) = server_killed("always", kills).await;
-    check(&server.url(), starter, crew, kills).await;
+    let (server, starter, group) = server_killed("always", kills).await;
+    check(&server.url(), starter, group, kills).await;
 }
 
 /// With `everysec`, the server acknowledges writes for up to two seconds while a sync delays writing them to the file.
@@ -156,10 +156,15 @@ async fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_syncs_each_second_stays_consistent() {
     let kills = times(2, 20);
-    let (server, starter, crew) = server_killed("everysec", kills).await;
+    let (server, starter, group) = server_killed("everysec", kills).await;
     let chains = starter.stop().await;
     let remaining = check_what_remains(&server.url(), &chains).await;
-    println!("{kills} outages, {} of {} chains remain; {}", remaining.len(), chains.len(), crew.stop().await);
+    println!(
+        "{kills} outages, {} of {} chains remain; {}",
+        remaining.len(),
+        chains.len(),
+        group.stop().await
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,7 +172,7 @@ async fn a_server_that_is_cut_off_loses_nothing_that_it_acknowledged() {
     let server = RedisServer::start().await;
     let mut proxy = Proxy::to(server.port()).await;
     let url = format!("redis://127.0.0.1:{}/", proxy.port());
-    let (starter, crew) = begin(url.clone()).await;
+    let (starter, group) = begin(url.clone()).await;
     let cuts = times(5, 50);
     for cut in 0..cuts {
         starter.start(CHAINS_PER_OUTAGE).await;
@@ -182,5 +187,5 @@ async fn a_server_that_is_cut_off_loses_nothing_that_it_acknowledged() {
         proxy.resume().await;
     }
     starter.start(CHAINS_PER_OUTAGE).await;
-    check(&url, starter, crew, cuts).await;
+    check(&url, starter, group, cuts).await;
 }

@@ -11,7 +11,7 @@ use windlass_testkit::{RedisServer, wait_until};
 
 use crate::fixture::connect;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn create() -> Create {
     Create { chains: vec![NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")))] }
@@ -22,7 +22,7 @@ pub(crate) async fn replica_of(primary: &RedisServer) -> RedisServer {
     let address = format!("127.0.0.1 {}", primary.port());
     let replica = RedisServer::builder().arg("--replicaof", address).start().await;
     let mut connection = connect(replica.url()).await;
-    wait_until("the replica follows", PATIENCE, async || {
+    wait_until("the replica follows", TIMEOUT, async || {
         let mut info = redis::cmd("INFO");
         let info: String = info.arg("replication").query_async(&mut connection).await.unwrap();
         info.contains("master_link_status:up")
@@ -62,7 +62,7 @@ async fn a_replica_takes_no_writes_and_says_where_to_go() {
 async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
     let primary = RedisServer::start().await;
     let mut replica = replica_of(&primary).await;
-    let options = Options::default().wait_for_replicas(1, PATIENCE);
+    let options = Options::default().wait_for_replicas(1, TIMEOUT);
     let store = RedisStore::open(&primary.url(), options).await.unwrap();
     let reply = store.create(create()).await.unwrap();
     assert_eq!(reply.durability, Durability::Replicated(1));
@@ -90,13 +90,13 @@ async fn a_creation_waits_for_the_disks_of_replicas_where_the_server_can_tell() 
     let has_waitaof = !has_waitaof.is_err_and(|error| error.to_string().contains("unknown command"));
     let (patience, reached) = match has_waitaof {
         true => (Duration::from_millis(50), Durability::Buffered),
-        false => (PATIENCE, Durability::Replicated(1)),
+        false => (TIMEOUT, Durability::Replicated(1)),
     };
     let reply = open(patience).await.create(create()).await.unwrap();
     assert_eq!(reply.durability, reached);
 
     let mut persist = redis::cmd("CONFIG");
     let _: () = persist.arg("SET").arg("appendonly").arg("yes").query_async(&mut connection).await.unwrap();
-    let reply = open(PATIENCE).await.create(create()).await.unwrap();
+    let reply = open(TIMEOUT).await.create(create()).await.unwrap();
     assert_eq!(reply.durability, Durability::Replicated(1));
 }

@@ -15,7 +15,7 @@ use windlass_testkit::crash::{is_worker_process, this_test};
 
 use crate::fixture::connect;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const URL: &str = "WINDLASS_TLS_URL";
 const PASSWORD: &str = "s3:cr@t/100%";
 const PASSWORD_IN_URL: &str = "s3%3Acr%40t%2F100%25";
@@ -60,7 +60,7 @@ async fn use_both(store: RedisStore, notifier: RedisNotifier) {
     store.create(Create { chains: vec![chain] }).await.unwrap();
     let mut subscription = notifier.subscribe(vec![hint.topic()]).await.unwrap();
     notifier.publish(hint.clone()).await.unwrap();
-    assert_eq!(timeout(PATIENCE, subscription.next()).await.unwrap(), Some(Signal::Hint(hint)));
+    assert_eq!(timeout(TIMEOUT, subscription.next()).await.unwrap(), Some(Signal::Hint(hint)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

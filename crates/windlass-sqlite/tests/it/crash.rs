@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::{Executor, Row};
 use windlass_core::{BoxError, BoxFuture, Client, Fence, Transactional};
 use windlass_sqlite::{Options, SqliteStore};
-use windlass_testkit::crash::{self, Crew, Effect, JOBS_PER_LOAD, Ledger, Run, Voyage, this_test};
+use windlass_testkit::crash::{self, Effect, JOBS_PER_BATCH, Ledger, Run, WorkerGroup, Workload, this_test};
 
 use crate::File;
 
@@ -57,7 +57,7 @@ async fn ledger(file: &File) -> Vec<Effect> {
 async fn worker_process() {
     if crash::is_worker_process() {
         let client = Client::new(SqliteStore::open(workers_options()).await.unwrap());
-        crash::serve(crash::sailor::<Table>(&client).start().await.unwrap()).await;
+        crash::serve(crash::ledger_worker::<Table>(&client).start().await.unwrap()).await;
     }
 }
 
@@ -90,30 +90,34 @@ async fn fixture(variable: Option<&'static str>) -> (File, Client<SqliteStore>, 
 async fn killed_workers_lose_nothing_and_do_nothing_twice() {
     let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
     let (file, client, command) = fixture(None).await;
-    let mut crew = Crew::start(WORKERS, command).await;
-    let mut voyage = Voyage::new(&client, Duration::from_millis(20));
-    while crew.kills() < kills {
-        voyage.load().await;
-        crew.kill_one(client.store()).await;
-        voyage.wait_for_all_but(2).await;
-        assert!(voyage.jobs() < 2 * kills * JOBS_PER_LOAD, "only {} kills found jobs running", crew.kills());
+    let mut group = WorkerGroup::start(WORKERS, command).await;
+    let mut workload = Workload::new(&client, Duration::from_millis(20));
+    while group.kills() < kills {
+        workload.start_batch().await;
+        group.kill_one(client.store()).await;
+        workload.wait_for_all_but(2).await;
+        assert!(
+            workload.jobs() < 2 * kills * JOBS_PER_BATCH,
+            "only {} kills found jobs running",
+            group.kills()
+        );
     }
-    voyage.wait_for_all_but(0).await;
-    let log = crew.stop().await;
-    println!("{} jobs; {log}", voyage.jobs());
-    voyage.check(&log, &ledger(&file).await).await;
+    workload.wait_for_all_but(0).await;
+    let log = group.stop().await;
+    println!("{} jobs; {log}", workload.jobs());
+    workload.check(&log, &ledger(&file).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
     let (file, client, command) = fixture(None).await;
-    let mut crew = Crew::start(WORKERS, command).await;
-    let mut voyage = Voyage::new(&client, PAUSED_WORK);
-    voyage.overtake(&mut crew, 3).await;
-    voyage.wait_for_all_but(0).await;
-    let log = crew.stop().await;
-    println!("{} jobs; {log}", voyage.jobs());
-    voyage.check(&log, &ledger(&file).await).await;
+    let mut group = WorkerGroup::start(WORKERS, command).await;
+    let mut workload = Workload::new(&client, PAUSED_WORK);
+    workload.overtake(&mut group, 3).await;
+    workload.wait_for_all_but(0).await;
+    let log = group.stop().await;
+    println!("{} jobs; {log}", workload.jobs());
+    workload.check(&log, &ledger(&file).await).await;
 }
 
 /// Checks the harness: it notices if a paused worker overwrites the work of the new owner.
@@ -123,9 +127,9 @@ async fn a_store_that_ignores_the_fence_is_caught() {
     // It depends on timing whether a resumed worker finds the new owner still at work, so try several times.
     for _ in 0..30 {
         let (file, client, command) = fixture(Some(FENCE_IGNORED)).await;
-        let mut crew = Crew::start(WORKERS, command).await;
-        Voyage::new(&client, PAUSED_WORK).overtake(&mut crew, 1).await;
-        let log = crew.stop().await;
+        let mut group = WorkerGroup::start(WORKERS, command).await;
+        Workload::new(&client, PAUSED_WORK).overtake(&mut group, 1).await;
+        let log = group.stop().await;
         if !crash::stale_effects(&log, &ledger(&file).await).is_empty() {
             return;
         }

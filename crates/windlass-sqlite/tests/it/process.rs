@@ -28,7 +28,7 @@ const ROUNDS: usize = 20;
 
 /// Maximum number of rounds.
 const ROUNDS_MAX: usize = 1_000;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Number of jobs that each of the simultaneous processes starts.
 const STARTED: usize = 100;
@@ -67,7 +67,7 @@ async fn repeat_until_fast(longest: Duration, mut round: impl AsyncFnMut(u32) ->
         if fast >= ROUNDS / 2 {
             break;
         }
-        let goes_on = took.len() < ROUNDS_MAX && began_at.elapsed() < PATIENCE;
+        let goes_on = took.len() < ROUNDS_MAX && began_at.elapsed() < TIMEOUT;
         assert!(goes_on, "of no {ROUNDS} rounds half took {longest:?} or less: {took:?}");
     }
     println!("rounds took {took:?}");
@@ -113,7 +113,7 @@ async fn a_running_job_that_is_called_off_elsewhere_hears_of_it_at_once() {
         begins.recv().await.unwrap();
         let began_at = Instant::now();
         assert_eq!(other.cancel_or_ask(round.to_string()).await.unwrap(), ItemCancelled::Asked);
-        let (reason, told_at) = timeout(PATIENCE, tells.recv()).await.unwrap().unwrap();
+        let (reason, told_at) = timeout(TIMEOUT, tells.recv()).await.unwrap().unwrap();
         assert_eq!(reason, AbortReason::Cancelled);
         told_at.duration_since(began_at)
     })
@@ -172,7 +172,7 @@ async fn processes_that_start_at_once_migrate_once_and_share_the_work() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_starter() {
     let Some(file) = std::env::var_os(STARTERS_FILE) else { return };
-    let store = SqliteStore::open(Options::new(file).busy_timeout(PATIENCE)).await.unwrap();
+    let store = SqliteStore::open(Options::new(file).busy_timeout(TIMEOUT)).await.unwrap();
     start(&store, (0..STARTED).map(|_| new_chain()).collect()).await;
     loop {
         let jobs = take(&store, 7).await;
@@ -192,7 +192,7 @@ async fn the_other_process() {
     repeat_until_fast(Duration::from_millis(100), async |round| {
         let began_at = Instant::now();
         let chain = client.start(Echo(round)).await.unwrap();
-        assert_eq!(client.wait(chain).timeout(PATIENCE).await.unwrap(), round);
+        assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), round);
         began_at.elapsed()
     })
     .await;

@@ -12,12 +12,12 @@ use windlass_core::{
     command::{Acquire, Create, NewChain, NewJob, Outcome, Quota, Settle, Settlement},
 };
 use windlass_testkit::{
-    crash::{Audit, Crew, CrewLog, Run, WorkerProcess, audit, wait_until_closed},
+    crash::{Audit, GroupLog, Run, WorkerGroup, WorkerProcess, audit, wait_until_closed},
     wait_until,
 };
 
 fn job_type() -> TypeName {
-    TypeName::new("haul").unwrap()
+    TypeName::new("work").unwrap()
 }
 
 async fn create(store: &MemoryStore) -> ChainId {
@@ -117,11 +117,11 @@ async fn a_kill_counts_only_with_jobs_running() {
     let store = MemoryStore::new();
     create(&store).await;
     let run = acquire(&store).await;
-    let mut crew = Crew::start(2, move || script(&["ready".to_owned(), started(run)])).await;
-    assert!(crew.kill_one(&store).await);
+    let mut group = WorkerGroup::start(2, move || script(&["ready".to_owned(), started(run)])).await;
+    assert!(group.kill_one(&store).await);
     complete(&store, run).await;
-    assert!(!crew.kill_one(&store).await);
-    let log = crew.stop().await;
+    assert!(!group.kill_one(&store).await);
+    let log = group.stop().await;
     assert_eq!((log.kills, log.idle_kills, log.transcripts.len()), (1, 1, 4));
     // All scripts report the same attempt.
     assert_eq!(log.started_twice(), [run; 3]);
@@ -133,7 +133,7 @@ async fn overtake(
     run: Run,
     end: &'static str,
     meanwhile: impl AsyncFnOnce(),
-) -> CrewLog {
+) -> GroupLog {
     let end = format!("{end} {} {}", run.job, run.fence.0);
     let command = move || {
         let mut command = Command::new("sh");
@@ -142,17 +142,17 @@ async fn overtake(
         command.args(["-c", text, "sh", &started(run), &end]);
         command
     };
-    let mut crew = Crew::start(1, command).await;
+    let mut group = WorkerGroup::start(1, command).await;
     let before = store.counters().round_trips;
-    tokio::join!(crew.overtake_one(store), async {
-        // The crew is the first to query the store, and its worker is paused by then.
-        wait_until("the crew has looked", Duration::from_secs(60), async || {
+    tokio::join!(group.overtake_one(store), async {
+        // The group is the first to query the store, and its worker is paused by then.
+        wait_until("the group has queried the store", Duration::from_secs(60), async || {
             store.counters().round_trips > before
         })
         .await;
         meanwhile().await;
     });
-    crew.stop().await
+    group.stop().await
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Maximum time for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The end of an answer outside a transaction.
 const READY: &[u8] = b"Z\0\0\0\x05I";
 
@@ -27,7 +27,7 @@ impl Session {
             .stream
             .write_all(&[&length.to_be_bytes(), &version.to_be_bytes(), &words[..]].concat())
             .unwrap();
-        session.answer(PATIENCE).unwrap();
+        session.answer(TIMEOUT).unwrap();
         session
     }
 
@@ -50,6 +50,6 @@ impl Session {
 
     pub(crate) fn ask(&mut self, sql: &str) -> io::Result<Vec<u8>> {
         self.send(sql);
-        self.answer(PATIENCE)
+        self.answer(TIMEOUT)
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 use windlass_core::{Attempt, Client, Ctx, Done, Event, Observer, Status, Worker};
 
 use super::faulty::{Fault, Faulty};
-use super::{Endless, LEASE, Result, SOON, Seen, Task, Timed, echo, faulty, stored, task};
+use super::{Endless, LEASE, Result, Seen, TIMEOUT, Task, Timed, echo, faulty, stored, task};
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_hangs_past_its_timeout_frees_its_slot() {
@@ -55,9 +55,9 @@ async fn check_observer(observer: impl Observer) {
     let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
     for text in ["one", "two"] {
         let chain = client.start(task(text)).await.unwrap();
-        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+        assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     }
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,13 +79,13 @@ async fn an_error_that_cannot_be_shown_is_a_failure_like_another() {
     let (_, client) = faulty();
     let _worker = Worker::new(&client).handle(fails_first).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 2");
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 2");
 }
 
 async fn finish(attempt: Attempt<Task, Faulty>) -> Result<Done<Task, Faulty>> {
     let done = format!("attempt {}", attempt.attempt());
     // Calls `finish` a second time if the first call fails or takes too long.
-    let step = match timeout(SOON / 10, attempt.finish()).await {
+    let step = match timeout(TIMEOUT / 10, attempt.finish()).await {
         Ok(Ok(step)) => step,
         _ => attempt.finish().await?,
     };
@@ -97,7 +97,7 @@ async fn check_finish(command: &'static str, (fault, times): (Fault, usize), exp
     store.fault(command, fault, times);
     let _worker = Worker::new(&client).handle(finish).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), expected, "{command}");
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), expected, "{command}");
     assert_eq!(stored(&client, chain).await.status, Status::Completed);
 }
 
@@ -118,8 +118,8 @@ async fn a_finish_whose_commit_is_not_answered_is_told_as_what_it_was() {
     store.fault("commit", Fault::LosesReply, 1);
     let worker = Worker::new(&client).handle(finish).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
-    worker.stop(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
+    worker.stop(TIMEOUT).await;
     assert_eq!(seen.count(|event| matches!(event, Event::JobCompleted(..))), 1);
     assert_eq!(seen.count(|event| matches!(event, Event::AttemptLost(_))), 0);
 }
@@ -145,8 +145,8 @@ async fn durations_may_be_for_ever() {
     let worker = Worker::new(&client).poll(Duration::MAX).handle(echo::<Endless>).start().await.unwrap();
     let chain = client.start::<Endless>("x".into()).await.unwrap();
     let wait = client.wait(chain).poll(Duration::MAX).timeout(Duration::MAX);
-    assert_eq!(timeout(SOON, wait.into_future()).await.unwrap().unwrap(), "attempt 1");
+    assert_eq!(timeout(TIMEOUT, wait.into_future()).await.unwrap().unwrap(), "attempt 1");
     let before = Instant::now();
     worker.stop(Duration::MAX).await;
-    assert!(before.elapsed() < SOON);
+    assert!(before.elapsed() < TIMEOUT);
 }

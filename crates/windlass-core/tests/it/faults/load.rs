@@ -10,7 +10,7 @@ use windlass_core::{Chain, Client, Ctx, Event, Next, State, Status, Worker, plan
 
 use super::faulty::{Fault, Faulty};
 use super::{
-    LEASE, Long, MINUTE, Result, SOON, Seen, Task, Trace, echo, faulty, hang, pass, slow, stored, task,
+    LEASE, Long, MINUTE, Result, Seen, TIMEOUT, Task, Trace, echo, faulty, hang, pass, slow, stored, task,
 };
 
 /// Checks that an idle worker sent few acquire, `next_due` and reap commands within a minute.
@@ -44,28 +44,28 @@ async fn a_wake_is_left_to_a_worker_with_room() {
     let (_, client) = faulty();
     client.start(task("running")).await.unwrap();
     let _full = Worker::new(&client).concurrency(2).handle_at_most(1, hang::<Task>).start().await.unwrap();
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     let _idle = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     for _ in 0..20 {
         let chain = client.start(task("x")).await.unwrap();
-        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+        assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wake_that_finds_the_slots_filled_by_an_exchange_is_not_forgotten() {
     async fn fork(job: Ctx<Long>) -> Result<Next<Long>> {
-        pass(SOON / 2).await;
+        pass(TIMEOUT / 2).await;
         let (done, fill) = (Next::done(String::new()), || plan(Long::from("fills a slot")));
         Ok(if job.input().text == "forks" { done.start(fill()).start(fill()) } else { done })
     }
     let (_, client) = faulty();
     let _worker = Worker::new(&client).concurrency(2).handle(fork).start().await.unwrap();
     client.start::<Long>("forks".into()).await.unwrap();
-    pass(SOON * 2 / 3).await;
-    let late = client.start::<Long>("due when they are done".into()).after(SOON).await.unwrap();
-    client.wait(late).timeout(2 * SOON).await.unwrap();
+    pass(TIMEOUT * 2 / 3).await;
+    let late = client.start::<Long>("due when they are done".into()).after(TIMEOUT).await.unwrap();
+    client.wait(late).timeout(2 * TIMEOUT).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +154,7 @@ async fn the_write_that_ends_jobs_brings_the_next_ones() {
         for chain in chains {
             client.wait(chain).timeout(MINUTE).await.unwrap();
         }
-        worker.stop(SOON).await;
+        worker.stop(TIMEOUT).await;
         assert_eq!(gauge.0.lock().unwrap().1, at_most, "all places were used, and no more");
         let (acquires, exchanges) = (store.calls("acquire"), store.calls("exchange"));
         assert!(acquires < 10 && exchanges <= 60, "{acquires} acquires, {exchanges} exchanges");
@@ -178,7 +178,7 @@ async fn no_more_run_at_once_than_may_though_writes_fail() {
         }
         store.mend();
         for chain in chains {
-            client.wait(chain).poll(SOON).timeout(MINUTE).await.unwrap();
+            client.wait(chain).poll(TIMEOUT).timeout(MINUTE).await.unwrap();
         }
         assert_eq!(gauge.0.lock().unwrap().1, 3, "seed {seed}");
     }
@@ -191,9 +191,9 @@ async fn jobs_taken_by_a_write_whose_reply_was_lost_are_run() {
     store.fault("exchange", Fault::LosesReply, 3);
     let worker = Worker::new(&client).concurrency(4).handle(echo::<Task>).start().await.unwrap();
     for chain in chains {
-        assert_eq!(client.wait(chain).poll(SOON / 10).timeout(SOON).await.unwrap(), "attempt 1");
+        assert_eq!(client.wait(chain).poll(TIMEOUT / 10).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     }
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,10 +220,10 @@ async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
     let worker = Worker::new(&client).state(trace.clone()).concurrency(slots).handle(enlarge).start();
     let _worker = worker.await.unwrap();
     let chains = start_at_once(&client, &task("x")).await;
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     trace.told.notify_waiters();
     for chain in chains {
-        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap().len(), LARGE);
+        assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap().len(), LARGE);
     }
     assert!(store.calls("settle") + store.calls("exchange") < MANY, "they share writes");
     assert_eq!(seen.count(|event| matches!(event, Event::StoreFailed(..))), 0, "none is refused");
@@ -237,7 +237,7 @@ async fn an_end_larger_than_a_command_fails_its_job() {
     let (_, client) = faulty();
     let chain = client.start(task("x")).await.unwrap();
     let _worker = Worker::new(&client).handle(carry_too_much).start().await.unwrap();
-    let error = client.wait(chain).timeout(SOON).await.unwrap_err();
+    let error = client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
     let why = error.job_error().unwrap().as_str();
     assert!(why.contains("bytes of payload in one command"), "{why}");
     let job = stored(&client, chain).await;
@@ -249,7 +249,7 @@ async fn waits_that_are_told_at_once_share_their_looks() {
     let (store, client) = faulty();
     let chains = client.start_many((0..100).map(|_| task("x"))).await.unwrap();
     let waits = waits(&client, chains);
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     let before = store.calls("get_chains");
     let _worker = Worker::new(&client).concurrency(100).handle(echo::<Task>).start().await.unwrap();
     for output in waits.join_all().await {
@@ -264,13 +264,13 @@ async fn a_look_that_hangs_holds_up_no_other_wait_for_long() {
     let (store, client) = faulty();
     let chains = client.start_many((0..10).map(|_| task("x"))).await.unwrap();
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     store.fault("get_chains", Fault::Hangs, 1);
     let began = Instant::now();
     for output in waits(&client, chains).join_all().await {
         assert_eq!(output.unwrap(), "attempt 1");
     }
-    assert!(began.elapsed() <= SOON, "{:?}", began.elapsed());
+    assert!(began.elapsed() <= TIMEOUT, "{:?}", began.elapsed());
 }
 
 /// Waits for all chains concurrently.

@@ -11,7 +11,7 @@ use windlass_core::{
 };
 
 use super::faulty::Faulty;
-use super::{MINUTE, SOON, Task, Trace, echo, pass, slow, task};
+use super::{MINUTE, TIMEOUT, Task, Trace, echo, pass, slow, task};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -72,18 +72,18 @@ async fn check(fault: Fault) {
 
 async fn check_work(fault: Fault) {
     let (_, _, client) = client(fault);
-    let worker = Worker::new(&client).poll(SOON).handle(echo::<Task>).start().await.unwrap();
-    pass(SOON).await;
+    let worker = Worker::new(&client).poll(TIMEOUT).handle(echo::<Task>).start().await.unwrap();
+    pass(TIMEOUT).await;
     for text in ["one", "two"] {
         let before = Instant::now();
         let chain = client.start(task(text)).await.unwrap();
         assert!(before.elapsed().is_zero(), "a start waits for the notifier: {fault:?}");
-        let done = client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await;
+        let done = client.wait(chain).poll(TIMEOUT / 10).timeout(2 * TIMEOUT).await;
         assert_eq!(done.unwrap(), "attempt 1", "{fault:?}");
     }
     let before = Instant::now();
-    worker.stop(SOON).await;
-    assert!(before.elapsed() < SOON, "{fault:?}");
+    worker.stop(TIMEOUT).await;
+    assert!(before.elapsed() < TIMEOUT, "{fault:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,10 +126,10 @@ async fn a_wait_ends_in_time_though_subscribe_hangs() {
     let (_, _, client) = client(Fault::SubscribeHangs);
     let chain = client.start(task("x")).await.unwrap();
     let before = Instant::now();
-    let wait = client.wait(chain).timeout(SOON / 10);
+    let wait = client.wait(chain).timeout(TIMEOUT / 10);
     let error = timeout(MINUTE, wait.into_future()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(before.elapsed() < SOON);
+    assert!(before.elapsed() < TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,7 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
     trace.started.notified().await;
     notifier.close().await.unwrap();
     for chain in chains {
-        assert_eq!(client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await.unwrap(), "attempt 1");
+        assert_eq!(client.wait(chain).poll(TIMEOUT / 10).timeout(2 * TIMEOUT).await.unwrap(), "attempt 1");
     }
 }
 
@@ -155,12 +155,12 @@ async fn who_stops_hands_over_what_it_waits_for() {
         let client = Client::new(Faulty::default());
         let start = || Worker::new(&client).poll(60 * MINUTE).handle(echo::<Task>).start();
         let (first, second) = (start().await.unwrap(), start().await.unwrap());
-        pass(SOON).await;
+        pass(TIMEOUT).await;
         let chain = client.start(task("later")).after(MINUTE).await.unwrap();
-        pass(SOON).await;
+        pass(TIMEOUT).await;
         let (stops, _stays) = if first_stops { (first, second) } else { (second, first) };
-        stops.stop(SOON).await;
-        let done = client.wait(chain).poll(SOON).timeout(MINUTE + SOON).await;
+        stops.stop(TIMEOUT).await;
+        let done = client.wait(chain).poll(TIMEOUT).timeout(MINUTE + TIMEOUT).await;
         assert_eq!(done.unwrap(), "attempt 1", "first stops: {first_stops}");
     }
 }

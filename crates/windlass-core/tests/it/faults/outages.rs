@@ -10,8 +10,8 @@ use windlass_core::{Client, Ctx, Entry, ErrorKind, Event, Job, Next, Status, Sto
 
 use super::faulty::{Fault, Faulty};
 use super::{
-    LEASE, MINUTE, Result, SOON, Seen, Short, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored,
-    task,
+    LEASE, MINUTE, Result, Seen, Short, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow,
+    stored, task,
 };
 
 #[tokio::test(start_paused = true)]
@@ -32,7 +32,7 @@ async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
 async fn check_lease_is_kept(store: &Faulty, client: &Client<Faulty>) {
     let chain = client.start(task("x")).await.unwrap();
     let _owner = Worker::new(client).handle(hang::<Task>).start().await.unwrap();
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
     let _other = Worker::new(client).poll(LEASE / 8).handle(echo::<Task>).start().await.unwrap();
     pass(MINUTE).await;
     let job = stored(client, chain).await;
@@ -72,7 +72,7 @@ async fn check_work_goes_on(command: &'static str, fault: Fault) {
     let (store, client) = faulty();
     store.fault(command, fault, 1);
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1", "{command}");
     assert!(store.calls(command) > 1, "{command}");
@@ -95,7 +95,7 @@ async fn a_settlement_that_is_never_answered_is_given_up_and_repeated() {
 async fn a_start_that_is_never_answered_holds_up_no_other() {
     let (store, client) = faulty();
     store.fault("create", Fault::Hangs, 1);
-    timeout(SOON, client.start(task("given up")).into_future()).await.unwrap_err();
+    timeout(TIMEOUT, client.start(task("given up")).into_future()).await.unwrap_err();
     timeout(MINUTE, client.start(task("queued behind it")).into_future()).await.unwrap().unwrap();
 }
 
@@ -133,7 +133,7 @@ async fn an_acquire_whose_reply_is_lost_is_repeated_and_gives_the_same_jobs() {
     store.fault("acquire", Fault::LosesReply, 2);
     let chain = client.start(task("x")).await.unwrap();
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,11 +142,11 @@ async fn a_settlement_whose_reply_is_lost_is_repeated() {
     store.fault("exchange", Fault::LosesReply, 2);
     let chain = client.start(task("x")).await.unwrap();
     let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    assert_eq!(client.wait(chain).poll(SOON / 10).timeout(SOON).await.unwrap(), "attempt 1");
+    assert_eq!(client.wait(chain).poll(TIMEOUT / 10).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     // The result is stored before the worker has the reply.
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     assert_eq!(store.calls("exchange"), 3);
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +155,7 @@ async fn a_wait_outlasts_hiccups_of_the_store() {
     let chain = client.start(task("x")).await.unwrap();
     store.fault("get_chains", Fault::Fails, 3);
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    assert_eq!(client.wait(chain).poll(SOON / 10).timeout(2 * SOON).await.unwrap(), "attempt 1");
+    assert_eq!(client.wait(chain).poll(TIMEOUT / 10).timeout(2 * TIMEOUT).await.unwrap(), "attempt 1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,10 +166,10 @@ async fn a_wait_that_cannot_look_when_it_is_told_of_the_end_looks_again_soon() {
         let client = client.clone();
         async move { client.wait(chain).await }
     });
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
     store.fault("get_chains", Fault::Fails, 4);
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    let waited = timeout(SOON, waiting).await.unwrap();
+    let waited = timeout(TIMEOUT, waiting).await.unwrap();
     assert_eq!(waited.unwrap().unwrap(), "attempt 1");
 }
 
@@ -182,18 +182,18 @@ fn a_client_outlives_its_runtime() {
         let client = client.clone();
         async move { client.start(task("x")).await }
     });
-    first.block_on(pass(SOON));
+    first.block_on(pass(TIMEOUT));
     assert!(!unanswered.is_finished());
     let mut waiting = Box::pin(client.start(task("queued behind it")).into_future());
-    assert!(first.block_on(async { timeout(SOON, &mut waiting).await }).is_err());
+    assert!(first.block_on(async { timeout(TIMEOUT, &mut waiting).await }).is_err());
     drop(first);
 
     runtime().block_on(async {
-        let lost = timeout(SOON, waiting).await.unwrap().unwrap_err();
+        let lost = timeout(TIMEOUT, waiting).await.unwrap().unwrap_err();
         assert_eq!(lost.kind(), ErrorKind::Unavailable);
-        let chain = timeout(SOON, client.start(task("x")).into_future()).await.unwrap().unwrap();
+        let chain = timeout(TIMEOUT, client.start(task("x")).into_future()).await.unwrap().unwrap();
         let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-        assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
+        assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     });
 }
 
@@ -220,10 +220,10 @@ async fn an_end_whose_reply_is_lost_wakes_whoever_is_to_go_on() {
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
     let _first = Worker::new(&client).handle(first).start().await.unwrap();
     let _second = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     store.fault("exchange", Fault::LosesReply, 1);
     let chain = client.start(First).await.unwrap();
-    assert_eq!(client.wait(chain).timeout(SOON).await.unwrap(), "attempt 1");
-    pass(SOON).await;
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
+    pass(TIMEOUT).await;
     assert_eq!(seen.count(|event| matches!(event, Event::JobCompleted(..))), 2, "both ends are told, once");
 }

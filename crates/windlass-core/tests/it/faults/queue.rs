@@ -9,7 +9,7 @@ use windlass_core::queue::{Enqueued, Item, ItemCancelled, ItemState, QueueEvent,
 use windlass_core::{Client, ErrorKind, Millis, Queue, RequestId, Store, WorkerId};
 
 use super::faulty::{Fault, Faulty};
-use super::{LEASE, MINUTE, Result, SOON, faulty, pass};
+use super::{LEASE, MINUTE, Result, TIMEOUT, faulty, pass};
 
 async fn double(item: Item<u64>) -> Result<u64> {
     Ok(2 * item.payload())
@@ -39,10 +39,10 @@ async fn a_drain_waits_for_what_is_on_its_way_to_the_store() {
         }
         let draining = queue.clone();
         let drain = tokio::spawn(async move { draining.drain(MINUTE).await });
-        pass(SOON).await;
+        pass(TIMEOUT).await;
         assert!(!drain.is_finished(), "a job is neither stored nor refused; gives up: {gives_up}");
         gate.notify_one();
-        pass(SOON).await;
+        pass(TIMEOUT).await;
         assert!(!drain.is_finished(), "a job is open; gives up: {gives_up}");
         let _consumer = queue.consume(double).await.unwrap();
         drain.await.unwrap().unwrap();
@@ -59,8 +59,8 @@ async fn a_drain_ends_in_time_though_an_enqueue_hangs() {
     let _enqueue = tokio::spawn(queue.enqueue("a", 1).into_future());
     called(&store, "create", 1).await;
     let began = Instant::now();
-    let error = queue.drain(SOON).await.unwrap_err();
-    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::TimedOut, SOON));
+    let error = queue.drain(TIMEOUT).await.unwrap_err();
+    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::TimedOut, TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,8 +69,8 @@ async fn a_wait_for_an_answer_ends_in_time_though_the_enqueue_hangs() {
     let queue = queue(&client, "numbers");
     store.break_all(&["create"], &Fault::Hangs);
     let began = Instant::now();
-    let error = queue.enqueue_and_wait("a", 1).timeout(SOON).await.unwrap_err();
-    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::TimedOut, SOON));
+    let error = queue.enqueue_and_wait("a", 1).timeout(TIMEOUT).await.unwrap_err();
+    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::TimedOut, TIMEOUT));
     assert!(error.to_string().contains("`a`"), "{error}");
     let (token, began) = (CancellationToken::new(), Instant::now());
     token.cancel();
@@ -81,10 +81,10 @@ async fn a_wait_for_an_answer_ends_in_time_though_the_enqueue_hangs() {
 #[tokio::test(start_paused = true)]
 async fn the_time_of_an_enqueue_counts_for_the_wait_as_well() {
     let (store, client) = faulty();
-    store.break_all(&["create"], &Fault::Takes(SOON));
+    store.break_all(&["create"], &Fault::Takes(TIMEOUT));
     let began = Instant::now();
-    let error = queue(&client, "numbers").enqueue_and_wait("a", 1).timeout(2 * SOON).await.unwrap_err();
-    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::TimedOut, 2 * SOON));
+    let error = queue(&client, "numbers").enqueue_and_wait("a", 1).timeout(2 * TIMEOUT).await.unwrap_err();
+    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::TimedOut, 2 * TIMEOUT));
     assert!(error.to_string().contains("after 6s"), "{error}");
 }
 
@@ -96,9 +96,9 @@ async fn a_write_of_one_queue_that_hangs_holds_no_other_up() {
     let gate = store.hold("create");
     let hanging = tokio::spawn(slow.enqueue("a", 1).into_future());
     called(&store, "create", 1).await;
-    assert_eq!(quick.enqueue_and_wait("a", 1).timeout(SOON).await.unwrap(), 2);
+    assert_eq!(quick.enqueue_and_wait("a", 1).timeout(TIMEOUT).await.unwrap(), 2);
     // It does not delay chains that the client starts either.
-    tokio::time::timeout(SOON, client.start(super::task("x"))).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, client.start(super::task("x"))).await.unwrap().unwrap();
     assert!(!hanging.is_finished());
     gate.notify_one();
     assert_eq!(hanging.await.unwrap().unwrap(), Enqueued::Queued);
@@ -113,7 +113,7 @@ async fn clones_of_a_queue_share_writes() {
     let first = enqueue(0);
     called(&store, "create", 1).await;
     let others: Vec<_> = (1..100).map(enqueue).collect();
-    pass(SOON).await;
+    pass(TIMEOUT).await;
     gate.notify_one();
     for enqueued in others.into_iter().chain([first]) {
         assert_eq!(enqueued.await.unwrap().unwrap(), Enqueued::Queued);

@@ -4,7 +4,7 @@ use tokio::time::{Instant, timeout};
 use windlass_core::{AnyAttempt, BoxFuture, Ended, Inner, Middleware, Status, Store, Worker};
 
 use super::faulty::Fault;
-use super::{MINUTE, Result, SOON, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
+use super::{MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_tells_handlers_at_once_though_acquire_hangs() {
@@ -14,17 +14,17 @@ async fn a_stop_tells_handlers_at_once_though_acquire_hangs() {
     let worker = worker.await.unwrap();
     let chain = client.start(task("running")).await.unwrap();
     trace.started.notified().await;
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
     let acquires = store.calls("acquire");
     store.break_all(&["acquire"], &Fault::Hangs);
     client.start(task("due")).await.unwrap();
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
     assert!(store.calls("acquire") > acquires, "an acquire hangs");
 
-    let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop(SOON)));
-    timeout(SOON, trace.told.notified()).await.unwrap();
+    let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop(TIMEOUT)));
+    timeout(TIMEOUT, trace.told.notified()).await.unwrap();
     assert!(before.elapsed().is_zero());
-    timeout(2 * SOON, stopping).await.unwrap().unwrap();
+    timeout(2 * TIMEOUT, stopping).await.unwrap().unwrap();
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Completed, 1), "it had the time to end well");
 }
@@ -36,9 +36,9 @@ async fn an_acquire_under_way_at_the_stop_is_given_back() {
     let chain = client.start(task("x")).await.unwrap();
     let gate = store.hold("acquire");
     let worker = Worker::new(&client).state(trace.clone()).handle(slow).start().await.unwrap();
-    pass(SOON / 10).await;
-    let stopping = tokio::spawn(worker.stop(SOON));
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
+    let stopping = tokio::spawn(worker.stop(TIMEOUT));
+    pass(TIMEOUT / 10).await;
     gate.notify_one();
     stopping.await.unwrap();
     let job = stored(&client, chain).await;
@@ -51,9 +51,9 @@ async fn an_acquire_whose_reply_never_comes_is_given_back_at_the_stop() {
     store.fault("acquire", Fault::HangsAfterwards, 1);
     let chain = client.start(task("x")).await.unwrap();
     let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
     assert_eq!(stored(&client, chain).await.status, Status::Running, "the worker does not know");
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Pending, 0));
 }
@@ -63,9 +63,9 @@ async fn a_release_that_fails_is_tried_again() {
     let (store, client) = faulty();
     let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
     store.fault("settle", Fault::Fails, 1);
-    worker.stop(SOON / 10).await;
+    worker.stop(TIMEOUT / 10).await;
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt, store.calls("settle")), (Status::Pending, 0, 2));
 }
@@ -76,11 +76,11 @@ async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended
     let gate = store.hold("settle");
     let worker = Worker::new(&client).concurrency(2).handle(echo::<Task>).start().await.unwrap();
     let first = client.start(task("settles slowly")).await.unwrap();
-    pass(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
     let second = client.start(task("queued behind it")).await.unwrap();
-    pass(SOON / 10).await;
-    let stopping = tokio::spawn(worker.stop(SOON / 10));
-    pass(SOON / 5).await;
+    pass(TIMEOUT / 10).await;
+    let stopping = tokio::spawn(worker.stop(TIMEOUT / 10));
+    pass(TIMEOUT / 5).await;
     gate.notify_one();
     stopping.await.unwrap();
     for chain in [first, second] {
@@ -99,7 +99,7 @@ async fn a_stop_does_not_wait_for_a_store_that_is_away() {
         &["acquire", "beat", "exchange", "next_due", "reap", "retire", "renew", "settle"],
         &Fault::Hangs,
     );
-    timeout(10 * SOON, worker.stop(SOON)).await.unwrap();
+    timeout(10 * TIMEOUT, worker.stop(TIMEOUT)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +110,7 @@ async fn nothing_goes_on_asking_a_closed_store_after_the_stop() {
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     store.close().await.unwrap();
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     let settles = store.calls("settle");
     pass(MINUTE).await;
     assert_eq!(store.calls("settle"), settles);
@@ -124,7 +124,7 @@ async fn a_middleware_that_lingers_ends_with_the_stop() {
             Box::pin(async move {
                 inner.run(attempt).await;
                 loop {
-                    pass(SOON / 10).await;
+                    pass(TIMEOUT / 10).await;
                     self.0.start();
                 }
             })
@@ -136,7 +136,7 @@ async fn a_middleware_that_lingers_ends_with_the_stop() {
     let worker = worker.start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
-    worker.stop(SOON).await;
+    worker.stop(TIMEOUT).await;
     let runs = trace.runs();
     pass(MINUTE).await;
     assert_eq!(trace.runs(), runs);
@@ -150,5 +150,5 @@ async fn a_worker_that_is_dropped_tells_its_handlers() {
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     drop(worker);
-    timeout(SOON, trace.told.notified()).await.unwrap();
+    timeout(TIMEOUT, trace.told.notified()).await.unwrap();
 }

@@ -11,7 +11,7 @@ use windlass_core::{
 };
 
 use super::faulty::{Fault, Faulty};
-use super::{MINUTE, Result, SOON, Seen, Task, Timed, faulty, pass, task};
+use super::{MINUTE, Result, Seen, TIMEOUT, Task, Timed, faulty, pass, task};
 
 /// How transactions ended, according to their hooks.
 #[derive(Clone, Default)]
@@ -42,7 +42,7 @@ async fn a_prepare_that_is_dropped_is_told_as_rolled_back() {
     let chain = client.start(task("x")).await.unwrap();
     let asked = tracer.asked.load(Ordering::SeqCst);
     let _worker = Worker::new(&client).state(ends.clone()).handle(drop_prepare).start().await.unwrap();
-    client.wait(chain).timeout(SOON).await.unwrap();
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
     assert_eq!(*ends.0.lock().unwrap(), ["rolled back"]);
     let asked = tracer.asked.load(Ordering::SeqCst) - asked;
     assert_eq!((asked, tracer.rolled_back.load(Ordering::SeqCst)), (2, 2), "the chain and its job");
@@ -94,8 +94,8 @@ async fn a_finish_whose_hook_panics_is_told_as_rolled_back() {
     let worker = Worker::new(&client).state(ends.clone()).hooks(PanicsFirst).handle(listen);
     let worker = worker.start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
-    client.wait(chain).timeout(SOON).await.unwrap();
-    worker.stop(SOON).await;
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    worker.stop(TIMEOUT).await;
     assert_eq!(*ends.0.lock().unwrap(), ["rolled back", "committed"]);
 }
 
@@ -107,7 +107,7 @@ async fn what_a_rollback_given_up_half_way_may_have_undone_is_not_announced() {
     tx.savepoint().await.unwrap();
     let chain = tx.start(task("x")).await.unwrap();
     store.fault("rollback_to", Fault::HangsAfterwards, 1);
-    timeout(SOON, tx.rollback_to()).await.unwrap_err();
+    timeout(TIMEOUT, tx.rollback_to()).await.unwrap_err();
     tx.commit().await.unwrap();
     assert!(client.chain(chain).await.unwrap().is_none(), "it was rolled back");
     assert_eq!(seen.count(|event| matches!(event, Event::ChainCreated(_))), 0);
@@ -148,8 +148,8 @@ async fn a_stop_gives_back_what_a_closing_hook_hangs_in() {
     let (_, client) = faulty();
     let worker = Worker::new(&client).hooks(Endless).handle(finish_timed).start().await.unwrap();
     let chain = client.start::<Timed>("x".into()).await.unwrap();
-    pass(SOON / 10).await;
-    worker.stop(SOON / 10).await;
+    pass(TIMEOUT / 10).await;
+    worker.stop(TIMEOUT / 10).await;
     let job = client.chain(chain).await.unwrap().unwrap().latest;
     assert_eq!((job.status, job.attempt), (Status::Pending, 0));
     client.start::<Timed>("y".into()).await.expect("no transaction is left open");

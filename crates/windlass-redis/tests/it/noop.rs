@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 use windlass_core::{BoxError, Ctx, Entry, Job};
 
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Haul;
+pub(crate) struct Noop;
 
-impl Job for Haul {
-    const NAME: &'static str = "haul";
+impl Job for Noop {
+    const NAME: &'static str = "noop";
     type Output = ();
     type Next = ();
     type Blockers = ();
 }
 
-impl Entry for Haul {}
+impl Entry for Noop {}
 
-pub(crate) async fn haul(_: Ctx<Haul>) -> Result<(), BoxError> {
+pub(crate) async fn noop(_: Ctx<Noop>) -> Result<(), BoxError> {
     Ok(())
 }

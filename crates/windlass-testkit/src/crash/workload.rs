@@ -15,18 +15,18 @@ use windlass_core::{
 
 use super::{
     audit::{Audit, audit, wait_until_closed},
-    crew::{Crew, CrewLog},
     report::{Run, reporting},
+    worker_group::{GroupLog, WorkerGroup},
 };
 
-/// Number of jobs started by one [`Voyage::load`].
-pub const JOBS_PER_LOAD: usize = MUSTERS_PER_LOAD * (2 * HAULS_PER_MUSTER + 1);
+/// Number of jobs started by one [`Workload::start_batch`].
+pub const JOBS_PER_BATCH: usize = SUMMARIES_PER_BATCH * (2 * WRITES_PER_SUMMARY + 1);
 
-/// Number of hauls that a muster waits for. Each haul is a chain of two jobs.
-const HAULS_PER_MUSTER: usize = 12;
-const MUSTERS_PER_LOAD: usize = 10;
+/// Number of write chains that a summary waits for. Each has two jobs: a staged and an atomic write.
+const WRITES_PER_SUMMARY: usize = 12;
+const SUMMARIES_PER_BATCH: usize = 10;
 /// Enough jobs to keep a few workers busy while one of them is paused.
-const MUSTERS_PER_PAUSE: usize = 2;
+const SUMMARIES_PER_PAUSE: usize = 2;
 /// After this time, other workers can take over the jobs of a killed worker.
 const LEASE: Duration = Duration::from_secs(1);
 /// Maximum number of pauses for each worker to be overtaken. A paused worker that holds a lock may keep its jobs.
@@ -34,7 +34,7 @@ const PAUSES_MAX: usize = 20;
 const SLOTS: u32 = 8;
 const POLL: Duration = Duration::from_millis(50);
 /// How long the remaining work may take, including all restarts and lease expiries.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A table of the application, in the store's database.
 pub trait Ledger: 'static {
@@ -57,70 +57,72 @@ pub struct Effect {
     pub run: Run,
 }
 
-/// Creates a worker that handles all jobs of a [`Voyage`] and reports.
-pub fn sailor<L: Ledger>(client: &Client<L::Store>) -> Worker<L::Store> {
+/// Creates a worker that handles all jobs of a [`Workload`] and reports.
+pub fn ledger_worker<L: Ledger>(client: &Client<L::Store>) -> Worker<L::Store> {
     Worker::new(client)
         .concurrency(SLOTS)
         .poll(POLL)
         .middleware(reporting)
-        .handle(haul::<L>)
-        .handle(stow::<L>)
-        .handle(muster::<L>)
+        .handle(staged_write::<L>)
+        .handle(atomic_write::<L>)
+        .handle(summary::<L>)
 }
 
-/// The chains of a test: hauls, each followed by a stow, and musters that each wait for a dozen hauls. Every job writes
-/// one row to a [`Ledger`].
+/// The chains of a test: staged writes, each followed by an atomic write, and summaries that each wait for a dozen of
+/// these chains. Every job writes one row to a [`Ledger`].
 #[derive(Debug)]
-pub struct Voyage<'a, S: Store> {
+pub struct Workload<'a, S: Store> {
     client: &'a Client<S>,
-    /// Maximum duration of the work of a haul.
+    /// Maximum duration of a staged write.
     work: Duration,
-    hauls: Vec<ChainId>,
-    musters: Vec<ChainId>,
+    writes: Vec<ChainId>,
+    summaries: Vec<ChainId>,
 }
 
-impl<'a, S: Store> Voyage<'a, S> {
-    /// Creates a voyage without chains. The work of a haul takes up to `work`.
+impl<'a, S: Store> Workload<'a, S> {
+    /// Creates a workload without chains. A staged write takes up to `work`.
     #[must_use]
     pub const fn new(client: &'a Client<S>, work: Duration) -> Self {
-        Self { client, work, hauls: Vec::new(), musters: Vec::new() }
+        Self { client, work, writes: Vec::new(), summaries: Vec::new() }
     }
 
-    /// Starts more chains. The musters are attached while workers may already be running their hauls.
+    /// Starts more chains. The summaries are started while workers may already be running the writes they wait for.
     ///
     /// # Panics
     ///
     /// Panics if the store does not accept them.
-    pub async fn load(&mut self) {
-        self.start(MUSTERS_PER_LOAD).await;
+    pub async fn start_batch(&mut self) {
+        self.start(SUMMARIES_PER_BATCH).await;
     }
 
-    async fn start(&mut self, musters: usize) {
-        let most = u64::try_from(self.work.as_millis()).expect("work is short");
-        let hauls = (0..musters * HAULS_PER_MUSTER).map(|_| Haul { millis: fastrand::u64(..=most) });
-        let hauls = self.client.start_many(hauls).await.expect("the store takes chains");
-        let musters = hauls.chunks(HAULS_PER_MUSTER).map(|chains| plan(Muster).blocked_by(chains.to_vec()));
-        let musters = self.client.start_many(musters).await.expect("the store takes chains");
-        self.hauls.extend(hauls.iter().map(Chain::id));
-        self.musters.extend(musters.iter().map(Chain::id));
+    async fn start(&mut self, summaries: usize) {
+        let max = u64::try_from(self.work.as_millis()).expect("the work takes less than a century");
+        let writes =
+            (0..summaries * WRITES_PER_SUMMARY).map(|_| StagedWrite { millis: fastrand::u64(..=max) });
+        let writes = self.client.start_many(writes).await.expect("the store creates chains");
+        let summaries =
+            writes.chunks(WRITES_PER_SUMMARY).map(|chains| plan(Summary).blocked_by(chains.to_vec()));
+        let summaries = self.client.start_many(summaries).await.expect("the store creates chains");
+        self.writes.extend(writes.iter().map(Chain::id));
+        self.summaries.extend(summaries.iter().map(Chain::id));
     }
 
     /// Number of jobs that were started, including the continuations to come.
     #[must_use]
     pub fn jobs(&self) -> usize {
-        2 * self.hauls.len() + self.musters.len()
+        2 * self.writes.len() + self.summaries.len()
     }
 
-    /// Waits until all chains but those of the latest `loads` loads are closed.
+    /// Waits until all chains but those of the latest `batches` batches are closed.
     ///
     /// # Panics
     ///
     /// Panics after ten minutes.
-    pub async fn wait_for_all_but(&self, loads: usize) {
-        let done = self.musters.len().saturating_sub(loads * MUSTERS_PER_LOAD);
-        // A muster is done only after its hauls.
-        let musters = self.musters.get(..done).unwrap_or_default();
-        wait_until_closed(self.client.store(), musters, PATIENCE).await;
+    pub async fn wait_for_all_but(&self, batches: usize) {
+        let closed = self.summaries.len().saturating_sub(batches * SUMMARIES_PER_BATCH);
+        // A summary completes only after the writes it waits for.
+        let summaries = self.summaries.get(..closed).unwrap_or_default();
+        wait_until_closed(self.client.store(), summaries, TIMEOUT).await;
     }
 
     /// Pauses workers until their jobs are taken over, then resumes them, until this has happened `times` times.
@@ -128,26 +130,26 @@ impl<'a, S: Store> Voyage<'a, S> {
     /// # Panics
     ///
     /// Panics if the store does not answer, or if too few of the paused workers are overtaken.
-    pub async fn overtake(&mut self, crew: &mut Crew, times: usize) {
-        let wanted = crew.overtaken() + times;
+    pub async fn overtake(&mut self, group: &mut WorkerGroup, times: usize) {
+        let wanted = group.overtaken() + times;
         for _ in 0..PAUSES_MAX * times {
-            self.start(MUSTERS_PER_PAUSE).await;
-            crew.overtake_one(self.client.store()).await;
-            if crew.overtaken() == wanted {
+            self.start(SUMMARIES_PER_PAUSE).await;
+            group.overtake_one(self.client.store()).await;
+            if group.overtaken() == wanted {
                 return;
             }
         }
         panic!("{} workers were paused, and fewer than {times} overtaken", PAUSES_MAX * times);
     }
 
-    /// Checks the store and the ledger, when all chains are closed and the crew has stopped.
+    /// Checks the store and the ledger, once all chains are closed and the group has stopped.
     ///
     /// # Panics
     ///
     /// Panics if a chain was lost or left open, if a lease is held, if a row is missing or duplicated, or if an attempt
     /// wrote a row after it had lost its job.
-    pub async fn check(&self, log: &CrewLog, ledger: &[Effect]) {
-        let chains = [&self.hauls[..], &self.musters].concat();
+    pub async fn check(&self, log: &GroupLog, ledger: &[Effect]) {
+        let chains = [&self.writes[..], &self.summaries].concat();
         let found = audit(self.client.store(), &chains, &self.effects(ledger)).await;
         assert_eq!(found, Audit::default());
         assert_eq!(log.started_twice(), []);
@@ -163,9 +165,9 @@ impl<'a, S: Store> Voyage<'a, S> {
         for Effect { chain, run } in ledger {
             *rows.entry(*chain).or_default().entry(run.job).or_default() += 1;
         }
-        let hauls: HashSet<_> = self.hauls.iter().collect();
+        let writes: HashSet<_> = self.writes.iter().collect();
         let count = |(chain, jobs): (ChainId, HashMap<_, usize>)| {
-            let expected = if hauls.contains(&chain) { 2 } else { 1 };
+            let expected = if writes.contains(&chain) { 2 } else { 1 };
             match jobs.len() {
                 found if found < expected => (chain, 0),
                 found if found > expected => (chain, found),
@@ -178,21 +180,21 @@ impl<'a, S: Store> Voyage<'a, S> {
 
 /// Returns the rows of attempts that had lost their jobs before they wrote them.
 #[must_use]
-pub fn stale_effects(log: &CrewLog, ledger: &[Effect]) -> Vec<Effect> {
+pub fn stale_effects(log: &GroupLog, ledger: &[Effect]) -> Vec<Effect> {
     ledger.iter().filter(|effect| log.taken.contains(&effect.run)).copied().collect()
 }
 
 /// A staged job: reads in one transaction, works outside any transaction, and writes in the transaction that completes
 /// it.
 #[derive(Serialize, Deserialize)]
-struct Haul {
+struct StagedWrite {
     millis: u64,
 }
 
-impl Job for Haul {
-    const NAME: &'static str = "haul";
+impl Job for StagedWrite {
+    const NAME: &'static str = "staged-write";
     type Output = u64;
-    type Next = (Stow,);
+    type Next = (AtomicWrite,);
     type Blockers = ();
 
     fn options() -> JobOptions {
@@ -206,66 +208,70 @@ impl Job for Haul {
     }
 }
 
-impl Entry for Haul {}
-impl Then<Stow> for Haul {}
+impl Entry for StagedWrite {}
+impl Then<AtomicWrite> for StagedWrite {}
 
 /// An atomic job: one transaction from start to end.
 #[derive(Serialize, Deserialize)]
-struct Stow;
+struct AtomicWrite;
 
-impl Job for Stow {
-    const NAME: &'static str = "stow";
+impl Job for AtomicWrite {
+    const NAME: &'static str = "atomic-write";
     type Output = u64;
     type Next = ();
     type Blockers = ();
 
     fn options() -> JobOptions {
-        Haul::options()
+        StagedWrite::options()
     }
 }
 
-/// Waits for hauls and counts them.
+/// Waits for write chains and counts them.
 #[derive(Serialize, Deserialize)]
-struct Muster;
+struct Summary;
 
-impl Job for Muster {
-    const NAME: &'static str = "muster";
+impl Job for Summary {
+    const NAME: &'static str = "summary";
     type Output = u64;
     type Next = ();
-    type Blockers = Vec<Haul>;
+    type Blockers = Vec<StagedWrite>;
 
     fn options() -> JobOptions {
-        Haul::options()
+        StagedWrite::options()
     }
 }
 
-impl Entry for Muster {}
+impl Entry for Summary {}
 
-async fn haul<L: Ledger>(a: Attempt<Haul, L::Store>) -> Result<Done<Haul, L::Store>, BoxError> {
+async fn staged_write<L: Ledger>(
+    a: Attempt<StagedWrite, L::Store>,
+) -> Result<Done<StagedWrite, L::Store>, BoxError> {
     let mut prepare = a.prepare().await?;
-    prepare.client().job(a.job().id).await?.ok_or("a job that runs is stored")?;
+    prepare.client().job(a.job().id).await?.ok_or("the running job is not stored")?;
     prepare.commit().await?;
     // Simulate work. Ignore the abort signal: an attempt that has lost its job must get as far as its write.
     let _ = timeout(Duration::from_millis(a.input().millis), pending::<()>()).await;
     let mut step = a.finish().await?;
     L::write(step.tx(), effect(&a)).await?;
-    Ok(step.then(Stow)?)
+    Ok(step.then(AtomicWrite)?)
 }
 
-async fn stow<L: Ledger>(a: Attempt<Stow, L::Store>) -> Result<Done<Stow, L::Store>, BoxError> {
+async fn atomic_write<L: Ledger>(
+    a: Attempt<AtomicWrite, L::Store>,
+) -> Result<Done<AtomicWrite, L::Store>, BoxError> {
     let mut step = a.atomic().await?;
     L::write(step.tx(), effect(&a)).await?;
     Ok(step.done(1)?)
 }
 
-async fn muster<L: Ledger>(a: Attempt<Muster, L::Store>) -> Result<Done<Muster, L::Store>, BoxError> {
-    let stowed: u64 = a.blockers().iter().sum();
+async fn summary<L: Ledger>(a: Attempt<Summary, L::Store>) -> Result<Done<Summary, L::Store>, BoxError> {
+    let written: u64 = a.blockers().iter().sum();
     let mut step = a.atomic().await?;
-    if stowed != HAULS_PER_MUSTER as u64 {
-        return Ok(step.fail(format!("a muster ran with {stowed} of {HAULS_PER_MUSTER} hauls"))?);
+    if written != WRITES_PER_SUMMARY as u64 {
+        return Ok(step.fail(format!("a summary ran after {written} of {WRITES_PER_SUMMARY} write chains"))?);
     }
     L::write(step.tx(), effect(&a)).await?;
-    Ok(step.done(stowed)?)
+    Ok(step.done(written)?)
 }
 
 fn effect<J: Job, S: Transactional>(a: &Attempt<J, S>) -> Effect {
@@ -283,13 +289,13 @@ mod tests {
         Effect { chain, run: Run { job, fence: Fence(1) } }
     }
 
-    /// Returns how often the effect of a haul or a muster is counted, given the jobs of its rows.
-    fn counted(is_haul: bool, jobs: &[JobId]) -> Option<usize> {
+    /// Returns how often the effect of a write chain or a summary is counted, given the jobs of its rows.
+    fn counted(is_write: bool, jobs: &[JobId]) -> Option<usize> {
         let (client, chain) = (Client::new(MemoryStore::new()), ChainId::new());
-        let mut voyage = Voyage::new(&client, Duration::ZERO);
-        if is_haul { &mut voyage.hauls } else { &mut voyage.musters }.push(chain);
+        let mut workload = Workload::new(&client, Duration::ZERO);
+        if is_write { &mut workload.writes } else { &mut workload.summaries }.push(chain);
         let ledger: Vec<_> = jobs.iter().map(|job| row(chain, *job)).collect();
-        voyage.effects(&ledger).get(&chain).copied()
+        workload.effects(&ledger).get(&chain).copied()
     }
 
     #[test]
@@ -310,7 +316,7 @@ mod tests {
     #[test]
     fn rows_of_attempts_that_had_lost_their_jobs_are_stale() {
         let (chain, job) = (ChainId::new(), JobId::new());
-        let log = CrewLog { taken: [row(chain, job).run].into(), ..CrewLog::default() };
+        let log = GroupLog { taken: [row(chain, job).run].into(), ..GroupLog::default() };
         let later = Effect { chain, run: Run { job, fence: Fence(2) } };
         assert_eq!(stale_effects(&log, &[row(chain, job), later]), [row(chain, job)]);
     }

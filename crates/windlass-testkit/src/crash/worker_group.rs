@@ -23,14 +23,14 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const OVERTAKE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A group of worker processes. Dropping it kills them.
-pub struct Crew {
+pub struct WorkerGroup {
     command: Box<dyn Fn() -> Command + Send>,
     workers: Vec<WorkerProcess>,
-    log: CrewLog,
+    log: GroupLog,
     began: Instant,
 }
 
-impl Crew {
+impl WorkerGroup {
     /// Starts `size` processes with this command. Returns when their workers have started.
     ///
     /// # Panics
@@ -41,7 +41,7 @@ impl Crew {
         for _ in 0..size {
             workers.push(WorkerProcess::start(command()).await);
         }
-        Self { command: Box::new(command), workers, log: CrewLog::default(), began: Instant::now() }
+        Self { command: Box::new(command), workers, log: GroupLog::default(), began: Instant::now() }
     }
 
     /// Kills a worker that has attempts running, and starts a replacement. Returns whether the kill counts: whether the
@@ -62,7 +62,7 @@ impl Crew {
     }
 
     /// Pauses a worker that has attempts running until it no longer holds their jobs, then resumes it. The worker must
-    /// notice the loss and change nothing; see [`CrewLog::stale_writes`]. Returns whether a job was taken from it.
+    /// notice the loss and change nothing; see [`GroupLog::stale_writes`]. Returns whether a job was taken from it.
     ///
     /// A worker that is paused in the middle of a transaction may hold locks that keep others from reaping some or all
     /// of its jobs. It is resumed after eight seconds in any case.
@@ -89,7 +89,7 @@ impl Crew {
     /// # Panics
     ///
     /// Panics as [`WorkerProcess::stop`] does.
-    pub async fn stop(mut self) -> CrewLog {
+    pub async fn stop(mut self) -> GroupLog {
         for worker in self.workers.drain(..) {
             self.log.transcripts.push(worker.stop().await);
         }
@@ -123,9 +123,9 @@ impl Crew {
     }
 }
 
-impl fmt::Debug for Crew {
+impl fmt::Debug for WorkerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("workers", &self.workers.len()).finish_non_exhaustive()
+        f.debug_struct("WorkerGroup").field("workers", &self.workers.len()).finish_non_exhaustive()
     }
 }
 
@@ -148,9 +148,9 @@ async fn filter(store: &dyn Store, runs: &[Run], keep: impl Fn(&Run, &JobRecord)
     both.filter(|(run, job)| job.as_ref().is_some_and(|job| keep(run, job))).map(|(run, _)| *run).collect()
 }
 
-/// The log of a [`Crew`]. Its `Display` is one line of figures.
+/// The log of a [`WorkerGroup`]. Its `Display` is one line of figures.
 #[derive(Clone, Debug, Default)]
-pub struct CrewLog {
+pub struct GroupLog {
     /// The transcripts of all processes.
     pub transcripts: Vec<Transcript>,
     /// Number of kills of processes that had jobs running.
@@ -165,7 +165,7 @@ pub struct CrewLog {
     pub lasted: Duration,
 }
 
-impl CrewLog {
+impl GroupLog {
     /// Returns all reported effects.
     pub fn applied(&self) -> impl Iterator<Item = &str> {
         self.transcripts.iter().flat_map(|transcript| transcript.applied.iter().map(String::as_str))
@@ -188,7 +188,7 @@ impl CrewLog {
     }
 }
 
-impl fmt::Display for CrewLog {
+impl fmt::Display for GroupLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |count: fn(&Transcript) -> usize| self.transcripts.iter().map(count).sum::<usize>();
         let Self { kills, idle_kills, overtaken, taken, lasted, transcripts } = self;
