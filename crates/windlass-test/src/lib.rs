@@ -1,11 +1,11 @@
 #![doc = include_str!("../README.md")]
 
-mod bench;
 mod blockers;
-mod look;
+mod harness;
+mod query;
 mod ran;
 mod run;
 
-pub use bench::{Drained, TestBench};
+pub use harness::{Drained, TestHarness};
 pub use ran::{Outcome, Ran};
 pub use run::{Run, run};

@@ -7,7 +7,7 @@ use windlass_core::{
     Timestamp, TypeName,
 };
 
-use crate::look::{describe, immediately, jobs, text};
+use crate::query::{describe, immediately, jobs, text};
 
 /// Result of an attempt made by [`run`](crate::run()).
 ///
@@ -117,7 +117,7 @@ impl<J: Job> Ran<J> {
     pub fn failed_with(&self) -> &str {
         match &self.outcome {
             Outcome::Failed(error) => error,
-            _ => self.instead("fail for good"),
+            _ => self.instead("fail permanently"),
         }
     }
 
@@ -131,7 +131,7 @@ impl<J: Job> Ran<J> {
     pub fn retried_with(&self) -> &str {
         match &self.outcome {
             Outcome::Retried(error, _) => error,
-            _ => self.instead("fail and be tried again"),
+            _ => self.instead("be retried"),
         }
     }
 
@@ -179,8 +179,8 @@ impl<J: Job> fmt::Debug for Outcome<J> {
                 write!(f, "it completed with {output}")
             }
             Self::Continued(next) => write!(f, "it continued with {}", describe(next)),
-            Self::Failed(error) => write!(f, "it failed for good: {error}"),
-            Self::Retried(error, after) => write!(f, "it is tried again after {after:?}: {error}"),
+            Self::Failed(error) => write!(f, "it failed permanently: {error}"),
+            Self::Retried(error, after) => write!(f, "it is retried after {after:?}: {error}"),
             Self::Rescheduled(after, None) => write!(f, "it is rescheduled after {after:?}"),
             Self::Rescheduled(after, Some(reason)) => {
                 write!(f, "it is rescheduled after {after:?}: {reason}")

@@ -44,7 +44,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// ```
 pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, (), M, <J::Blockers as Blockers>::Initial> {
     let clock = Arc::new(ManualClock::default());
-    let ended = Arc::new(End { chain: ChainId::new(), told: Notify::new() });
+    let ended = Arc::new(End { chain: ChainId::new(), notify: Notify::new() });
     let now = clock.now();
     let store = MemoryStore::with_clock(clock);
     let client = Client::builder(store).observer(Watch(Arc::clone(&ended))).build();
@@ -142,12 +142,12 @@ where
         let only_once = OnlyOnce(self.client.clone());
         let worker = Worker::new(&self.client).state(self.app).middleware(only_once).handle(self.handler);
         let worker = worker.start().await?;
-        let ended = tokio::time::timeout(self.timeout, self.ended.told.notified()).await;
+        let ended = tokio::time::timeout(self.timeout, self.ended.notify.notified()).await;
         worker.stop(Duration::ZERO).await;
         store.pause(Pause { types: vec![TypeName::new(J::NAME)?], paused: false }).await?;
         if ended.is_err() {
             let text = format!(
-                "the handler of `{}` has not ended after {:?}: give it a longer `timeout`, or look what it waits for",
+                "the handler of `{}` has not returned after {:?}: check what it waits for, or increase `timeout`",
                 J::NAME,
                 self.timeout
             );
@@ -201,7 +201,7 @@ async fn fail_one_attempt(store: &MemoryStore, job_type: &str) -> Result<()> {
     let quota = Quota { job_type: TypeName::new(job_type)?, max: 1, lease: Millis::from_secs(60) };
     let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
     let Some(acquired) = store.acquire(acquire).await?.jobs.pop() else {
-        let text = format!("`{job_type}` has fewer attempts than were asked for: see its `max_attempts`");
+        let text = format!("`{job_type}` allows fewer attempts than requested: increase its `max_attempts`");
         return Err(Error::new(ErrorKind::Invalid, text));
     };
     let error = ErrorText::new("an earlier attempt failed");
@@ -229,7 +229,7 @@ impl Middleware for OnlyOnce {
 /// Signals the end of the attempt at the chain's first job.
 struct End {
     chain: ChainId,
-    told: Notify,
+    notify: Notify,
 }
 
 /// Observer that triggers [`End`].
@@ -248,7 +248,7 @@ impl Observer for Watch {
             return;
         };
         if about.job == self.0.chain.first_job() {
-            self.0.told.notify_one();
+            self.0.notify.notify_one();
         }
     }
 }

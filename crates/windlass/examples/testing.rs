@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass::{BoxError, Client, Ctx, Job, Next, State, Store, Worker};
-use windlass_test::{TestBench, run};
+use windlass_test::{TestHarness, run};
 
 const TRIAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
@@ -79,18 +79,18 @@ async fn one_handler_alone() -> Result<(), BoxError> {
 }
 
 async fn the_chain_through_time() -> Result<(), BoxError> {
-    let bench = TestBench::new(worker);
-    let chain = bench.client().start(Subscribe { user_id: 7, plan: "basic".into() }).await?;
-    bench.drain_until_idle().await?.assert_no_errors();
-    bench.assert_started::<Charge>(|charge| charge.cents == 500);
+    let harness = TestHarness::new(worker);
+    let chain = harness.client().start(Subscribe { user_id: 7, plan: "basic".into() }).await?;
+    harness.drain_until_idle().await?.assert_no_errors();
+    harness.assert_started::<Charge>(|charge| charge.cents == 500);
 
-    bench.advance(TRIAL);
-    assert_eq!(bench.drain_until_idle().await?.retried, 1);
-    bench.assert_not_started::<SendReceipt>(|_| true);
+    harness.advance(TRIAL);
+    assert_eq!(harness.drain_until_idle().await?.retried, 1);
+    harness.assert_not_started::<SendReceipt>(|_| true);
 
-    bench.advance_to_next_due();
-    bench.drain_until_idle().await?.assert_no_errors();
-    bench.assert_started::<SendReceipt>(|receipt| receipt.user_id == 7);
-    assert_eq!(bench.output(chain), 500);
+    harness.advance_to_next_due();
+    harness.drain_until_idle().await?.assert_no_errors();
+    harness.assert_started::<SendReceipt>(|receipt| receipt.user_id == 7);
+    assert_eq!(harness.output(chain), 500);
     Ok(())
 }

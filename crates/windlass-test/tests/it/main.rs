@@ -1,7 +1,7 @@
 //! Tests of the public API, used as in an application.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod bench;
+mod harness;
 mod run;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -61,7 +61,7 @@ async fn each_outcome_is_seen_as_what_it_is() {
 }
 
 #[tokio::test]
-async fn another_outcome_than_expected_is_told() {
+async fn a_different_outcome_is_reported() {
     let ran = run(decide, meet("ada")).await.unwrap();
     let continued = r#"but it continued with `greet` {"name":"ada"}"#;
     assert_eq!(failing(|| ran.output().len()), format!("expected `meet` to complete, {continued}"));
@@ -78,8 +78,8 @@ async fn another_outcome_than_expected_is_told() {
         failing(|| ran.continued_with::<Greet>())
     };
     assert!(but("done").await.ends_with(r#"but it completed with "met""#));
-    assert!(but("never").await.ends_with("but it failed for good: a stranger"));
-    assert!(but("error").await.ends_with("but it is tried again after 10s: no answer"));
+    assert!(but("never").await.ends_with("but it failed permanently: a stranger"));
+    assert!(but("error").await.ends_with("but it is retried after 10s: no answer"));
     assert!(but("later").await.ends_with("but it is rescheduled after 60s: busy"));
 }
 
@@ -98,7 +98,7 @@ struct Total;
 struct Sum;
 
 #[tokio::test]
-async fn blockers_outputs_are_given() {
+async fn the_handler_receives_the_outputs_of_blockers() {
     async fn total(job: Ctx<Total>) -> Result<u32, BoxError> {
         let (shipping, prices) = job.blockers();
         Ok(shipping + prices.iter().sum::<u32>())
@@ -109,7 +109,10 @@ async fn blockers_outputs_are_given() {
     assert_eq!(*run(total, Total).blockers((5, vec![1, 2])).await.unwrap().output(), 8);
     assert_eq!(*run(total, Total).blockers((5, Vec::new())).await.unwrap().output(), 5);
     assert_eq!(*run(sum, Sum).blockers(vec![1, 2, 3]).await.unwrap().output(), 6);
-    assert!(run(sum, Sum).blockers(vec![1]).await.unwrap().started::<Price>().is_empty(), "they are given");
+    assert!(
+        run(sum, Sum).blockers(vec![1]).await.unwrap().started::<Price>().is_empty(),
+        "blockers do not count as started"
+    );
 }
 
 /// Is retried without delay, or continues with its own type: a second attempt would be due immediately.
@@ -148,7 +151,7 @@ async fn a_later_attempt_can_be_run() {
     assert_eq!(*run(tell, Again { fails: false }).attempt(3).await.unwrap().output(), 3);
     assert_eq!(run(tell, Again { fails: true }).attempt(3).await.unwrap().failed_with(), "the last one");
     let error = run(tell, Again { fails: false }).attempt(5).await.unwrap_err();
-    assert!(error.to_string().contains("`again` has fewer attempts"), "{error}");
+    assert!(error.to_string().contains("`again` allows fewer attempts"), "{error}");
 }
 
 #[derive(Clone)]
@@ -202,5 +205,5 @@ async fn a_handler_without_end_is_an_error() {
     }
     let error = run(hangs, meet("ada")).timeout(Duration::from_secs(3)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(error.to_string().starts_with("the handler of `meet` has not ended after 3s"), "{error}");
+    assert!(error.to_string().starts_with("the handler of `meet` has not returned after 3s"), "{error}");
 }

@@ -81,11 +81,11 @@ impl Tally {
         let counts = self.counts();
         let most = counts.types.iter().max_by_key(|(_, (times, _))| *times);
         let most = most.map_or_else(String::new, |(name, (_, chain))| {
-            let chain = chain.map(|chain| format!(", the last time in chain {chain}")).unwrap_or_default();
-            format!("; most often `{name}` ran{chain}")
+            let chain = chain.map(|chain| format!(", most recently in chain {chain}")).unwrap_or_default();
+            format!("; the most frequent job is `{name}`{chain}")
         });
         let text = format!(
-            "more than {attempts_max} attempts in one drain and no end{most}. Give that job a delay or an end, or raise \
+            "more than {attempts_max} attempts in one drain{most}: add a delay or a condition to end the loop, or increase \
              `attempts_max`"
         );
         Error::new(ErrorKind::Invalid, text)
@@ -125,7 +125,7 @@ fn describe(about: &About, error: &ErrorText) -> String {
     format!("`{}`, attempt {}: {error}", about.job_type, about.attempt.unwrap_or_default())
 }
 
-/// Observer of the bench's client.
+/// Observer of the harness's client.
 #[derive(Debug)]
 pub(super) struct Counting(pub(super) Arc<Tally>);
 

@@ -15,7 +15,7 @@ use windlass_core::{
 pub use drained::Drained;
 use drained::{Counting, Tally};
 
-use crate::look::{describe, jobs};
+use crate::query::{describe, jobs};
 
 /// Default limit of attempts per drain.
 const ATTEMPTS_MAX: u32 = 1_000;
@@ -23,14 +23,14 @@ const ATTEMPTS_MAX: u32 = 1_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Poll interval of the worker. The client notifies the worker of the jobs it starts; polling covers jobs that are
 /// written to the store directly.
-const POLL: Duration = Duration::from_millis(50);
+const WORKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a worker to appear in the store's registry.
-const REGISTERED_WITHIN: Duration = Duration::from_secs(30);
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which the registry is polled.
-const PAUSE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A test bench for job types that work together: a memory store, its client, a manual clock, and your worker. The
-/// worker runs only during a drain.
+/// A harness for tests of job types that work together: a memory store, its client, a manual clock, and your worker.
+/// The worker runs only during a drain.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -42,20 +42,20 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {
 /// use std::time::Duration;
-/// use windlass_test::TestBench;
+/// use windlass_test::TestHarness;
 ///
-/// let bench = TestBench::new(|client| Worker::new(client).handle(send_mail));
+/// let harness = TestHarness::new(|client| Worker::new(client).handle(send_mail));
 /// let hour = Duration::from_secs(60 * 60);
-/// let mail = bench.client().start(SendMail { to: "ada".into() }).after(hour).await?;
+/// let mail = harness.client().start(SendMail { to: "ada".into() }).after(hour).await?;
 ///
-/// assert_eq!(bench.drain_until_idle().await?.completed, 0);
-/// bench.advance(hour);
-/// assert_eq!(bench.drain_until_idle().await?.completed, 1);
-/// bench.output(mail);
+/// assert_eq!(harness.drain_until_idle().await?.completed, 0);
+/// harness.advance(hour);
+/// assert_eq!(harness.drain_until_idle().await?.completed, 1);
+/// harness.output(mail);
 /// # Ok(())
 /// # }
 /// ```
-pub struct TestBench {
+pub struct TestHarness {
     client: Client<MemoryStore>,
     clock: Arc<ManualClock>,
     tally: Arc<Tally>,
@@ -66,10 +66,11 @@ pub struct TestBench {
 }
 
 /// Builds and starts the worker for a drain.
-type StartWorker = Box<dyn Fn(&TestBench) -> BoxFuture<'static, Result<Running<MemoryStore>>> + Send + Sync>;
+type StartWorker =
+    Box<dyn Fn(&TestHarness) -> BoxFuture<'static, Result<Running<MemoryStore>>> + Send + Sync>;
 
-impl TestBench {
-    /// Creates a bench. `worker` builds your application's worker from the bench's client; it is called once for each
+impl TestHarness {
+    /// Creates a harness. `worker` builds your application's worker from the harness's client; it is called once for each
     /// drain.
     #[must_use]
     pub fn new<A, F>(worker: F) -> Self
@@ -80,8 +81,10 @@ impl TestBench {
         let (clock, tally) = (Arc::new(ManualClock::default()), Arc::new(Tally::default()));
         let store = MemoryStore::with_clock(Arc::<ManualClock>::clone(&clock));
         let client = Client::builder(store).observer(Counting(Arc::clone(&tally))).build();
-        let worker = Box::new(move |bench: &Self| -> BoxFuture<'static, _> {
-            Box::pin(worker(&bench.client).concurrency(bench.concurrency).poll(POLL).start())
+        let worker = Box::new(move |harness: &Self| -> BoxFuture<'static, _> {
+            Box::pin(
+                worker(&harness.client).concurrency(harness.concurrency).poll(WORKER_POLL_INTERVAL).start(),
+            )
         });
         Self { client, clock, tally, worker, concurrency: 1, attempts_max: ATTEMPTS_MAX, timeout: TIMEOUT }
     }
@@ -115,7 +118,7 @@ impl TestBench {
         &self.client
     }
 
-    /// Returns the time on the bench's clock, which changes only when the test advances it.
+    /// Returns the time on the harness's clock, which changes only when the test advances it.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
@@ -128,12 +131,12 @@ impl TestBench {
     /// If `by` is more than a hundred years.
     #[track_caller]
     pub fn advance(&self, by: Duration) {
-        self.clock.advance(Millis::try_from(by).expect("a clock is turned by a hundred years at most"));
+        self.clock.advance(Millis::try_from(by).expect("a duration of at most 100 years"));
     }
 
     /// Advances the clock to the time at which the next job is due, and returns by how much. Returns `None` if no job
     /// is delayed.
-    #[expect(clippy::must_use_candidate, reason = "that the clock was turned is what counts")]
+    #[expect(clippy::must_use_candidate, reason = "advancing the clock is the purpose")]
     pub fn advance_to_next_due(&self) -> Option<Duration> {
         let pending = JobFilter { statuses: vec![Status::Pending], ..JobFilter::default() };
         let pending = jobs(self.client.store(), &pending).into_iter();
@@ -144,7 +147,7 @@ impl TestBench {
     }
 
     /// Runs all due jobs that have a handler, and the jobs that follow from them, until none is left at the current
-    /// time of the bench.
+    /// time of the harness.
     ///
     /// # Errors
     ///
@@ -181,14 +184,14 @@ impl TestBench {
     /// Returns the types that the worker handles, as registered in the store.
     async fn types(&self, worker: &Running<MemoryStore>) -> Result<Types> {
         let begun = Instant::now();
-        while begun.elapsed() < REGISTERED_WITHIN {
+        while begun.elapsed() < REGISTER_TIMEOUT {
             let workers = self.client.store().list_workers(ListWorkers).await?.workers;
             if let Some(found) = workers.into_iter().find(|found| found.worker == worker.id()) {
                 return Ok(Types::Only(found.types));
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
-        Err(Error::new(ErrorKind::TimedOut, "the worker did not announce itself in the store"))
+        Err(Error::new(ErrorKind::TimedOut, "the worker did not register in the store"))
     }
 
     /// Whether no job of these types is running or due.
@@ -201,8 +204,8 @@ impl TestBench {
         let running = JobFilter { statuses: vec![Status::Running], ..JobFilter::default() };
         let running: Vec<_> = jobs(self.client.store(), &running).iter().map(describe).collect();
         let text = format!(
-            "nothing has happened for {:?}; running: {}. Look what it waits for, or give the bench a longer `timeout` \
-             or more `concurrency`",
+            "nothing has happened for {:?}; running: {}: check what the handler waits for, or increase `timeout` or \
+             `concurrency`",
             self.timeout,
             if running.is_empty() { "nothing".to_owned() } else { running.join(", ") },
         );
@@ -210,8 +213,8 @@ impl TestBench {
     }
 }
 
-impl fmt::Debug for TestBench {
+impl fmt::Debug for TestHarness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestBench").field("now", &self.now()).finish_non_exhaustive()
+        f.debug_struct("TestHarness").field("now", &self.now()).finish_non_exhaustive()
     }
 }

@@ -1,12 +1,12 @@
-//! Assertions about the chains and jobs of a bench.
+//! Assertions about the chains and jobs of a harness.
 
 use windlass_core::command::JobFilter;
 use windlass_core::{Chain, ChainRecord, Entry, ErrorKind, Job, JobRecord, TypeName};
 
-use super::TestBench;
-use crate::look::{describe, immediately, jobs, text};
+use super::TestHarness;
+use crate::query::{describe, immediately, jobs, text};
 
-impl TestBench {
+impl TestHarness {
     /// Returns the jobs of this type that were started so far, as chains or as continuations, oldest first. Includes
     /// jobs that have ended.
     ///
@@ -31,7 +31,7 @@ impl TestBench {
     #[track_caller]
     pub fn assert_started<J: Job>(&self, expected: impl FnMut(&J) -> bool) {
         if !self.started::<J>().iter().any(expected) {
-            panic!("expected such a `{}` to be started, but {}", J::NAME, self.instead::<J>());
+            panic!("expected a matching `{}` to be started, but {}", J::NAME, self.instead::<J>());
         }
     }
 
@@ -43,7 +43,7 @@ impl TestBench {
     #[track_caller]
     pub fn assert_not_started<J: Job>(&self, unexpected: impl FnMut(&J) -> bool) {
         if self.started::<J>().iter().any(unexpected) {
-            panic!("expected no such `{}` to be started, but {}", J::NAME, self.instead::<J>());
+            panic!("expected no matching `{}` to be started, but {}", J::NAME, self.instead::<J>());
         }
     }
 
@@ -55,7 +55,7 @@ impl TestBench {
     #[track_caller]
     pub fn assert_nothing_started(&self) {
         let all = jobs(self.client().store(), &JobFilter::default());
-        assert!(all.is_empty(), "expected nothing to be started, but {}", listed(&all));
+        assert!(all.is_empty(), "expected no job to be started, but {}", listed(&all));
     }
 
     /// Returns the output of a completed chain.
@@ -68,7 +68,7 @@ impl TestBench {
     pub fn output<J: Entry>(&self, chain: Chain<J>) -> J::Output {
         match immediately(self.client().output(chain)) {
             Ok(Some(output)) => output,
-            Ok(None) => panic!("expected {chain:?} to complete, but {}", self.standing(chain)),
+            Ok(None) => panic!("expected {chain:?} to complete, but {}", self.describe_state(chain)),
             Err(error) => panic!("expected {chain:?} to complete, but {error}"),
         }
     }
@@ -86,7 +86,7 @@ impl TestBench {
                 error.job_error().map(ToString::to_string).unwrap_or_default()
             }
             Err(error) => panic!("expected {chain:?} to fail, but {error}"),
-            Ok(_) => panic!("expected {chain:?} to fail, but {}", self.standing(chain)),
+            Ok(_) => panic!("expected {chain:?} to fail, but {}", self.describe_state(chain)),
         }
     }
 
@@ -104,28 +104,28 @@ impl TestBench {
     }
 
     /// Describes the state of a chain that has not ended as expected.
-    fn standing<J: Entry>(&self, chain: Chain<J>) -> String {
+    fn describe_state<J: Entry>(&self, chain: Chain<J>) -> String {
         let Ok(Some(ChainRecord { latest, .. })) = immediately(self.client().chain(chain)) else {
             return "it is not stored".to_owned();
         };
-        let mut standing = format!("its latest job {} is {:?}", describe(&latest), latest.status);
+        let mut state = format!("its latest job {} is {:?}", describe(&latest), latest.status);
         if let Some(output) = &latest.output {
-            standing.push_str(&format!(" with {}", text(output)));
+            state.push_str(&format!(" with {}", text(output)));
         }
         if latest.status.is_open() && latest.due_at > self.now() {
-            standing.push_str(&format!(", due in {:?}", latest.due_at.since(self.now())));
+            state.push_str(&format!(", due in {:?}", latest.due_at.since(self.now())));
         }
         if let Some(error) = &latest.error {
-            standing.push_str(&format!(", after: {error}"));
+            state.push_str(&format!(", after: {error}"));
         }
-        standing
+        state
     }
 }
 
 fn listed(jobs: &[JobRecord]) -> String {
     if jobs.is_empty() {
-        return "nothing was".to_owned();
+        return "no job was".to_owned();
     }
     let lines: Vec<_> = jobs.iter().map(describe).collect();
-    format!("these were:\n  {}", lines.join("\n  "))
+    format!("these jobs were:\n  {}", lines.join("\n  "))
 }
