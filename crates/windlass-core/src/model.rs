@@ -54,7 +54,7 @@ impl Model {
     /// # Errors
     /// Returns an error if the command as a whole exceeds a limit. Nothing has changed in that case.
     pub fn apply(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
-        let reply = self.turn(now).run(command);
+        let reply = self.execution(now).run(command);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
@@ -64,14 +64,14 @@ impl Model {
     /// Such a transaction cannot see every job that waits for a chain. When it closes a chain, it therefore
     /// only marks the chain row, and a later command resolves the dependents.
     pub fn apply_in_snapshot(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
-        let reply = Turn { defers: true, ..self.turn(now) }.run(command);
+        let reply = Execution { defers: true, ..self.execution(now) }.run(command);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
 
     /// Like [`apply`](Self::apply), but discards the effects.
     pub(crate) fn reply(&mut self, now: Timestamp, command: &Command) -> Result<Reply> {
-        let reply = self.turn(now).run(command);
+        let reply = self.execution(now).run(command);
         self.tables.clear_log();
         reply
     }
@@ -90,8 +90,8 @@ impl Model {
         }
     }
 
-    const fn turn(&mut self, now: Timestamp) -> Turn<'_> {
-        Turn { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX, defers: false }
+    const fn execution(&mut self, now: Timestamp) -> Execution<'_> {
+        Execution { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX, defers: false }
     }
 
     /// Returns the number of stored jobs.
@@ -102,7 +102,7 @@ impl Model {
 }
 
 /// The execution of one command at one point in time.
-struct Turn<'a> {
+struct Execution<'a> {
     tables: &'a mut Tables,
     now: Timestamp,
     /// How many more dependents this command may resolve.
@@ -111,7 +111,7 @@ struct Turn<'a> {
     defers: bool,
 }
 
-impl Turn<'_> {
+impl Execution<'_> {
     fn run(&mut self, command: &Command) -> Result<Reply> {
         Ok(match command {
             Command::Create(request) => Reply::Create(self.create(request)?),

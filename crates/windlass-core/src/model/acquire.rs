@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use super::Turn;
+use super::Execution;
 use super::row::JobRow;
 use super::table::ByTime;
 use crate::command::{
@@ -12,12 +12,12 @@ use crate::error::Result;
 use crate::id::{Fence, JobId};
 use crate::record::{Lease, Status};
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<AcquireReply> {
         request.check()?;
         let mut ripple = Ripple::default();
         self.ripple(&mut ripple);
-        let mut rows = self.taken_before(request);
+        let mut rows = self.acquired_before(request);
         if rows.is_empty() {
             let due = self.due_jobs(request);
             rows = due.into_iter().map(|(row, quota)| self.lease(row, request, quota)).collect();
@@ -28,7 +28,7 @@ impl Turn<'_> {
 
     /// Returns the jobs that this same request acquired before and still holds, in acquire order. This makes
     /// a repeat after a lost reply return the same jobs.
-    fn taken_before(&self, request: &Acquire) -> Vec<Arc<JobRow>> {
+    fn acquired_before(&self, request: &Acquire) -> Vec<Arc<JobRow>> {
         let Some(jobs) = self.tables.requests.get(&request.request) else { return Vec::new() };
         let mut rows: Vec<_> =
             jobs.iter().filter_map(|seq| self.tables.job(*self.tables.jobs_by_seq.get(seq)?)).collect();

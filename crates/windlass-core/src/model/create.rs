@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Turn;
+use super::Execution;
 use super::row::{ChainRow, JobRow};
 use crate::BLOCKER_FAILED;
 use crate::command::{Create, CreateReply, Created, Durability, Existing, NewBlocker, NewChain, NewJob};
@@ -16,14 +16,14 @@ use crate::refusal::Refusal;
 pub(super) type Aliases = HashMap<ChainId, ChainId>;
 
 /// Identity and position of a new job.
-pub(super) struct Place {
+pub(super) struct JobPosition {
     pub(super) id: JobId,
     pub(super) chain: ChainId,
     pub(super) chain_type: TypeName,
     pub(super) index: u32,
 }
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn create(&mut self, request: &Create) -> Result<CreateReply> {
         request.check()?;
         let mut aliases = Aliases::new();
@@ -94,8 +94,9 @@ impl Turn<'_> {
         if let Some(key) = &new.key {
             self.free_key(&chain_type, key.key.clone());
         }
-        let place = Place { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
-        let job = self.insert_job(place, &new.job, blockers);
+        let position =
+            JobPosition { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
+        let job = self.insert_job(position, &new.job, blockers);
         let chain = ChainRow {
             id: new.id,
             chain_type,
@@ -134,7 +135,7 @@ impl Turn<'_> {
 
     pub(super) fn insert_job(
         &mut self,
-        place: Place,
+        position: JobPosition,
         new: &NewJob,
         blockers: Vec<NewBlocker>,
     ) -> Arc<JobRow> {
@@ -145,11 +146,11 @@ impl Turn<'_> {
             None => Status::Pending,
         };
         let job = JobRecord {
-            id: place.id,
-            chain: place.chain,
-            index: place.index,
+            id: position.id,
+            chain: position.chain,
+            index: position.index,
             job_type: new.job_type.clone(),
-            chain_type: place.chain_type,
+            chain_type: position.chain_type,
             status,
             input: new.input.clone(),
             output: None,

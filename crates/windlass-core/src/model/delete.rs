@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use super::Turn;
+use super::Execution;
 use crate::command::{Delete, DeleteReply, Deleted, DeletedChain, check_items};
 use crate::error::Result;
 use crate::id::ChainId;
@@ -10,10 +10,10 @@ use crate::refusal::Refusal;
 /// The maximum number of references that a refused delete reports.
 const REFERENCES_MAX: usize = 100;
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn delete(&mut self, request: &Delete) -> Result<DeleteReply> {
         check_items("chains", request.chains.len())?;
-        let Some(chains) = self.doomed(request) else {
+        let Some(chains) = self.chains_to_delete(request) else {
             return Ok(DeleteReply::Refused(vec![Refusal::TooManyChains]));
         };
         let references = self.references(&chains);
@@ -36,7 +36,7 @@ impl Turn<'_> {
     }
 
     /// Returns the chains to delete, without duplicates, or `None` if there are too many.
-    fn doomed(&self, request: &Delete) -> Option<Vec<ChainId>> {
+    fn chains_to_delete(&self, request: &Delete) -> Option<Vec<ChainId>> {
         let mut seen = HashSet::new();
         let mut chains: Vec<_> = request.chains.iter().filter_map(|target| self.find(target)).collect();
         chains.retain(|chain| seen.insert(*chain));
@@ -57,11 +57,11 @@ impl Turn<'_> {
 
     /// Returns the open jobs outside the set that depend on a chain in it.
     fn references(&self, chains: &[ChainId]) -> Vec<Refusal> {
-        let doomed: HashSet<_> = chains.iter().collect();
+        let deleted: HashSet<_> = chains.iter().collect();
         let mut references = Vec::new();
         for chain in chains {
             for (_, by) in self.tables.open_dependents.get(chain).into_iter().flatten() {
-                let outside = self.tables.job(*by).is_some_and(|row| !doomed.contains(&row.job.chain));
+                let outside = self.tables.job(*by).is_some_and(|row| !deleted.contains(&row.job.chain));
                 if outside {
                     references.push(Refusal::Needed { chain: *chain, by: *by });
                 }

@@ -1,15 +1,15 @@
-use super::Turn;
+use super::Execution;
 use super::row::{Row, RowKey};
 use crate::command::{Expire, ExpireReply, Expired};
 use crate::error::Result;
 use crate::id::{ChainId, JobId};
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn expire(&mut self, request: Expire) -> Result<ExpireReply> {
         request.check()?;
         let mut left = request.max as usize;
         let mut reply = ExpireReply { chains: Vec::new(), jobs: 0, more: false };
-        while let Some(chain) = self.first_leaving() {
+        while let Some(chain) = self.first_removable() {
             let jobs = self.jobs_of(chain, left + 1);
             if jobs.len() > left {
                 left -= self.trim(chain, left);
@@ -25,19 +25,19 @@ impl Turn<'_> {
             });
             self.remove_chain(chain);
         }
-        while let Some(chain) = self.first_trimming().filter(|_| left > 0) {
+        while let Some(chain) = self.first_trimmable().filter(|_| left > 0) {
             left -= self.trim(chain, left);
         }
         reply.jobs = request.max - u32::try_from(left).unwrap_or(0);
-        reply.more = self.first_leaving().is_some() || self.first_trimming().is_some();
+        reply.more = self.first_removable().is_some() || self.first_trimmable().is_some();
         Ok(reply)
     }
 
-    fn first_leaving(&self) -> Option<ChainId> {
-        self.tables.leaving.first().filter(|(at, ..)| *at <= self.now).map(|(.., chain)| *chain)
+    fn first_removable(&self) -> Option<ChainId> {
+        self.tables.removable.first().filter(|(at, ..)| *at <= self.now).map(|(.., chain)| *chain)
     }
 
-    fn first_trimming(&self) -> Option<ChainId> {
+    fn first_trimmable(&self) -> Option<ChainId> {
         self.tables.trimming.first().filter(|(at, _)| *at <= self.now).map(|(_, chain)| *chain)
     }
 

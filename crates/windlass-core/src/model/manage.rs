@@ -1,9 +1,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Turn;
+use super::Execution;
 use super::row::{ChainRow, JobRow, Row, RowKey};
-use super::settle::{Closing, keep};
+use super::settle::{Closing, push_history};
 use crate::command::{
     Cancel, CancelMode, CancelReply, Cancelled, Pause, PauseReply, RetentionSet, Retried, Retry, RetryReply,
     RetryTarget, Ripple, SetRetention, SetRetentionReply, Target, Trigger, TriggerReply, Triggered,
@@ -15,7 +15,7 @@ use crate::record::{Blocker, ClosedAs, OnBlockerFailure, Status};
 use crate::refusal::Refusal;
 use crate::time::Millis;
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn cancel(&mut self, request: &Cancel) -> Result<CancelReply> {
         check_items("chains", request.chains.len())?;
         let mut ripple = Ripple::default();
@@ -141,7 +141,7 @@ impl Turn<'_> {
 
     fn reopen(&mut self, mut row: JobRow, mut chain: ChainRow) -> Arc<JobRow> {
         if let Some(record) = row.latest_attempt() {
-            keep(&mut row, record);
+            push_history(&mut row, record);
         }
         let receives = row.job.on_blocker_failure == OnBlockerFailure::Receive;
         row.job.blockers = row

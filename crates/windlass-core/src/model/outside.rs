@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::Turn;
+use super::Execution;
 use super::create::Aliases;
 use super::row::JobRow;
 use super::settle::Closing;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::record::{AttemptEnd, ClosedAs, Status};
 use crate::refusal::Refusal;
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn complete_from_outside(
         &mut self,
         request: &CompleteFromOutside,

@@ -3,7 +3,7 @@ use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
-use super::Turn;
+use super::Execution;
 use super::table::OfType;
 use crate::command::{
     ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFilter,
@@ -17,7 +17,7 @@ use crate::name::TypeName;
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::time::Timestamp;
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn next_due(&self, request: &NextDue) -> Result<NextDueReply> {
         request.types.check()?;
         let types: Vec<(&TypeName, &OfType)> = match &request.types {
@@ -49,9 +49,9 @@ impl Turn<'_> {
 
     pub(super) fn list_chains(&self, request: &ListChains) -> Result<ListChainsReply> {
         request.check()?;
-        let place = Place::of(&request.page)?;
-        let rows = place.within(&self.tables.chains_by_seq);
-        let (chains, next) = place.page(rows, |chain| {
+        let page = PageQuery::of(&request.page)?;
+        let rows = page.within(&self.tables.chains_by_seq);
+        let (chains, next) = page.collect(rows, |chain| {
             let row = self.tables.chain(chain)?;
             let top_level = !request.filter.top_level || !self.tables.dependents.contains_key(&chain);
             Some(self.view(row)).filter(|view| top_level && chain_passes(&request.filter, view))
@@ -61,19 +61,19 @@ impl Turn<'_> {
 
     pub(super) fn list_jobs(&self, request: &ListJobs) -> Result<ListJobsReply> {
         request.check()?;
-        let place = Place::of(&request.page)?;
+        let page = PageQuery::of(&request.page)?;
         let rows = match request.filter.chain {
-            None => place.within(&self.tables.jobs_by_seq),
+            None => page.within(&self.tables.jobs_by_seq),
             Some(chain) => {
                 // A chain's jobs are created in sequence, so their index in the chain can number the rows of
                 // the page too.
                 let index = |number: &u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
-                let (from, to) = (index(place.range().start()), index(place.range().end()));
-                let jobs = (!place.range().is_empty()).then(|| self.tables.chain_jobs(chain, from..=to));
-                place.walk(jobs.into_iter().flatten().map(|(index, job)| (u64::from(index) + 1, job)))
+                let (from, to) = (index(page.range().start()), index(page.range().end()));
+                let jobs = (!page.range().is_empty()).then(|| self.tables.chain_jobs(chain, from..=to));
+                page.walk(jobs.into_iter().flatten().map(|(index, job)| (u64::from(index) + 1, job)))
             }
         };
-        let (jobs, next) = place.page(rows, |job| {
+        let (jobs, next) = page.collect(rows, |job| {
             let job = &self.tables.job(job)?.job;
             Some(job).filter(|job| job_passes(&request.filter, job)).cloned()
         });
@@ -81,14 +81,14 @@ impl Turn<'_> {
     }
 
     pub(super) fn list_dependents(&self, request: &ListDependents) -> Result<ListDependentsReply> {
-        let place = Place::of(&request.page)?;
+        let page = PageQuery::of(&request.page)?;
         let none = BTreeSet::new();
         let dependents = self.tables.dependents.get(&request.chain).unwrap_or(&none);
         let (lowest, highest) = (JobId::from_uuid(Uuid::nil()), JobId::from_uuid(Uuid::max()));
-        let range = (*place.range().start(), lowest)..=(*place.range().end(), highest);
-        let rows = (!place.range().is_empty()).then(|| dependents.range(range).copied());
-        let rows = place.walk(rows.into_iter().flatten());
-        let (jobs, next) = place.page(rows, |job| self.tables.job(job).map(|row| row.job.clone()));
+        let range = (*page.range().start(), lowest)..=(*page.range().end(), highest);
+        let rows = (!page.range().is_empty()).then(|| dependents.range(range).copied());
+        let rows = page.walk(rows.into_iter().flatten());
+        let (jobs, next) = page.collect(rows, |job| self.tables.job(job).map(|row| row.job.clone()));
         Ok(ListDependentsReply { jobs, next })
     }
 
@@ -132,13 +132,13 @@ impl Turn<'_> {
 }
 
 /// The start, order and size of a page. Rows are numbered from 1 in order of creation.
-struct Place {
+struct PageQuery {
     order: Order,
     after: Option<u64>,
     max: usize,
 }
 
-impl Place {
+impl PageQuery {
     fn of(page: &Page) -> Result<Self> {
         let not_ours = |_| {
             Error::new(
@@ -181,7 +181,7 @@ impl Place {
 
     /// Returns the first rows for which `get` returns a value, and the cursor of the next page. Stops after
     /// scanning `PAGE_SCAN_MAX` rows.
-    fn page<I, T>(
+    fn collect<I, T>(
         &self,
         rows: impl Iterator<Item = (u64, I)>,
         get: impl Fn(I) -> Option<T>,

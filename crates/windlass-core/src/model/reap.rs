@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::Turn;
+use super::Execution;
 use super::settle::Closing;
 use super::table::{ByTime, OfType};
 use crate::LEASE_EXPIRED;
@@ -11,7 +11,7 @@ use crate::id::JobId;
 use crate::name::ErrorText;
 use crate::record::{AttemptEnd, ClosedAs};
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn reap(&mut self, request: &Reap) -> Result<ReapReply> {
         request.check()?;
         let mut ripple = Ripple::default();
@@ -58,7 +58,7 @@ impl Turn<'_> {
         let job = match closed_as {
             None => {
                 let due_at = self.now;
-                self.put_back(row, due_at, Some(error), AttemptEnd::Reaped).job
+                self.requeue(row, due_at, Some(error), AttemptEnd::Reaped).job
             }
             Some(closed_as) => {
                 let end = Some(AttemptEnd::Reaped);

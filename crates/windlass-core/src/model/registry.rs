@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::Turn;
+use super::Execution;
 use super::row::{LockRow, Row, RowKey};
 use crate::command::{
     Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkersReply, LockAction, LockState, Retire,
@@ -11,7 +11,7 @@ use crate::error::Result;
 /// The maximum number of expired workers or leader locks that one command removes.
 const CLEARED_MAX: usize = 10;
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn beat(&mut self, request: &Beat) -> Result<BeatReply> {
         check_items("types", request.types.len())?;
         let gone = self.tables.worker_ends.iter().take_while(|(at, _)| *at <= self.now).take(CLEARED_MAX);

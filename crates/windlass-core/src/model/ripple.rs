@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Turn;
+use super::Execution;
 use super::create::blocker_failed;
 use super::row::JobRow;
 use crate::command::{ClosedChain, Ripple, Unblocked};
@@ -10,7 +10,7 @@ use crate::id::{ChainId, JobId};
 use crate::record::{Blocker, Closed, ClosedAs, OnBlockerFailure, Status};
 use crate::time::Millis;
 
-impl Turn<'_> {
+impl Execution<'_> {
     /// Closes a chain whose latest job has just been closed. Jobs that wait for it are resolved by
     /// [`ripple`](Self::ripple).
     pub(super) fn close_chain(

@@ -106,7 +106,7 @@ impl ChainRow {
 
     /// Returns when a closed chain may be deleted: when its retention has passed, but no earlier than
     /// [`repeat_window`] after it closed.
-    pub(super) fn leaves_at(&self) -> Option<Timestamp> {
+    pub(super) fn removable_at(&self) -> Option<Timestamp> {
         self.closed.map(|closed| closed.retain_until.max(closed.at + repeat_window()))
     }
 }

@@ -1,8 +1,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Turn;
-use super::create::{Aliases, Place};
+use super::Execution;
+use super::create::{Aliases, JobPosition};
 use super::row::{ChainRow, JobRow};
 use crate::command::{
     Applied, Created, NewChain, NextJob, Outcome, Ripple, Schedule, Settle, SettleReply, Settled, Settlement,
@@ -25,7 +25,7 @@ pub(super) struct Closing {
     pub(super) end: Option<AttemptEnd>,
 }
 
-impl Turn<'_> {
+impl Execution<'_> {
     pub(super) fn settle(&mut self, request: &Settle) -> Result<SettleReply> {
         request.check()?;
         let mut ripple = Ripple::default();
@@ -92,7 +92,7 @@ impl Turn<'_> {
                     return Ok(self.fail(row, error.clone(), AttemptEnd::Exhausted, None, ripple));
                 }
                 let error = Some(error.clone());
-                Ok(self.put_back(row, schedule.due(self.now), error, AttemptEnd::Retried))
+                Ok(self.requeue(row, schedule.due(self.now), error, AttemptEnd::Retried))
             }
             Outcome::Reschedule { schedule, error } => Ok(self.reschedule(row, *schedule, error.clone())),
             Outcome::Fail { error, retention } => {
@@ -100,13 +100,13 @@ impl Turn<'_> {
             }
             Outcome::Release => {
                 let due_at = row.job.due_at;
-                Ok(self.put_back(row, due_at, None, AttemptEnd::Released))
+                Ok(self.requeue(row, due_at, None, AttemptEnd::Released))
             }
         }
     }
 
     fn reschedule(&mut self, row: Arc<JobRow>, schedule: Schedule, error: Option<ErrorText>) -> Applied {
-        self.put_back(row, schedule.due(self.now), error, AttemptEnd::Rescheduled)
+        self.requeue(row, schedule.due(self.now), error, AttemptEnd::Rescheduled)
     }
 
     fn fail(
@@ -150,7 +150,7 @@ impl Turn<'_> {
     }
 
     /// Requeues the job. Rescheduled and released attempts are not counted.
-    pub(super) fn put_back(
+    pub(super) fn requeue(
         &mut self,
         mut row: Arc<JobRow>,
         due_at: Timestamp,
@@ -158,7 +158,7 @@ impl Turn<'_> {
         end: AttemptEnd,
     ) -> Applied {
         let changed = Arc::make_mut(&mut row);
-        remember(changed, end, self.now, error.clone());
+        record_attempt(changed, end, self.now, error.clone());
         let job = &mut changed.job;
         if matches!(end, AttemptEnd::Rescheduled | AttemptEnd::Released) {
             job.attempt = job.attempt.saturating_sub(1);
@@ -196,8 +196,9 @@ impl Turn<'_> {
         let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
         let index = row.job.index + 1;
         let job = self.close_job(row, closing).placed();
-        let place = Place { id: next.id, chain: chain.id, chain_type: chain.chain_type.clone(), index };
-        let next = self.insert_job(place, &next.job, blockers);
+        let position =
+            JobPosition { id: next.id, chain: chain.id, chain_type: chain.chain_type.clone(), index };
+        let next = self.insert_job(position, &next.job, blockers);
         let chain_id = chain.id;
         self.tables.put_chain(ChainRow { latest: next.job.id, latest_index: index, ..chain });
         if next.job.status == Status::Failed {
@@ -275,15 +276,15 @@ fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
 }
 
 /// Adds the job's running attempt to its history, ended at `now`.
-pub(super) fn remember(row: &mut JobRow, end: AttemptEnd, now: Timestamp, error: Option<ErrorText>) {
+pub(super) fn record_attempt(row: &mut JobRow, end: AttemptEnd, now: Timestamp, error: Option<ErrorText>) {
     let (Some(worker), Some(started_at)) = (row.worker, row.job.started_at) else { return };
     let (attempt, fence) = (row.job.attempt, row.job.fence);
     let record = AttemptRecord { attempt, fence, worker, started_at, ended_at: Some(now), end, error };
-    keep(row, record);
+    push_history(row, record);
 }
 
 /// Adds a record to the job's history. Drops the oldest records beyond `HISTORY_MAX`.
-pub(super) fn keep(row: &mut JobRow, record: AttemptRecord) {
+pub(super) fn push_history(row: &mut JobRow, record: AttemptRecord) {
     let skipped = (row.history.len() + 1).saturating_sub(HISTORY_MAX);
     row.history = row.history.iter().skip(skipped).cloned().chain([record]).collect();
 }

@@ -50,7 +50,7 @@ pub(super) struct Tables {
     /// How many jobs need each chain's output, now or if they are retried.
     needed: HashMap<ChainId, usize>,
     /// Closed chains that no job needs, by the time they may be deleted.
-    pub(super) leaving: BTreeSet<(Timestamp, u64, ChainId)>,
+    pub(super) removable: BTreeSet<(Timestamp, u64, ChainId)>,
     /// Open chains by the time their oldest inner job may be deleted.
     pub(super) trimming: BTreeSet<(Timestamp, ChainId)>,
     /// The time under which each chain is listed in `trimming`.
@@ -195,16 +195,17 @@ impl Tables {
         match (key, after) {
             (RowKey::Job(id), Some(Row::Job(row))) => {
                 let before = self.jobs.insert(*id, Arc::clone(&row));
-                let alike = before.as_ref().map_or(Alike::NOTHING, |before| Alike::of(before, &row));
+                let unchanged =
+                    before.as_ref().map_or(Unchanged::NOTHING, |before| Unchanged::of(before, &row));
                 if let Some(before) = &before {
-                    self.unindex_job(before, alike);
+                    self.unindex_job(before, unchanged);
                 }
-                self.index_job(&row, alike);
+                self.index_job(&row, unchanged);
                 before.map(Row::Job)
             }
             (RowKey::Job(id), _) => {
                 let before = self.jobs.remove(id)?;
-                self.unindex_job(&before, Alike::NOTHING);
+                self.unindex_job(&before, Unchanged::NOTHING);
                 Some(Row::Job(before))
             }
             (RowKey::Chain(id), Some(Row::Chain(row))) => {
@@ -250,9 +251,9 @@ impl Tables {
         }
     }
 
-    fn index_job(&mut self, row: &JobRow, alike: Alike) {
+    fn index_job(&mut self, row: &JobRow, unchanged: Unchanged) {
         let job = &row.job;
-        if !alike.place {
+        if !unchanged.position {
             self.next_seq = self.next_seq.max(row.seq);
             self.jobs_by_seq.insert(row.seq, job.id);
             if job.index > 0 {
@@ -274,7 +275,7 @@ impl Tables {
             }
             _ => {}
         }
-        if !alike.edges {
+        if !unchanged.edges {
             self.index_edges(row);
         }
         if job.index > 0 {
@@ -301,9 +302,9 @@ impl Tables {
         }
     }
 
-    fn unindex_job(&mut self, row: &JobRow, alike: Alike) {
+    fn unindex_job(&mut self, row: &JobRow, unchanged: Unchanged) {
         let job = &row.job;
-        if !alike.place {
+        if !unchanged.position {
             self.jobs_by_seq.remove(&row.seq);
             self.later_jobs.remove(&(job.chain, job.index));
         }
@@ -316,7 +317,7 @@ impl Tables {
                 self.requests.remove(&lease.request);
             }
         }
-        if !alike.edges {
+        if !unchanged.edges {
             self.remove_edges(row);
         }
         if job.index > 0 {
@@ -374,8 +375,8 @@ impl Tables {
             if row.rippling {
                 self.rippling.insert((closed.at, row.seq, row.id));
             }
-            if let Some(at) = row.leaves_at().filter(|_| !self.needed.contains_key(&row.id)) {
-                self.leaving.insert((at, row.seq, row.id));
+            if let Some(at) = row.removable_at().filter(|_| !self.needed.contains_key(&row.id)) {
+                self.removable.insert((at, row.seq, row.id));
             }
         }
     }
@@ -393,8 +394,8 @@ impl Tables {
         if let Some(closed) = row.closed {
             self.rippling.remove(&(closed.at, row.seq, row.id));
         }
-        if let Some(at) = row.leaves_at() {
-            self.leaving.remove(&(at, row.seq, row.id));
+        if let Some(at) = row.removable_at() {
+            self.removable.remove(&(at, row.seq, row.id));
         }
     }
 
@@ -408,11 +409,11 @@ impl Tables {
             self.needed.remove(&chain);
         }
         let Some(row) = self.chains.get(&chain) else { return };
-        let Some(at) = row.leaves_at() else { return };
+        let Some(at) = row.removable_at() else { return };
         if unneeded {
-            self.leaving.insert((at, row.seq, chain));
+            self.removable.insert((at, row.seq, chain));
         } else {
-            self.leaving.remove(&(at, row.seq, chain));
+            self.removable.remove(&(at, row.seq, chain));
         }
     }
 
@@ -454,20 +455,23 @@ fn remove_entry(lists: &mut HashMap<ChainId, BTreeSet<(u64, JobId)>>, chain: Cha
 /// Which index entries of a job stay the same across a change. Most changes keep the job's position and its
 /// edges, and there may be many edges.
 #[derive(Clone, Copy)]
-struct Alike {
-    place: bool,
+struct Unchanged {
+    position: bool,
     edges: bool,
 }
 
-impl Alike {
-    const NOTHING: Self = Self { place: false, edges: false };
+impl Unchanged {
+    const NOTHING: Self = Self { position: false, edges: false };
 
     fn of(before: &JobRow, after: &JobRow) -> Self {
-        let place = |row: &JobRow| (row.seq, row.job.chain, row.job.index);
+        let position = |row: &JobRow| (row.seq, row.job.chain, row.job.index);
         let kind = |row: &JobRow| {
             (row.job.status.is_open(), row.job.status == Status::Blocked, row.needs_blockers())
         };
         let same_blockers = Arc::ptr_eq(&before.job.blockers, &after.job.blockers);
-        Self { place: place(before) == place(after), edges: same_blockers && kind(before) == kind(after) }
+        Self {
+            position: position(before) == position(after),
+            edges: same_blockers && kind(before) == kind(after),
+        }
     }
 }
