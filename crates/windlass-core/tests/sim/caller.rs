@@ -65,7 +65,7 @@ impl Caller {
         let plan = self.plan();
         match self.world.below(10) {
             0 => self.start(self.client.start(Timed(plan))).await,
-            1 => self.start(self.client.start(Pay(plan))).await,
+            1 => self.start(self.client.start(Pay(self.payment(plan)))).await,
             2 | 3 => self.start(self.client.start(Hop(self.travel(plan)))).await,
             4..7 => self.start_blocked(plan).await,
             7 => self.start(self.client.start(Approval(plan))).await.map(|_| "start approval"),
@@ -117,7 +117,7 @@ impl Caller {
         if savepoint {
             tx.savepoint().await?;
         }
-        let second = tx.start(Pay(self.plan())).await?;
+        let second = tx.start(Pay(self.payment(self.plan()))).await?;
         if savepoint {
             tx.rollback_to().await?;
             self.promises().rolled_back.push(second.id());
@@ -248,6 +248,11 @@ impl Caller {
             _ => Act::Work(0),
         });
         Plan { by: 0, acts: acts.collect(), hops: 0, waits_for: Vec::new() }
+    }
+
+    /// Returns the plan of a chain that starts with a `Pay` job and has one or two jobs.
+    fn payment(&self, plan: Plan) -> Plan {
+        Plan { hops: u32::from(self.world.percent(50)), ..plan }
     }
 
     /// Returns the plan of a chain of several jobs.

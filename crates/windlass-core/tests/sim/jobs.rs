@@ -198,6 +198,7 @@ pub(crate) async fn pay(
             Err(error(&job, "regrets"))
         }
         Flow::Done if plan.hops > 0 => {
+            app.world.count("continued in a transaction");
             let plan = Plan { by: mark.fence, hops: plan.hops - 1, ..plan };
             Ok(step.then(Plain(plan))?)
         }

@@ -40,7 +40,7 @@ const LINES_SHOWN: usize = 150;
 const SEEDS_TO_FIND: u64 = 2_000;
 
 /// What a simulation of many seeds must exercise. Without it, a successful run would prove little.
-const EXERCISED: [&str; 65] = [
+const EXERCISED: [&str; 66] = [
     "abort AlreadyClosed",
     "abort Cancelled",
     "abort NotFound",
@@ -70,6 +70,7 @@ const EXERCISED: [&str; 65] = [
     "client start blocked",
     "client start many",
     "client trigger",
+    "continued in a transaction",
     "disturbance another worker",
     "disturbance crash",
     "disturbance cut off",
