@@ -78,8 +78,7 @@ fn count(program: &Path, what: &str, jobs: u32) -> Result<f64, BoxError> {
     if !output.status.success() {
         return Err(format!("valgrind: {}\n{text}", output.status).into());
     }
-    collected(&text)
-        .ok_or_else(|| format!("valgrind did not say how many instructions it saw:\n{text}").into())
+    collected(&text).ok_or_else(|| format!("valgrind reported no instruction count:\n{text}").into())
 }
 
 /// Parses the count from a line like `==123== Collected : 4567`.

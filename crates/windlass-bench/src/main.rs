@@ -17,15 +17,15 @@ usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
        windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--json]
        windlass-bench drain windlass|bare JOBS SLOTS
 
-  memory    All workloads on the memory store; then the instructions per job, which valgrind counts.
-  sqlite    All workloads on SQLite beside bare statements: synchronous = FULL, then NORMAL.
-  postgres  All workloads on a PostgreSQL server of its own beside bare statements.
-  redis     All workloads on a Redis server of its own that syncs each write.
-            --quick         fewer jobs
-            --only WORD     only the workloads whose names have this in them
-            --json          the figures as JSON
-            --instructions  only the instructions
-  drain     Starts jobs and works them off, once, on one thread: what is counted.
+  memory    Runs all workloads on the memory store, then counts the instructions per job with valgrind.
+  sqlite    Runs all workloads on SQLite with synchronous = FULL, then NORMAL, and compares them with bare statements.
+  postgres  Runs all workloads on a private PostgreSQL server, and compares them with bare statements.
+  redis     Runs all workloads on a private Redis server that syncs each write.
+            --quick         Use fewer jobs
+            --only WORD     Run only the workloads whose names contain WORD
+            --json          Print the figures as JSON
+            --instructions  Count only the instructions
+  drain     Starts and drains jobs once, on one thread. This is the work whose instructions are counted.
 ";
 
 fn main() -> ExitCode {
@@ -145,8 +145,8 @@ fn measure_memory(options: &Options) -> Result<(), BoxError> {
     }
     let ratio = count.ratio();
     Err(format!(
-        "a job costs {ratio:.1} times the instructions of the bare version, and may cost {BUDGET}: look with \
-         `valgrind --tool=callgrind` where `windlass-bench drain windlass 12000 64` spends them"
+        "a job takes {ratio:.1} times the instructions of the bare version, the budget is {BUDGET}: profile \
+         `windlass-bench drain windlass 12000 64` with `valgrind --tool=callgrind`"
     )
     .into())
 }
@@ -157,5 +157,5 @@ async fn start_and_drain(what: &str, jobs: u64, slots: u32) -> Result<(), BoxErr
     }
     let client = Client::new(MemoryStore::new());
     workload::start_all(&client, jobs, 1_000).await?;
-    workload::work_off(&client, jobs, slots).await
+    workload::drain_all(&client, jobs, slots).await
 }

@@ -120,7 +120,7 @@ async fn ask(
                 let length = queue.enqueue_and_wait(format!("{name} {number}"), &payload).await?;
                 times.push(began.elapsed());
                 if length != payload_bytes {
-                    return Err("a request got the answer to another".into());
+                    return Err("a request received the result of another".into());
                 }
             }
         });

@@ -27,7 +27,7 @@ pub trait Subject {
     ///
     /// # Errors
     /// If the store has no transactions.
-    async fn work_off_in_transactions(
+    async fn drain_in_transactions(
         &self,
         client: &Client<Self::Store>,
         jobs: u64,
@@ -48,7 +48,7 @@ pub trait Subject {
     /// If the subject does not support this kind.
     async fn run_bare(&mut self, bare: Bare, jobs: u64) -> Result<Duration, BoxError> {
         let _ = jobs;
-        Err(format!("{bare:?} is not known here").into())
+        Err(format!("this store does not support {bare:?}").into())
     }
 
     /// Returns the workloads to compare with bare work.
@@ -57,8 +57,8 @@ pub trait Subject {
     }
 
     /// Returns the total resource usage of the database so far.
-    async fn taken(&self) -> Result<Taken, BoxError> {
-        Ok(Taken::default())
+    async fn usage(&self) -> Result<ResourceUsage, BoxError> {
+        Ok(ResourceUsage::default())
     }
 
     /// Returns how many pages an acquire of `jobs` jobs touches, or `None` if the database does not report it. Leaves
@@ -99,7 +99,7 @@ pub struct Goal {
 
 /// Resource usage of a database.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken {
+pub struct ResourceUsage {
     /// Bytes written to its log.
     pub log_bytes: Option<u64>,
     /// CPU time of its processes.

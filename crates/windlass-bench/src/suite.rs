@@ -153,24 +153,24 @@ impl<T: Subject> Suite<'_, T> {
         let jobs = self.plan.drained;
         let start = async |client: &Client<T::Store>| work::start_all(client, jobs, BATCH).await;
         for slots in self.plan.slots.clone() {
-            let drain = async |_: &T, client: &Client<T::Store>| work::work_off(client, jobs, slots).await;
+            let drain = async |_: &T, client: &Client<T::Store>| work::drain_all(client, jobs, slots).await;
             self.rate(format!("drain, {slots} slots"), jobs, start, drain).await?;
         }
         if self.subject.open().await?.store().capabilities().has(Capability::Transactions) {
             let drain = async |subject: &T, client: &Client<T::Store>| {
-                subject.work_off_in_transactions(client, jobs, SLOTS).await
+                subject.drain_in_transactions(client, jobs, SLOTS).await
             };
             self.rate(format!("drain in transactions, {SLOTS} slots"), jobs, start, drain).await?;
         }
         let (chains, steps) = self.plan.chains;
         let (jobs, slots) = (chains * steps, SLOTS);
         let start = async |client: &Client<T::Store>| work::start_chains(client, chains, steps).await;
-        let drain = async |_: &T, client: &Client<T::Store>| work::work_off_steps(client, jobs, slots).await;
+        let drain = async |_: &T, client: &Client<T::Store>| work::drain_steps(client, jobs, slots).await;
         self.rate(format!("chains of {steps} steps"), jobs, start, drain).await?;
         let (waiting, blockers) = self.plan.fan_in;
         let jobs = waiting * (blockers + 1);
         let start = async |client: &Client<T::Store>| work::start_fan_in(client, waiting, blockers).await;
-        let drain = async |_: &T, client: &Client<T::Store>| work::work_off_fan_in(client, jobs, slots).await;
+        let drain = async |_: &T, client: &Client<T::Store>| work::drain_fan_in(client, jobs, slots).await;
         self.rate(format!("fan-in of {blockers}"), jobs, start, drain).await
     }
 
@@ -233,11 +233,11 @@ impl<T: Subject> Suite<'_, T> {
             if let Some(buffers) = self.subject.buffers_per_acquire(&client, ACQUIRED).await {
                 self.add(format!("{name}: acquire"), Unit::Buffers, buffers?);
             }
-            work::work_off(&client, ACQUIRED.into(), SLOTS).await?;
+            work::drain_all(&client, ACQUIRED.into(), SLOTS).await?;
             let jobs = self.plan.drained / 5;
             work::start_all(&client, jobs, BATCH).await?;
             let began = Instant::now();
-            work::work_off(&client, jobs, SLOTS).await?;
+            work::drain_all(&client, jobs, SLOTS).await?;
             self.add(name, Unit::JobsPerSecond, rate(jobs, began.elapsed()));
             close(&client).await?;
         }
@@ -259,20 +259,20 @@ impl<T: Subject> Suite<'_, T> {
         let client = self.subject.open().await?;
         let chains = prepare(&client).await?;
         meter::reset_peak_memory();
-        let (taken_before, cpu_before) = (self.subject.taken().await?, meter::cpu_time("self"));
+        let (usage_before, cpu_before) = (self.subject.usage().await?, meter::cpu_time("self"));
         let (counted_before, began) = (client.store().counters(), Instant::now());
         run(self.subject, &client).await?;
         let (took, counted) = (began.elapsed(), client.store().counters());
-        let (taken, cpu) = (self.subject.taken().await?, meter::cpu_time("self"));
+        let (usage, cpu) = (self.subject.usage().await?, meter::cpu_time("self"));
         work::check_completed(&client, &chains).await?;
         let per_job = |count: u64| per_job(count, jobs);
         self.costs.push(Cost {
             workload: workload.clone(),
             round_trips: per_job(counted.round_trips - counted_before.round_trips),
             commits: per_job(counted.commits - counted_before.commits),
-            log_bytes: grown(taken_before.log_bytes, taken.log_bytes).map(per_job),
+            log_bytes: grown(usage_before.log_bytes, usage.log_bytes).map(per_job),
             own_cpu_us: per_job(micros(cpu.saturating_sub(cpu_before))),
-            server_cpu_us: grown(taken_before.server_cpu.map(micros), taken.server_cpu.map(micros))
+            server_cpu_us: grown(usage_before.server_cpu.map(micros), usage.server_cpu.map(micros))
                 .map(per_job),
             peak_memory_bytes: meter::peak_memory(),
         });

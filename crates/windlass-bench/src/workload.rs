@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass::Job;
 
-pub use drain::{check_completed, work_off, work_off_fan_in, work_off_in_transactions, work_off_steps};
+pub use drain::{check_completed, drain_all, drain_fan_in, drain_in_transactions, drain_steps};
 pub use single::{latency, round_trip};
 pub use start::{start, start_all, start_chains, start_fan_in, start_for_later, start_others};
 pub use sustained::{Sustained, sustained};

@@ -27,7 +27,7 @@ impl Account {
         let owner = fs::metadata(folder).expect("the folder is there").uid();
         let change = (owner == 0).then(|| *UNPRIVILEGED_IDS.get_or_init(unprivileged));
         let account = Self { change };
-        account.give(folder).expect("root may give folders away");
+        account.chown(folder).expect("root can change the owner of a folder");
         account
     }
 
@@ -46,12 +46,12 @@ impl Account {
     }
 
     /// Makes the account the owner of a path and everything below it.
-    pub(crate) fn give(self, path: &Path) -> io::Result<()> {
+    pub(crate) fn chown(self, path: &Path) -> io::Result<()> {
         let Some((user, group)) = self.change else { return Ok(()) };
         chown(path, Some(user), Some(group))?;
         if path.is_dir() {
             for entry in fs::read_dir(path)? {
-                self.give(&entry?.path())?;
+                self.chown(&entry?.path())?;
             }
         }
         Ok(())

@@ -125,7 +125,7 @@ impl Program for Bouncer {
              ignore_startup_parameters = extra_float_digits\n"
         );
         fs::write(&path, text).expect("a file can be written");
-        self.account.give(&path).expect("root may give files away");
+        self.account.chown(&path).expect("root can change the owner of a file");
         let path = path.to_string_lossy().into_owned();
         self.account.command_line([self.program.clone(), path])
     }

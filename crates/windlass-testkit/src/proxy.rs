@@ -34,7 +34,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// let mut proxy = Proxy::to(server.port()).await;
 /// let url = format!("redis://127.0.0.1:{}/", proxy.port());
 /// // … a client that connects to the url sends a command …
-/// proxy.stall_replies(); // the server gets it, and the client does not hear of it
+/// proxy.stall_replies(); // the server gets it, and the client gets no reply
 /// proxy.cut().await;
 /// proxy.resume().await;
 /// # }
@@ -61,7 +61,7 @@ struct Shared {
 struct Trap {
     text: Vec<u8>,
     /// Whether the server receives the text, so that only its answer is lost.
-    is_heard: bool,
+    is_delivered: bool,
     sprung: oneshot::Sender<()>,
 }
 
@@ -95,7 +95,7 @@ impl Proxy {
                 return Self { port, target, shared, acceptor };
             }
         }
-        unreachable!("free ports are looked for without end")
+        unreachable!("the search for a free port does not end")
     }
 
     /// Returns the port on 127.0.0.1 for clients. It never changes.
@@ -159,7 +159,7 @@ impl Proxy {
         self.shared.flow.send_replace(Flow::Passes);
         if self.acceptor.is_none() {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await;
-            let listener = listener.expect("nobody else takes the port of a proxy");
+            let listener = listener.expect("no other process takes the port of a proxy");
             self.acceptor = Some(tokio::spawn(accept(listener, self.target, Arc::clone(&self.shared))));
         }
     }
@@ -173,9 +173,9 @@ impl Trap {
 }
 
 impl Shared {
-    fn set_trap(&self, text: &str, is_heard: bool) -> oneshot::Receiver<()> {
+    fn set_trap(&self, text: &str, is_delivered: bool) -> oneshot::Receiver<()> {
         let (sprung, springs) = oneshot::channel();
-        let trap = Trap { text: text.as_bytes().to_vec(), is_heard, sprung };
+        let trap = Trap { text: text.as_bytes().to_vec(), is_delivered, sprung };
         *self.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
         springs
     }
@@ -212,17 +212,17 @@ async fn accept(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>) 
 /// Runs one connection until one side fails, both have finished, or it is cut.
 async fn connection(client: TcpStream, target: SocketAddr, shared: &Shared) {
     let mut flow = shared.flow.subscribe();
-    let (said, heard) = (flow.clone(), flow.clone());
+    let (to_server_flow, to_client_flow) = (flow.clone(), flow.clone());
     // The trap that this connection has sprung. The connection is cut at the next answer.
     let caught: Mutex<Option<Trap>> = Mutex::default();
-    let says = |bytes: &[u8]| match shared.spring(bytes) {
-        Some(trap) if trap.is_heard => {
+    let forward_request = |bytes: &[u8]| match shared.spring(bytes) {
+        Some(trap) if trap.is_delivered => {
             *caught.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
             true
         }
         trap => trap.map(Trap::cut).is_none(),
     };
-    let answers =
+    let forward_reply =
         |_: &[u8]| caught.lock().unwrap_or_else(PoisonError::into_inner).take().map(Trap::cut).is_none();
     let passing = async {
         let server = TcpStream::connect(target).await?;
@@ -231,8 +231,8 @@ async fn connection(client: TcpStream, target: SocketAddr, shared: &Shared) {
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
         tokio::try_join!(
-            pass(from_client, to_server, said, |flow| flow != Flow::Stalls, says),
-            pass(from_server, to_client, heard, |flow| flow == Flow::Passes, answers),
+            pass(from_client, to_server, to_server_flow, |flow| flow != Flow::Stalls, forward_request),
+            pass(from_server, to_client, to_client_flow, |flow| flow == Flow::Passes, forward_reply),
         )
     };
     tokio::select! {
@@ -242,24 +242,24 @@ async fn connection(client: TcpStream, target: SocketAddr, shared: &Shared) {
     }
 }
 
-/// Forwards bytes, and finally the end of the stream, while `may` allows it and `goes_on` accepts them.
+/// Forwards bytes, and finally the end of the stream, while `is_open` allows it and `accepts` returns `true`.
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut flow: watch::Receiver<Flow>,
-    may: impl Fn(Flow) -> bool,
-    goes_on: impl Fn(&[u8]) -> bool,
+    is_open: impl Fn(Flow) -> bool,
+    accepts: impl Fn(&[u8]) -> bool,
 ) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(BUFFER_BYTES);
     loop {
         bytes.clear();
         let count = from.read_buf(&mut bytes).await?;
         // This connection keeps the sender alive, so the wait does not fail.
-        flow.wait_for(|flow| may(*flow)).await.map_err(io::Error::other)?;
+        flow.wait_for(|flow| is_open(*flow)).await.map_err(io::Error::other)?;
         if count == 0 {
             return to.shutdown().await;
         }
-        if !goes_on(&bytes) {
+        if !accepts(&bytes) {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         to.write_all(&bytes).await?;

@@ -289,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "taken; its log:")]
-    async fn it_is_given_up_when_all_ports_are_taken() {
+    async fn starting_fails_when_all_ports_are_taken() {
         let other = RedisServer::start().await;
         let _ = RedisServer::builder().start_on(std::iter::repeat(other.port())).await;
     }

@@ -228,7 +228,7 @@ pub(crate) fn located(variable: &str, given: String) -> String {
     let found =
         [Path::new("."), &workspace].into_iter().find_map(|from| from.join(&given).canonicalize().ok());
     let found =
-        found.unwrap_or_else(|| panic!("{variable} names `{given}`, which is not there: mend the path"));
+        found.unwrap_or_else(|| panic!("{variable} names `{given}`, which does not exist: correct the path"));
     found.to_string_lossy().into_owned()
 }
 
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "VARIABLE names `./none`")]
-    fn a_program_that_is_not_there_is_said() {
+    fn a_missing_program_is_reported() {
         located("VARIABLE", "./none".to_owned());
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Pause between two checks.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Interval between two checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until `predicate` returns `true`. Checks every few milliseconds, and at least once.
 ///
-/// `what` completes the sentence "waited until …". The timeout uses tokio's clock, so this works on a paused clock too.
+/// `what` completes the sentence "waiting until …". The timeout uses tokio's clock, so this works on a paused clock too.
 /// The timeout also ends a predicate that hangs.
 ///
 /// # Panics
@@ -20,22 +20,22 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// use std::time::Duration;
 /// use windlass_testkit::wait_until;
 ///
-/// let mut looks = 0;
-/// wait_until("it was looked at twice", Duration::from_secs(1), async || {
-///     looks += 1;
-///     looks == 2
+/// let mut checks = 0;
+/// wait_until("the condition was checked twice", Duration::from_secs(1), async || {
+///     checks += 1;
+///     checks == 2
 /// })
 /// .await;
 /// # }
 /// ```
 pub async fn wait_until(what: &str, timeout: Duration, mut predicate: impl AsyncFnMut() -> bool) {
-    let looking = async {
+    let polling = async {
         while !predicate().await {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let seen = tokio::time::timeout(timeout, looking).await;
-    assert!(seen.is_ok(), "waited for {timeout:?} in vain until {what}");
+    let done = tokio::time::timeout(timeout, polling).await;
+    assert!(done.is_ok(), "timed out after {timeout:?} waiting until {what}");
 }
 
 /// Repeats `attempt` until it returns a result. Returns `None` if `timeout` expires.
@@ -45,13 +45,13 @@ pub(crate) async fn poll<T, F>(timeout: Duration, mut attempt: impl FnMut() -> F
 where
     F: Future<Output = Option<T>>,
 {
-    let looking = async {
+    let polling = async {
         loop {
             if let Some(result) = attempt().await {
                 return result;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    tokio::time::timeout(timeout, looking).await.ok()
+    tokio::time::timeout(timeout, polling).await.ok()
 }

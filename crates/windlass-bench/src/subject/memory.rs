@@ -14,12 +14,12 @@ impl Subject for Memory {
         Ok(Client::new(MemoryStore::new()))
     }
 
-    async fn work_off_in_transactions(
+    async fn drain_in_transactions(
         &self,
         client: &Client<MemoryStore>,
         jobs: u64,
         slots: u32,
     ) -> Result<(), BoxError> {
-        workload::work_off_in_transactions(client, jobs, slots).await
+        workload::drain_in_transactions(client, jobs, slots).await
     }
 }

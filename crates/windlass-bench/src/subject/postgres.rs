@@ -7,7 +7,7 @@ use windlass::postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
 use windlass::{BoxError, Client};
 use windlass_testkit::PostgresServer;
 
-use super::{Bare, Goal, Subject, Taken};
+use super::{Bare, Goal, ResourceUsage, Subject};
 use crate::{meter, workload};
 
 /// Size of the application's connection pool.
@@ -56,13 +56,13 @@ impl Subject for Postgres {
         Ok(Client::builder(store).notifier(notifier).build())
     }
 
-    async fn work_off_in_transactions(
+    async fn drain_in_transactions(
         &self,
         client: &Client<Self::Store>,
         jobs: u64,
         slots: u32,
     ) -> Result<(), BoxError> {
-        workload::work_off_in_transactions(client, jobs, slots).await
+        workload::drain_in_transactions(client, jobs, slots).await
     }
 
     fn bare(&self) -> Vec<(Bare, &'static str)> {
@@ -87,11 +87,11 @@ impl Subject for Postgres {
         ]
     }
 
-    async fn taken(&self) -> Result<Taken, BoxError> {
+    async fn usage(&self) -> Result<ResourceUsage, BoxError> {
         let position = "select (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint";
         let position: i64 = sqlx::query_scalar(position).fetch_one(&self.pool).await?;
         let server_cpu = self.server.pid().map(meter::cpu_time_of_family);
-        Ok(Taken { log_bytes: Some(u64::try_from(position)?), server_cpu })
+        Ok(ResourceUsage { log_bytes: Some(u64::try_from(position)?), server_cpu })
     }
 
     async fn buffers_per_acquire(

@@ -2,7 +2,7 @@ use windlass::redis::{Options, RedisNotifier, RedisStore};
 use windlass::{BoxError, Client, Store};
 use windlass_testkit::RedisServer;
 
-use super::{Subject, Taken};
+use super::{ResourceUsage, Subject};
 use crate::meter;
 
 /// A Redis server that syncs each write to disk before it answers.
@@ -36,8 +36,8 @@ impl Subject for Redis {
         Ok(Client::builder(store).notifier(notifier).build())
     }
 
-    async fn taken(&self) -> Result<Taken, BoxError> {
+    async fn usage(&self) -> Result<ResourceUsage, BoxError> {
         let server_cpu = self.server.pid().map(meter::cpu_time_of_family);
-        Ok(Taken { log_bytes: None, server_cpu })
+        Ok(ResourceUsage { log_bytes: None, server_cpu })
     }
 }

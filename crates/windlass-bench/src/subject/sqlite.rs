@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use windlass::sqlite::{Options, SqliteStore, Synchronous};
 use windlass::{BoxError, Client};
 
-use super::{Bare, Goal, Subject, Taken};
+use super::{Bare, Goal, ResourceUsage, Subject};
 use crate::{meter, workload};
 
 /// SQLite files in a temporary directory.
@@ -33,13 +33,13 @@ impl Subject for Sqlite {
         Ok(Client::new(SqliteStore::open(Options::new(path).synchronous(self.synchronous)).await?))
     }
 
-    async fn work_off_in_transactions(
+    async fn drain_in_transactions(
         &self,
         client: &Client<SqliteStore>,
         jobs: u64,
         slots: u32,
     ) -> Result<(), BoxError> {
-        workload::work_off_in_transactions(client, jobs, slots).await
+        workload::drain_in_transactions(client, jobs, slots).await
     }
 
     fn bare(&self) -> Vec<(Bare, &'static str)> {
@@ -67,8 +67,8 @@ impl Subject for Sqlite {
         ]
     }
 
-    async fn taken(&self) -> Result<Taken, BoxError> {
+    async fn usage(&self) -> Result<ResourceUsage, BoxError> {
         // This process writes hardly anything but the WAL and what checkpoints copy from it.
-        Ok(Taken { log_bytes: meter::written_bytes(), server_cpu: None })
+        Ok(ResourceUsage { log_bytes: meter::written_bytes(), server_cpu: None })
     }
 }

@@ -11,33 +11,33 @@ use windlass::{
 use super::{BATCH, Gather, NoOp, STOP, Step};
 
 /// Runs a worker until it has completed `jobs` no-op jobs.
-pub async fn work_off<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
-    let left = Left::new(jobs);
+pub async fn drain_all<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
+    let left = Remaining::new(jobs);
     let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(count_down);
     left.wait(worker.start().await?).await
 }
 
-/// Like [`work_off`], but completes each job in a transaction that its handler could use for its own writes.
-pub async fn work_off_in_transactions<S: Transactional>(
+/// Like [`drain_all`], but completes each job in a transaction that its handler could use for its own writes.
+pub async fn drain_in_transactions<S: Transactional>(
     client: &Client<S>,
     jobs: u64,
     slots: u32,
 ) -> Result<(), BoxError> {
-    let left = Left::new(jobs);
+    let left = Remaining::new(jobs);
     let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(finish);
     left.wait(worker.start().await?).await
 }
 
 /// Runs a worker until it has completed `steps` steps of chains.
-pub async fn work_off_steps<S: Store>(client: &Client<S>, steps: u64, slots: u32) -> Result<(), BoxError> {
-    let left = Left::new(steps);
+pub async fn drain_steps<S: Store>(client: &Client<S>, steps: u64, slots: u32) -> Result<(), BoxError> {
+    let left = Remaining::new(steps);
     let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(step);
     left.wait(worker.start().await?).await
 }
 
 /// Runs a worker until it has completed `jobs` jobs, including those that are blocked by others.
-pub async fn work_off_fan_in<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
-    let left = Left::new(jobs);
+pub async fn drain_fan_in<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
+    let left = Remaining::new(jobs);
     let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left));
     left.wait(worker.handle(count_down).handle(gather).start().await?).await
 }
@@ -58,12 +58,12 @@ pub async fn check_completed<S: Store>(client: &Client<S>, chains: &[Target]) ->
 }
 
 /// Counts the jobs whose handlers have not run yet.
-struct Left {
+struct Remaining {
     jobs: AtomicU64,
     none: Notify,
 }
 
-impl Left {
+impl Remaining {
     fn new(jobs: u64) -> Arc<Self> {
         Arc::new(Self { jobs: AtomicU64::new(jobs), none: Notify::new() })
     }
@@ -82,21 +82,21 @@ impl Left {
     }
 }
 
-async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Left>>) -> Result<u64, BoxError> {
+async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Remaining>>) -> Result<u64, BoxError> {
     left.count_down();
     Ok(job.input().number)
 }
 
 async fn finish<S: Transactional>(
     attempt: Attempt<NoOp, S>,
-    State(left): State<Arc<Left>>,
+    State(left): State<Arc<Remaining>>,
 ) -> Result<Done<NoOp, S>, BoxError> {
     let step = attempt.finish().await?;
     left.count_down();
     Ok(step.done(attempt.input().number)?)
 }
 
-async fn step(job: Ctx<Step>, State(left): State<Arc<Left>>) -> Result<Next<Step>, BoxError> {
+async fn step(job: Ctx<Step>, State(left): State<Arc<Remaining>>) -> Result<Next<Step>, BoxError> {
     left.count_down();
     Ok(match job.input().left {
         0 => Next::done(0),
@@ -104,7 +104,7 @@ async fn step(job: Ctx<Step>, State(left): State<Arc<Left>>) -> Result<Next<Step
     })
 }
 
-async fn gather(job: Ctx<Gather>, State(left): State<Arc<Left>>) -> Result<u64, BoxError> {
+async fn gather(job: Ctx<Gather>, State(left): State<Arc<Remaining>>) -> Result<u64, BoxError> {
     left.count_down();
     Ok(job.blockers().iter().sum())
 }

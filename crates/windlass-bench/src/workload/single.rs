@@ -38,7 +38,7 @@ pub async fn round_trip<S: Store>(client: &Client<S>, jobs: u64) -> Result<Vec<D
         let began = Instant::now();
         let chain = client.start(NoOp { number }).await?;
         if client.wait(chain).await? != number {
-            return Err("a job gave the output of another".into());
+            return Err("a job returned the output of another".into());
         }
         times.push(began.elapsed());
     }

@@ -69,7 +69,7 @@ fn check(report: &Report) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_workload_gives_a_figure_for_each_round() {
+async fn every_workload_reports_a_figure_for_each_round() {
     check(&suite::run(&mut Memory, &tiny()).await.unwrap());
 }
 
@@ -125,7 +125,7 @@ async fn the_bare_version_works_off_everything() {
 #[test]
 fn a_job_costs_few_instructions() {
     if !is_countable() {
-        println!("not counted: there is no valgrind");
+        println!("skipped: valgrind is not installed");
         return;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_windlass-bench"));

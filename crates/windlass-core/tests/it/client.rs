@@ -4,9 +4,9 @@ mod carried;
 mod erased;
 mod hooks;
 mod inside;
-mod look;
 mod outside;
 mod plan;
+mod query;
 mod trace;
 
 use std::sync::{Arc, Mutex};
@@ -115,9 +115,9 @@ async fn acquire(client: &Client<MemoryStore>, job_type: &str) -> Acquired {
 }
 
 /// Returns the next signal, which must arrive soon.
-async fn told(hints: &mut Subscription) -> Signal {
-    let told = tokio::time::timeout(Duration::from_secs(10), hints.next()).await;
-    told.expect("a hint comes in time").expect("the subscription is open")
+async fn next_signal(hints: &mut Subscription) -> Signal {
+    let signal = tokio::time::timeout(Duration::from_secs(10), hints.next()).await;
+    signal.expect("a hint arrives in time").expect("the subscription is open")
 }
 
 fn complete<T: Serialize>(output: T) -> Outcome {
@@ -139,7 +139,7 @@ async fn a_chain_started_in_a_transaction_exists_when_it_commits() {
 }
 
 #[tokio::test]
-async fn a_wait_gives_the_typed_output_or_the_failure() {
+async fn a_wait_returns_the_typed_output_or_the_failure() {
     let client = client();
     let (good, bad) = (client.start(mail()).await.unwrap(), client.start(mail()).await.unwrap());
     assert_eq!(client.output(good).await.unwrap(), None);
@@ -171,7 +171,7 @@ async fn a_wait_needs_no_notification_and_ends_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_called_off_ends_at_once() {
+async fn a_cancelled_wait_ends_immediately() {
     let client = client();
     let chain = client.start(mail()).await.unwrap();
     let token = CancellationToken::new();
@@ -203,7 +203,7 @@ async fn concurrent_starts_share_writes() {
 }
 
 #[tokio::test]
-async fn a_held_key_gives_the_existing_chain() {
+async fn a_held_key_returns_the_existing_chain() {
     let client = client();
     let first = client.start(mail()).key("order-1").hold(KeyHold::Completed).await.unwrap();
     let second = client.start(mail()).key("order-1").await.unwrap();
@@ -216,7 +216,7 @@ async fn a_held_key_gives_the_existing_chain() {
 }
 
 #[tokio::test]
-async fn blockers_are_given_at_the_start() {
+async fn blockers_are_declared_at_the_start() {
     let client = client();
     let mails = client.start_many([mail(), mail()]).await.unwrap();
     let report = client.start(Report).blocked_by((mails[0], mails[1])).await.unwrap();
@@ -243,7 +243,7 @@ async fn nothing_is_announced_before_the_commit_or_after_a_rollback() {
     tx.rollback_to().await.unwrap();
     assert!(hints.try_next().is_none() && seen.0.lock().unwrap().is_empty());
     tx.commit().await.unwrap();
-    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 1, .. })));
+    assert!(matches!(next_signal(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 1, .. })));
     assert_eq!(seen.0.lock().unwrap().len(), 2, "one chain and its job");
 
     let mut tx = client.begin().await.unwrap();
@@ -252,11 +252,11 @@ async fn nothing_is_announced_before_the_commit_or_after_a_rollback() {
     assert_eq!(seen.0.lock().unwrap().len(), 2);
     // The rolled-back start sends no hint: the next hint belongs to the next commit.
     client.start_many([mail(), mail(), mail()]).await.unwrap();
-    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 3, .. })));
+    assert!(matches!(next_signal(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 3, .. })));
 }
 
 #[tokio::test]
-async fn somebody_elses_transaction_is_announced_after_its_commit() {
+async fn a_borrowed_transaction_is_announced_after_its_commit() {
     let notifier = InProcessNotifier::new();
     let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
     let mut hints = notifier.subscribe(vec![Topic::Scheduled(TypeName::new("mail").unwrap())]).await.unwrap();
@@ -266,7 +266,7 @@ async fn somebody_elses_transaction_is_announced_after_its_commit() {
     let announcements = inside.announcements();
     assert!(hints.try_next().is_none());
     announcements.announce_after(client.store().commit(tx)).await.unwrap();
-    told(&mut hints).await;
+    next_signal(&mut hints).await;
     assert!(client.chain(chain).await.unwrap().is_some());
 }
 

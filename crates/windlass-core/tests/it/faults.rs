@@ -99,7 +99,7 @@ async fn hang<J: Job<Output = String>>(_: Ctx<J>) -> Result<String> {
 #[derive(Clone, Debug, Default)]
 struct Trace {
     started: Arc<Notify>,
-    told: Arc<Notify>,
+    aborted: Arc<Notify>,
     runs: Arc<AtomicU32>,
 }
 
@@ -125,7 +125,7 @@ async fn slow(job: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
 async fn obedient(job: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
     trace.start();
     job.aborted().wait().await;
-    trace.told.notify_one();
+    trace.aborted.notify_one();
     echo(job).await
 }
 

@@ -207,7 +207,7 @@ async fn one_may_put_the_attempt_off_uncounted() {
 }
 
 #[tokio::test]
-async fn one_that_gives_up_on_the_handler_lets_it_be_tried_again() {
+async fn middleware_that_drops_the_handler_leads_to_a_retry() {
     async fn impatient(attempt: AnyAttempt, inner: Inner) -> Result<Ended> {
         let patience = if attempt.attempt() == 1 { Duration::from_millis(20) } else { TIMEOUT };
         Ok(tokio::time::timeout(patience, inner.run(attempt)).await?)

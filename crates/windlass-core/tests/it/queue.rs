@@ -23,7 +23,7 @@ fn numbers<S: Store>(client: &Client<S>) -> Queue<u64, u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_lasts_thirty_seconds_unless_said_otherwise() {
+async fn a_wait_lasts_thirty_seconds_by_default() {
     let queue = numbers(&Client::new(MemoryStore::new()));
     let began = Instant::now();
     let error = queue.enqueue_and_wait("a", 1).await.unwrap_err();
@@ -31,7 +31,7 @@ async fn a_wait_lasts_thirty_seconds_unless_said_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_was_not_told_costs_a_poll() {
+async fn an_end_without_a_notification_costs_a_poll() {
     let store = MemoryStore::new();
     let (queue, other) = (numbers(&Client::new(store.clone())), numbers(&Client::new(store)));
     // The clients have separate notifiers, so neither is notified of what the other does.
@@ -88,9 +88,9 @@ async fn everything_can_be_sent_to_another_thread() {
             queue.resume().await?;
             assert_eq!(queue.result("c").await?, Some(6));
             assert!(queue.statuses(["a", "b"]).await?.iter().all(Option::is_some));
-            let told = events.next().await;
+            let event = events.next().await;
             consumer.stop(TIMEOUT).await;
-            Ok::<_, Error>(told)
+            Ok::<_, Error>(event)
         };
         assert!(tokio::spawn(task).await.unwrap().unwrap().is_some());
     }
@@ -114,7 +114,7 @@ async fn events_are_a_stream_that_ends_with_the_notifier() {
 
 /// This applies to a queue with its own consumer and to one of several that a worker handles.
 #[tokio::test]
-async fn the_start_and_the_end_of_every_consumer_are_told() {
+async fn the_start_and_the_end_of_every_consumer_are_reported() {
     let client = Client::new(MemoryStore::new());
     let (queue, other) = (numbers(&client), client.queue::<u64, u64>("others").build().unwrap());
     let (mut events, mut of_other) = (queue.events().await.unwrap(), other.events().await.unwrap());
@@ -152,7 +152,7 @@ async fn a_job_that_another_queue_made_is_refused() {
 }
 
 #[tokio::test]
-async fn events_are_published_where_somebody_watches_or_a_client_says_so() {
+async fn events_are_published_for_subscribers_or_if_the_client_requests_it() {
     for publishes in [false, true] {
         let notifier = Listening::default();
         let builder = Client::builder(MemoryStore::new()).notifier(notifier.clone());
@@ -181,20 +181,20 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
     queue.enqueue_many((0..JOBS).map(|number| queue.enqueue(number.to_string(), 1))).await.unwrap();
     drop(held);
     let counted = || {
-        let (mut told, mut missed) = (0, 0);
+        let (mut received, mut missed) = (0, 0);
         for hint in &*notifier.0.lock().unwrap() {
             let Hint::Event(message) = hint else { continue };
             let message: serde_json::Value = serde_json::from_slice(message).unwrap();
             match message["missed"].as_u64() {
                 Some(count) => missed += usize::try_from(count).unwrap(),
-                None => told += 1,
+                None => received += 1,
             }
         }
-        (told, missed)
+        (received, missed)
     };
     // Lost events are counted in the next event that is published.
     let (mut enqueued, mut before) = (JOBS, (0, 0));
-    let (told, missed) = tokio::time::timeout(TIMEOUT, async {
+    let (received, missed) = tokio::time::timeout(TIMEOUT, async {
         loop {
             let now = counted();
             if now.0 + now.1 >= enqueued {
@@ -210,7 +210,10 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
     })
     .await
     .unwrap();
-    assert!(missed > 0 && told + missed == enqueued, "{told} told and {missed} missed of {enqueued}");
+    assert!(
+        missed > 0 && received + missed == enqueued,
+        "{received} received and {missed} missed of {enqueued}"
+    );
 }
 
 /// A notifier that records what was published. Publishing waits while the lock is held.
@@ -277,7 +280,7 @@ async fn message_pack_and_cbor_keep_what_json_loses() {
 }
 
 #[tokio::test]
-async fn the_leading_reaper_removes_what_is_kept_no_longer() {
+async fn the_leading_reaper_removes_expired_chains() {
     let clock = Arc::new(ManualClock::default());
     let client = Client::new(MemoryStore::with_clock(clock.clone()));
     let queue = numbers(&client);
@@ -356,7 +359,7 @@ impl Decorator for Lockless {
 }
 
 #[tokio::test]
-async fn a_store_without_locks_is_told() {
+async fn a_store_without_locks_is_refused() {
     let client = Client::<Lockless>::new(Lockless(MemoryStore::new()));
     let refused = Reaper::new(&client).start().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);

@@ -294,7 +294,7 @@ async fn leases_outlive_their_length_by_renewal() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_gives_back_uncounted_what_does_not_end() {
+async fn a_stopping_worker_releases_unfinished_jobs_uncounted() {
     let client = client();
     async fn stubborn(_: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
         gate.started.notify_one();
@@ -325,7 +325,7 @@ async fn a_handler_that_heeds_the_stop_is_released_uncounted() {
 }
 
 #[tokio::test]
-async fn a_running_job_is_told_when_it_is_cancelled_completed_or_deleted() {
+async fn a_running_job_is_aborted_when_it_is_cancelled_completed_or_deleted() {
     let client = client();
     let gate = Gate::default();
     let worker = Worker::new(&client).state(gate.clone()).handle(obedient).start().await.unwrap();
@@ -369,7 +369,7 @@ async fn a_running_job_is_told_when_it_is_cancelled_completed_or_deleted() {
 }
 
 #[tokio::test]
-async fn a_handler_past_its_timeout_is_told() {
+async fn a_handler_past_its_timeout_is_aborted() {
     let client = client();
     async fn late(job: Ctx<Timed>) -> Result<u32> {
         Err(format!("{:?}", job.aborted().wait().await).into())

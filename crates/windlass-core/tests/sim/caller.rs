@@ -192,7 +192,7 @@ impl Caller {
         };
         Ok(match self.client.store().complete_from_outside(request).await? {
             CompleteFromOutsideReply::Applied(_) => "completion from outside",
-            _ => "completion from outside in vain",
+            _ => "completion from outside without effect",
         })
     }
 

@@ -69,7 +69,7 @@ impl End<'_> {
         broken.extend(self.keys(&promises.keyed));
         for (chain, _) in promises.waits.iter().filter(|(_, waiting)| !waiting.is_finished()) {
             if self.chains.get(chain).is_none_or(|chain| chain.closed.is_some()) {
-                let what = format!("a wait for chain {} goes on after its end", short(chain.as_uuid()));
+                let what = format!("a wait for chain {} continues after its end", short(chain.as_uuid()));
                 broken.push((Invariant::WaitsAreAnswered, what));
             }
         }

@@ -52,7 +52,7 @@ impl SimNotifier {
         if let Hint::ChainClosed(chain) = hint
             && !self.world.state().journal.is_or_was_closed(*chain)
         {
-            let what = format!("chain {} is said to be closed", short(chain.as_uuid()));
+            let what = format!("chain {} is announced as closed", short(chain.as_uuid()));
             self.world.violate(Invariant::OnlyCommitsAreAnnounced, what);
         }
     }
@@ -119,7 +119,7 @@ async fn forward(
             return;
         }
         if !world.hint_fails() {
-            world.count("hint heard");
+            world.count("hint delivered");
             publisher.send(hint);
             continue;
         }

@@ -250,7 +250,7 @@ impl App {
         self.world.count(format!("abort {reason:?}"));
         Err(match reason {
             AbortReason::WorkerStopping => error(job, INTERRUPTED),
-            reason => error(job, &format!("told to stop: {reason:?}")),
+            reason => error(job, &format!("aborted: {reason:?}")),
         })
     }
 }

@@ -100,7 +100,7 @@ const EXERCISED: [&str; 66] = [
     "fault loses the reply",
     "hint doubled",
     "hint gap",
-    "hint heard",
+    "hint delivered",
     "hint late",
     "hint lost",
     "wait ChainCancelled",
@@ -137,7 +137,7 @@ fn every_seed_holds_every_invariant() {
 }
 
 #[test]
-fn a_seed_gives_the_same_world_again() {
+fn a_seed_reproduces_the_same_world() {
     for seed in 0..30 {
         let (first, again) = (run(seed, None, LINES_SHOWN), run(seed, None, LINES_SHOWN));
         assert_eq!(first.trace_end, again.trace_end, "seed {seed}");

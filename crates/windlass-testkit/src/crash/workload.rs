@@ -32,7 +32,7 @@ const LEASE: Duration = Duration::from_secs(1);
 /// Maximum number of pauses for each worker to be overtaken. A paused worker that holds a lock may keep its jobs.
 const PAUSES_MAX: usize = 20;
 const SLOTS: u32 = 8;
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the remaining work may take, including all restarts and lease expiries.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -61,7 +61,7 @@ pub struct Effect {
 pub fn ledger_worker<L: Ledger>(client: &Client<L::Store>) -> Worker<L::Store> {
     Worker::new(client)
         .concurrency(SLOTS)
-        .poll(POLL)
+        .poll(POLL_INTERVAL)
         .middleware(reporting)
         .handle(staged_write::<L>)
         .handle(atomic_write::<L>)

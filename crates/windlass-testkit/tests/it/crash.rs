@@ -85,7 +85,7 @@ async fn an_audit_finds_what_is_lost_open_leased_and_left() {
 }
 
 #[tokio::test]
-async fn an_audit_finds_effects_that_are_missing_repeated_or_nobodys() {
+async fn an_audit_finds_missing_repeated_and_unknown_effects() {
     let store = MemoryStore::new();
     let mut chains = Vec::new();
     for _ in 0..2 {
@@ -93,20 +93,20 @@ async fn an_audit_finds_effects_that_are_missing_repeated_or_nobodys() {
         let run = acquire(&store).await;
         complete(&store, run).await;
     }
-    let nobodys = ChainId::new();
-    let effects = HashMap::from([(chains[1], 2), (nobodys, 1)]);
+    let unknown = ChainId::new();
+    let effects = HashMap::from([(chains[1], 2), (unknown, 1)]);
     let expected = Audit {
         without_effect: vec![chains[0]],
         repeated_effect: vec![chains[1]],
-        unknown: vec![nobodys],
+        unknown: vec![unknown],
         ..Audit::default()
     };
     assert_eq!(audit(&store, &chains, &effects).await, expected);
 }
 
 #[tokio::test]
-#[should_panic(expected = "in vain until all chains are closed")]
-async fn a_chain_that_stays_open_is_waited_for_in_vain() {
+#[should_panic(expected = "waiting until all chains are closed")]
+async fn waiting_for_an_open_chain_times_out() {
     let store = MemoryStore::new();
     let chain = create(&store).await;
     wait_until_closed(&store, &[chain], Duration::from_millis(20)).await;
@@ -191,13 +191,13 @@ async fn a_process_reports_up_to_its_end() {
 
 #[tokio::test]
 #[should_panic(expected = "a worker process ended at its start")]
-async fn a_process_that_does_not_start_is_said() {
+async fn a_process_that_does_not_start_is_reported() {
     let _ = WorkerProcess::start(Command::new("false")).await;
 }
 
 #[tokio::test]
 #[should_panic(expected = "a worker process failed: exit status: 3")]
-async fn a_process_that_fails_is_said() {
+async fn a_process_that_fails_is_reported() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo windlass-report ready; cat; exit 3"]);
     let _ = WorkerProcess::start(command).await.stop().await;

@@ -100,12 +100,12 @@ async fn backends_are_killed_and_clients_connect_again() {
 
 #[tokio::test]
 #[should_panic(expected = "unrecognized configuration parameter")]
-async fn a_server_that_does_not_start_says_why() {
+async fn a_server_that_does_not_start_reports_why() {
     let _ = PostgresServer::builder().setting("no_such_setting", "yes").start().await;
 }
 
 #[tokio::test]
 #[should_panic(expected = "relation \"none\" does not exist")]
-async fn sql_that_fails_says_why() {
+async fn failing_sql_reports_why() {
     PostgresServer::start().await.query("SELECT 1 FROM none");
 }

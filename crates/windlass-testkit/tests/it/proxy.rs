@@ -99,7 +99,7 @@ async fn a_reply_is_lost_after_the_command_was_carried_out() {
 }
 
 #[tokio::test]
-async fn a_connection_is_cut_at_what_its_client_says() {
+async fn a_connection_is_cut_when_its_client_sends_a_text() {
     for (is_heard, length) in [(false, ":6"), (true, ":5")] {
         let (_server, mut proxy, mut session) = fixture().await;
         let mut other = Session::open(&proxy).await.unwrap();

@@ -105,6 +105,6 @@ async fn the_folder_of_a_stopped_server_goes_with_it() {
 
 #[tokio::test]
 #[should_panic(expected = "Bad directive or wrong number of arguments")]
-async fn a_server_that_does_not_start_says_why() {
+async fn a_server_that_does_not_start_reports_why() {
     let _ = RedisServer::builder().arg("--no-such-setting", "yes").start().await;
 }

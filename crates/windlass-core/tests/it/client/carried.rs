@@ -117,7 +117,7 @@ async fn a_successor_takes_the_key_over() {
 }
 
 #[tokio::test]
-async fn what_cannot_carry_a_chain_fails_the_attempt_and_says_so() {
+async fn an_outcome_that_cannot_carry_a_chain_fails_the_attempt() {
     let client = client();
     for (how, says) in [
         ("later", "only a job that is done or goes on starts a chain"),

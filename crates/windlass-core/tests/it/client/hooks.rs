@@ -93,7 +93,7 @@ async fn savepoints_nest() {
 }
 
 #[tokio::test]
-async fn hooks_follow_somebody_elses_commit() {
+async fn hooks_run_after_the_commit_of_a_borrowed_transaction() {
     let (client, done) = (client(), Done::default());
     for (fails, expected) in [(false, "committed"), (true, "rolled back")] {
         let mut tx = client.store().begin().await.unwrap();
@@ -103,7 +103,7 @@ async fn hooks_follow_somebody_elses_commit() {
         let unannounced = inside.announcements();
         let commit = async {
             if fails {
-                return Err(Error::new(ErrorKind::Unavailable, "the line is cut"));
+                return Err(Error::new(ErrorKind::Unavailable, "the connection was lost"));
             }
             client.store().commit(tx).await
         };

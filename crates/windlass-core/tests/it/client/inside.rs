@@ -8,7 +8,7 @@ use windlass_core::{
     Status, Topic, Tx, TypeName,
 };
 
-use super::{Approve, Mail, Seen, Ship, acquire, mail, told, work};
+use super::{Approve, Mail, Seen, Ship, acquire, mail, next_signal, work};
 
 /// One chain for each operation.
 struct Chains {
@@ -48,7 +48,7 @@ async fn act(tx: &mut Tx<MemoryStore>, chains: &Chains) {
 }
 
 #[tokio::test]
-async fn all_commands_are_seen_inside_and_told_after_the_commit() {
+async fn commands_are_visible_inside_and_announced_after_the_commit() {
     let (seen, notifier) = (Seen::default(), InProcessNotifier::new());
     let client =
         Client::builder(MemoryStore::new()).observer(seen.clone()).notifier(notifier.clone()).build();
@@ -67,8 +67,11 @@ async fn all_commands_are_seen_inside_and_told_after_the_commit() {
     assert_eq!(tx.count(Types::All).await.unwrap().types.len(), 3);
     let ship = tx.chain(chains.to_complete).await.unwrap().unwrap().latest.id;
     assert_eq!(tx.input::<Ship>(ship).await.unwrap(), Some(Ship { order: 7 }));
-    assert!(client.job(ship).await.unwrap().is_none(), "nobody else sees it");
-    assert!(seen.take().is_empty() && hints.try_next().is_none(), "nothing is told yet");
+    assert!(client.job(ship).await.unwrap().is_none(), "other sessions see it");
+    assert!(
+        seen.take().is_empty() && hints.try_next().is_none(),
+        "something was announced before the commit"
+    );
     tx.rollback().await.unwrap();
     assert!(seen.take().is_empty(), "nothing happened");
     assert_eq!(client.chain(chains.to_cancel).await.unwrap().unwrap().status(), Status::Pending);
@@ -88,7 +91,7 @@ async fn all_commands_are_seen_inside_and_told_after_the_commit() {
         "JobCreated",
     ];
     assert_eq!(seen.take(), expected);
-    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::ChainClosed(_))));
+    assert!(matches!(next_signal(&mut hints).await, Signal::Hint(Hint::ChainClosed(_))));
 }
 
 #[tokio::test]
@@ -103,11 +106,11 @@ async fn a_count_of_hints_is_that_of_the_jobs_that_stay() {
     tx.rollback_to().await.unwrap();
     tx.start_many([mail(), mail()]).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(matches!(told(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 3, .. })));
+    assert!(matches!(next_signal(&mut hints).await, Signal::Hint(Hint::Scheduled { count: 3, .. })));
 }
 
 #[tokio::test]
-async fn a_running_job_is_told_to_stop_after_the_commit() {
+async fn a_running_job_is_asked_to_stop_after_the_commit() {
     let notifier = InProcessNotifier::new();
     let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
     let chain = client.start(mail()).await.unwrap();
@@ -119,5 +122,5 @@ async fn a_running_job_is_told_to_stop_after_the_commit() {
     assert!(hints.try_next().is_none());
     tx.commit().await.unwrap();
     let lost = Signal::Hint(Hint::OwnershipLost { worker, job: running.id });
-    assert_eq!(told(&mut hints).await, lost);
+    assert_eq!(next_signal(&mut hints).await, lost);
 }

@@ -10,7 +10,7 @@ use windlass_core::{
     MemoryStore, Notifier, Result, Signal, Status, Store, Topic, plan,
 };
 
-use super::{Approve, Mail, Report, Seen, Ship, acquire, client, mail, told};
+use super::{Approve, Mail, Report, Seen, Ship, acquire, client, mail, next_signal};
 
 async fn approval(client: &Client<MemoryStore>) -> Chain<Approve> {
     client.start(Approve { order: 7 }).await.unwrap()
@@ -57,7 +57,7 @@ async fn a_failure_is_stored_with_its_causes() {
 }
 
 #[tokio::test]
-async fn only_looking_changes_nothing() {
+async fn queries_change_nothing() {
     let client = client();
     let chain = approval(&client).await;
     let before = client.chain(chain).await.unwrap();
@@ -82,7 +82,7 @@ async fn the_wrong_type_is_named_and_a_former_name_counts() {
 }
 
 #[tokio::test]
-async fn what_has_changed_since_is_an_error_that_says_so() {
+async fn a_job_that_changed_meanwhile_is_an_error() {
     let client = client();
     let chain = approval(&client).await;
     let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();
@@ -102,7 +102,7 @@ async fn what_has_changed_since_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_gone_is_not_found() {
+async fn a_deleted_chain_is_not_found() {
     let client = client();
     let error = client.step(ChainId::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -113,7 +113,7 @@ async fn what_is_gone_is_not_found() {
 }
 
 #[tokio::test]
-async fn what_is_refused_says_why() {
+async fn a_refusal_states_its_reason() {
     let client = client();
     let chain = approval(&client).await;
     let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();
@@ -129,7 +129,7 @@ async fn what_is_refused_says_why() {
 }
 
 #[tokio::test]
-async fn a_worker_that_runs_the_job_is_told() {
+async fn the_worker_that_runs_the_job_is_notified() {
     let notifier = InProcessNotifier::new();
     let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
     let chain = approval(&client).await;
@@ -139,9 +139,9 @@ async fn a_worker_that_runs_the_job_is_told() {
     let mut hints = notifier.subscribe(topics).await.unwrap();
     let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();
     step.done("from outside".into()).await.unwrap();
-    let told = [told(&mut hints).await, told(&mut hints).await];
-    assert!(told.contains(&Signal::Hint(Hint::OwnershipLost { worker, job: running.id })), "{told:?}");
-    assert!(told.contains(&Signal::Hint(Hint::ChainClosed(chain.id()))), "{told:?}");
+    let signals = [next_signal(&mut hints).await, next_signal(&mut hints).await];
+    assert!(signals.contains(&Signal::Hint(Hint::OwnershipLost { worker, job: running.id })), "{signals:?}");
+    assert!(signals.contains(&Signal::Hint(Hint::ChainClosed(chain.id()))), "{signals:?}");
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_successor_takes_the_key_over() {
 }
 
 #[tokio::test]
-async fn one_that_was_asked_to_stop_does_not_go_on() {
+async fn a_job_that_was_asked_to_stop_does_not_continue() {
     let seen = Seen::default();
     let client = Client::builder(MemoryStore::new()).observer(seen.clone()).build();
     let chain = approval(&client).await;
@@ -211,7 +211,7 @@ impl Decorator for LosesReply {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_is_asked_for_again() {
+async fn a_command_is_repeated_after_a_lost_reply() {
     let store = Arc::new(LosesReply { inner: MemoryStore::new(), once: AtomicBool::new(true) });
     let client: Client<LosesReply> = Client::new(Arc::clone(&store));
     let chain = client.start(Approve { order: 7 }).await.unwrap();

@@ -74,7 +74,7 @@ async fn what_is_refused_is_named_and_harms_no_other() {
 }
 
 #[tokio::test]
-async fn a_plan_tells_the_first_mistake_when_it_starts() {
+async fn a_plan_reports_its_first_error_when_it_starts() {
     let client = client();
     let error = client.start_many([plan(mail()).key("").priority(1)]).await.unwrap_err();
     assert!(error.to_string().contains("the key is empty"), "{error}");

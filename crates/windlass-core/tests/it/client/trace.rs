@@ -70,7 +70,7 @@ async fn chains_jobs_and_waits_are_stored_with_their_contexts() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_given_is_kept() {
+async fn an_explicit_context_is_kept() {
     let (client, tracer) = traced();
     let mut new = plan(mail()).build().unwrap();
     new.trace = Some(TraceContext::new("mine").unwrap());
@@ -81,7 +81,7 @@ async fn a_context_that_is_given_is_kept() {
 }
 
 #[tokio::test]
-async fn what_is_not_written_is_told() {
+async fn an_unwritten_context_is_reported() {
     let (client, tracer) = traced();
     client.start(mail()).key("held").await.unwrap();
     assert!(tracer.rolled_back().is_empty());
@@ -97,7 +97,7 @@ async fn what_is_not_written_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_rolled_back_is_told() {
+async fn a_rollback_is_reported() {
     let (client, tracer) = traced();
     let mut tx = client.begin().await.unwrap();
     tx.start(Approve { order: 1 }).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_completion_from_outside_is_traced() {
 }
 
 #[tokio::test]
-async fn every_observer_is_asked_and_told() {
+async fn every_observer_is_asked_and_notified() {
     let (silent, loud, seen) =
         (Tracer { silent: true, ..Tracer::default() }, Tracer::default(), Seen::default());
     let builder = Client::builder(MemoryStore::new()).observer(silent.clone()).observer(loud.clone());

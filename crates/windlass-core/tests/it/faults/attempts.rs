@@ -30,7 +30,7 @@ async fn an_observer_that_panics_harms_nothing() {
     struct Panics;
     impl Observer for Panics {
         fn observe(&self, event: &Event) {
-            panic!("told of {event:?}");
+            panic!("observed {event:?}");
         }
     }
     check_observer(Panics).await;
@@ -112,7 +112,7 @@ async fn a_finish_that_finds_its_job_busy_for_long_is_put_off_uncounted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_whose_commit_is_not_answered_is_told_as_what_it_was() {
+async fn a_finish_whose_commit_is_not_answered_is_reported_correctly() {
     let (store, seen) = (Faulty::default(), Seen::default());
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
     store.fault("commit", Fault::LosesReply, 1);
@@ -135,7 +135,7 @@ async fn a_finish_that_cannot_begin_may_be_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_that_is_given_up_half_way_may_be_asked_for_again() {
+async fn a_finish_that_was_dropped_midway_can_be_repeated() {
     check_finish("begin", (Fault::Hangs, 1), "attempt 1").await;
 }
 

@@ -63,7 +63,7 @@ impl Faulty {
         self.state.lock().unwrap().faults.insert(command, (fault, times));
     }
 
-    /// Injects a fault into all calls of these commands, until [`mend`](Self::mend).
+    /// Injects a fault into all calls of these commands, until [`clear_faults`](Self::clear_faults).
     pub(super) fn break_all(&self, commands: &[&'static str], fault: &Fault) {
         commands.iter().for_each(|command| self.fault(command, fault.clone(), usize::MAX));
     }
@@ -75,7 +75,7 @@ impl Faulty {
         gate
     }
 
-    pub(super) fn mend(&self) {
+    pub(super) fn clear_faults(&self) {
         self.state.lock().unwrap().faults.clear();
     }
 

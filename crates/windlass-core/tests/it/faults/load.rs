@@ -16,11 +16,11 @@ use super::{
 /// Checks that an idle worker sent few acquire, `next_due` and reap commands within a minute.
 fn check_calm(store: &Faulty) {
     let calls = (store.calls("acquire"), store.calls("next_due"), store.calls("reap"));
-    assert!(calls.0 < 40 && calls.1 < 40 && calls.2 < 40, "{calls:?} acquires, looks and reaps");
+    assert!(calls.0 < 40 && calls.1 < 40 && calls.2 < 40, "{calls:?} acquires, queries and reaps");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_type_with_jobs_due_is_no_reason_to_look_all_the_time() {
+async fn a_full_type_with_due_jobs_causes_no_hot_loop() {
     let (store, client) = faulty();
     client.start_many([task("running"), task("due")]).await.unwrap();
     let _worker = Worker::new(&client).concurrency(10).handle_at_most(1, hang::<Task>).start().await.unwrap();
@@ -29,7 +29,7 @@ async fn a_full_type_with_jobs_due_is_no_reason_to_look_all_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_lease_of_its_own_is_no_reason_to_look_all_the_time() {
+async fn an_expired_lease_of_its_own_causes_no_hot_loop() {
     let (store, client) = faulty();
     let chain = client.start(task("x")).await.unwrap();
     let _worker = Worker::new(&client).concurrency(2).handle(hang::<Task>).start().await.unwrap();
@@ -103,7 +103,7 @@ fn large() -> Task {
     task(&"x".repeat(LARGE))
 }
 
-async fn start_at_once(client: &Client<Faulty>, job: &Task) -> Vec<Chain<Task>> {
+async fn start_together(client: &Client<Faulty>, job: &Task) -> Vec<Chain<Task>> {
     let starts: Vec<_> = (0..MANY)
         .map(|_| {
             let (client, job) = (client.clone(), job.clone());
@@ -162,7 +162,7 @@ async fn the_write_that_ends_jobs_brings_the_next_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_run_at_once_than_may_though_writes_fail() {
+async fn failing_writes_do_not_exceed_the_concurrency() {
     for seed in 0..50 {
         fastrand::seed(seed);
         let (store, client) = faulty();
@@ -176,7 +176,7 @@ async fn no_more_run_at_once_than_may_though_writes_fail() {
             let fault = fastrand::choice([Fault::Fails, Fault::LosesReply]).unwrap();
             store.fault(command, fault, fastrand::usize(1..3));
         }
-        store.mend();
+        store.clear_faults();
         for chain in chains {
             client.wait(chain).poll(TIMEOUT).timeout(MINUTE).await.unwrap();
         }
@@ -199,7 +199,7 @@ async fn jobs_taken_by_a_write_whose_reply_was_lost_are_run() {
 #[tokio::test(start_paused = true)]
 async fn large_inputs_share_a_write_only_as_far_as_they_fit() {
     let (store, client) = faulty();
-    start_at_once(&client, &large()).await;
+    start_together(&client, &large()).await;
     assert!(store.calls("create") < MANY, "they share writes");
     assert_eq!(client.start_many((0..MANY).map(|_| large())).await.unwrap().len(), MANY);
     let mut tx = client.begin().await.unwrap();
@@ -211,7 +211,7 @@ async fn large_inputs_share_a_write_only_as_far_as_they_fit() {
 #[tokio::test(start_paused = true)]
 async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
     async fn enlarge(_: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
-        trace.told.notified().await;
+        trace.aborted.notified().await;
         Ok(large().text)
     }
     let (store, seen, trace) = (Faulty::default(), Seen::default(), Trace::default());
@@ -219,9 +219,9 @@ async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
     let slots = u32::try_from(MANY).unwrap();
     let worker = Worker::new(&client).state(trace.clone()).concurrency(slots).handle(enlarge).start();
     let _worker = worker.await.unwrap();
-    let chains = start_at_once(&client, &task("x")).await;
+    let chains = start_together(&client, &task("x")).await;
     pass(TIMEOUT).await;
-    trace.told.notify_waiters();
+    trace.aborted.notify_waiters();
     for chain in chains {
         assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap().len(), LARGE);
     }
@@ -245,7 +245,7 @@ async fn an_end_larger_than_a_command_fails_its_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_that_are_told_at_once_share_their_looks() {
+async fn waits_notified_together_share_their_queries() {
     let (store, client) = faulty();
     let chains = client.start_many((0..100).map(|_| task("x"))).await.unwrap();
     let waits = waits(&client, chains);
@@ -255,12 +255,12 @@ async fn waits_that_are_told_at_once_share_their_looks() {
     for output in waits.join_all().await {
         assert_eq!(output.unwrap(), "attempt 1");
     }
-    let looks = store.calls("get_chains") - before;
-    assert!(looks <= 10, "{looks} looks for 100 waits");
+    let queries = store.calls("get_chains") - before;
+    assert!(queries <= 10, "{queries} queries for 100 waits");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_hangs_holds_up_no_other_wait_for_long() {
+async fn a_hanging_query_does_not_delay_other_waits_for_long() {
     let (store, client) = faulty();
     let chains = client.start_many((0..10).map(|_| task("x"))).await.unwrap();
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();

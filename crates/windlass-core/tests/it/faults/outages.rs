@@ -22,7 +22,7 @@ async fn a_beat_that_hangs_loses_no_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
+async fn a_hanging_renewal_times_out_before_the_lease_ends() {
     let (store, client) = faulty();
     store.fault("renew", Fault::Hangs, 1);
     check_lease_is_kept(&store, &client).await;
@@ -50,25 +50,25 @@ async fn a_renewal_too_slow_for_a_short_lease_is_in_time_for_a_longer_one() {
     let _worker = worker.handle(obedient).handle(hang::<Short>).start().await.unwrap();
     pass(MINUTE).await;
     let job = stored(&client, chain).await;
-    assert_eq!((job.status, job.attempt), (Status::Running, 1), "its handler was not told to stop");
+    assert_eq!((job.status, job.attempt), (Status::Running, 1), "the handler was asked to stop");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_the_worker_that_is_never_answered_is_given_up_and_repeated() {
+async fn an_unanswered_call_of_the_worker_times_out_and_is_repeated() {
     for command in ["acquire", "next_due", "reap"] {
-        check_work_goes_on(command, Fault::Hangs).await;
+        check_work_continues(command, Fault::Hangs).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_of_the_worker_that_panics_is_repeated() {
     for command in ["acquire", "next_due", "reap"] {
-        check_work_goes_on(command, Fault::Panics).await;
+        check_work_continues(command, Fault::Panics).await;
     }
 }
 
 /// Checks that a worker runs later jobs after it met this fault.
-async fn check_work_goes_on(command: &'static str, fault: Fault) {
+async fn check_work_continues(command: &'static str, fault: Fault) {
     let (store, client) = faulty();
     store.fault(command, fault, 1);
     let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
@@ -79,7 +79,7 @@ async fn check_work_goes_on(command: &'static str, fault: Fault) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settlement_that_is_never_answered_is_given_up_and_repeated() {
+async fn an_unanswered_settlement_times_out_and_is_repeated() {
     for fault in [Fault::Hangs, Fault::HangsAfterwards] {
         let (store, client) = faulty();
         store.fault("exchange", fault, 1);
@@ -111,7 +111,7 @@ async fn an_outage_longer_than_the_lease_does_not_run_work_twice() {
     store.break_all(ALL, &Fault::Fails);
     pass(3 * LEASE).await;
     assert_eq!(stored(&client, chain).await.status, Status::Running, "nothing got through");
-    store.mend();
+    store.clear_faults();
     assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1");
     assert_eq!(trace.runs(), 1);
 }
@@ -128,7 +128,7 @@ async fn a_creation_whose_reply_is_lost_is_repeated_and_stored_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_reply_is_lost_is_repeated_and_gives_the_same_jobs() {
+async fn an_acquire_whose_reply_is_lost_is_repeated_and_returns_the_same_jobs() {
     let (store, client) = faulty();
     store.fault("acquire", Fault::LosesReply, 2);
     let chain = client.start(task("x")).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_wait_outlasts_hiccups_of_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_cannot_look_when_it_is_told_of_the_end_looks_again_soon() {
+async fn a_wait_whose_query_fails_after_the_notification_queries_again_soon() {
     let (store, client) = faulty();
     let chain = client.start(task("x")).await.unwrap();
     let waiting = tokio::spawn({
@@ -202,7 +202,7 @@ fn runtime() -> Runtime {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_whose_reply_is_lost_wakes_whoever_is_to_go_on() {
+async fn a_settlement_whose_reply_is_lost_wakes_the_next_worker() {
     #[derive(Serialize, Deserialize)]
     struct First;
     impl Job for First {
@@ -225,5 +225,5 @@ async fn an_end_whose_reply_is_lost_wakes_whoever_is_to_go_on() {
     let chain = client.start(First).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     pass(TIMEOUT).await;
-    assert_eq!(seen.count(|event| matches!(event, Event::JobCompleted(..))), 2, "both ends are told, once");
+    assert_eq!(seen.count(|event| matches!(event, Event::JobCompleted(..))), 2, "each end is reported once");
 }

@@ -122,7 +122,7 @@ async fn clones_of_a_queue_share_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_whose_job_cannot_be_looked_up_is_counted() {
+async fn an_event_whose_job_cannot_be_queried_is_counted() {
     let (store, client) = faulty();
     let queue = queue(&client, "numbers");
     queue.enqueue("a", 1).await.unwrap();
@@ -134,12 +134,12 @@ async fn an_event_whose_job_cannot_be_looked_up_is_counted() {
     let mut events = queue.events().await.unwrap();
     store.break_all(&["get_chains"], &Fault::Fails);
     let _consumer = queue.consume(double).await.unwrap();
-    let mut told = Vec::new();
-    while !matches!(told.last(), Some(QueueEvent::Completed { .. })) {
-        told.push(tokio::time::timeout(MINUTE, events.next()).await.unwrap().unwrap());
+    let mut seen = Vec::new();
+    while !matches!(seen.last(), Some(QueueEvent::Completed { .. })) {
+        seen.push(tokio::time::timeout(MINUTE, events.next()).await.unwrap().unwrap());
     }
     // The reaper did not know the id of the job.
-    assert!(told.contains(&QueueEvent::Missed { count: 1 }), "{told:?}");
+    assert!(seen.contains(&QueueEvent::Missed { count: 1 }), "{seen:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +182,7 @@ async fn a_batch_that_fails_leaves_what_was_accepted_before_it_known() {
         failed.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable)
     };
     assert!(failed.iter().all(is_down));
-    store.mend();
+    store.clear_faults();
     assert_eq!(queue.enqueue("0", 1).await.unwrap(), Enqueued::Duplicate(ItemState::Queued));
     assert_eq!(queue.enqueue("1000", 1).await.unwrap(), Enqueued::Queued);
 }

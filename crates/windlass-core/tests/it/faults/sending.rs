@@ -128,7 +128,7 @@ fn check(case: &Case, answer: Result<bool>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_try_that_hangs_is_given_up_and_repeated() {
+async fn a_hanging_first_try_times_out_and_is_repeated() {
     for case in CASES {
         check(case, call(case, Fault::Hangs, 1).await.0);
     }

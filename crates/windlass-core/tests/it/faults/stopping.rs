@@ -7,7 +7,7 @@ use super::faulty::Fault;
 use super::{MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_tells_handlers_at_once_though_acquire_hangs() {
+async fn a_stop_aborts_handlers_immediately_though_acquire_hangs() {
     let (store, client) = faulty();
     let trace = Trace::default();
     let worker = Worker::new(&client).concurrency(2).state(trace.clone()).handle(obedient).start();
@@ -22,7 +22,7 @@ async fn a_stop_tells_handlers_at_once_though_acquire_hangs() {
     assert!(store.calls("acquire") > acquires, "an acquire hangs");
 
     let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop(TIMEOUT)));
-    timeout(TIMEOUT, trace.told.notified()).await.unwrap();
+    timeout(TIMEOUT, trace.aborted.notified()).await.unwrap();
     assert!(before.elapsed().is_zero());
     timeout(2 * TIMEOUT, stopping).await.unwrap().unwrap();
     let job = stored(&client, chain).await;
@@ -30,7 +30,7 @@ async fn a_stop_tells_handlers_at_once_though_acquire_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_under_way_at_the_stop_is_given_back() {
+async fn jobs_of_an_acquire_in_flight_at_the_stop_are_released() {
     let (store, client) = faulty();
     let trace = Trace::default();
     let chain = client.start(task("x")).await.unwrap();
@@ -46,7 +46,7 @@ async fn an_acquire_under_way_at_the_stop_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_reply_never_comes_is_given_back_at_the_stop() {
+async fn jobs_of_an_unanswered_acquire_are_released_at_the_stop() {
     let (store, client) = faulty();
     store.fault("acquire", Fault::HangsAfterwards, 1);
     let chain = client.start(task("x")).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_stop_does_not_wait_for_a_store_that_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_goes_on_asking_a_closed_store_after_the_stop() {
+async fn nothing_calls_a_closed_store_after_the_stop() {
     let (store, client) = faulty();
     let trace = Trace::default();
     let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
@@ -143,12 +143,12 @@ async fn a_middleware_that_lingers_ends_with_the_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_dropped_tells_its_handlers() {
+async fn a_dropped_worker_aborts_its_handlers() {
     let (_, client) = faulty();
     let trace = Trace::default();
     let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     drop(worker);
-    timeout(TIMEOUT, trace.told.notified()).await.unwrap();
+    timeout(TIMEOUT, trace.aborted.notified()).await.unwrap();
 }

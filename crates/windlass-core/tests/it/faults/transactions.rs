@@ -26,7 +26,7 @@ impl Ends {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prepare_that_is_dropped_is_told_as_rolled_back() {
+async fn a_dropped_prepare_is_reported_as_rolled_back() {
     async fn drop_prepare(
         attempt: Attempt<Task, Faulty>,
         State(ends): State<Ends>,
@@ -69,7 +69,7 @@ impl Observer for Tracer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_whose_hook_panics_is_told_as_rolled_back() {
+async fn a_finish_whose_hook_panics_is_reported_as_rolled_back() {
     struct PanicsFirst;
     impl Hooks<MemoryTx> for PanicsFirst {
         fn closing<'a>(
@@ -100,7 +100,7 @@ async fn a_finish_whose_hook_panics_is_told_as_rolled_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_rollback_given_up_half_way_may_have_undone_is_not_announced() {
+async fn a_rollback_that_was_dropped_midway_announces_nothing() {
     let (store, seen) = (Faulty::default(), Seen::default());
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
     let mut tx = client.begin().await.unwrap();
@@ -144,7 +144,7 @@ async fn a_closing_hook_that_hangs_is_ended_with_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_gives_back_what_a_closing_hook_hangs_in() {
+async fn a_stop_releases_a_job_whose_closing_hook_hangs() {
     let (_, client) = faulty();
     let worker = Worker::new(&client).hooks(Endless).handle(finish_timed).start().await.unwrap();
     let chain = client.start::<Timed>("x".into()).await.unwrap();

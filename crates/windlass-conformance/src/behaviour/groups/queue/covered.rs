@@ -48,10 +48,10 @@ const BY_CONTRACT: &[(&str, &str)] = &[
 /// Titles that are covered by a test of `windlass-core`, because they need a manual clock or a store that lacks a
 /// capability.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("RR04", "a_wait_lasts_thirty_seconds_unless_said_otherwise"),
-    ("LE10", "a_store_without_locks_is_told"),
-    ("ST-46", "the_leading_reaper_removes_what_is_kept_no_longer"),
-    ("ST-47", "the_leading_reaper_removes_what_is_kept_no_longer"),
+    ("RR04", "a_wait_lasts_thirty_seconds_by_default"),
+    ("LE10", "a_store_without_locks_is_refused"),
+    ("ST-46", "the_leading_reaper_removes_expired_chains"),
+    ("ST-47", "the_leading_reaper_removes_expired_chains"),
     ("RE04", "errors_of_a_reaper_are_observed"),
 ];
 
