@@ -115,6 +115,7 @@ impl From<Error> for Failure {
             | ErrorKind::Busy
             | ErrorKind::Conflict
             | ErrorKind::Unavailable
+            | ErrorKind::Outdated
             | ErrorKind::Incompatible
             | ErrorKind::Corrupt
             | ErrorKind::Closed => Code::Store,
@@ -122,8 +123,8 @@ impl From<Error> for Failure {
         };
         let message = with_causes(&error);
         match error.kind() {
-            ErrorKind::Incompatible => {
-                let message = format!("{message} (here: `windlass migrate`)");
+            ErrorKind::Outdated => {
+                let message = format!("{message}; `windlass migrate` does this");
                 Self { is_outdated: true, ..Self::new(code, message) }
             }
             ErrorKind::Unsupported => Self::new(code, format!("{message}: use another store")),

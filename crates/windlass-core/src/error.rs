@@ -38,7 +38,10 @@ pub enum ErrorKind {
     Conflict,
     /// The store cannot be reached or did not answer. Try again later. The command may have taken effect.
     Unavailable,
-    /// The store's schema is at another version than this code. Migrate it.
+    /// The store's schema is missing or older than this code needs. Migrate it.
+    Outdated,
+    /// The store does not fit this code: its schema is newer, its server too old, or a setting unsuitable. Migrating
+    /// does not help.
     Incompatible,
     /// The store contains invalid data. Inspect it before you continue.
     Corrupt,

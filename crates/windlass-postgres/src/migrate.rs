@@ -77,7 +77,7 @@ pub(crate) async fn migrate<P: Provider>(
     }
     if !allowed {
         return Err(Error::new(
-            ErrorKind::Incompatible,
+            ErrorKind::Outdated,
             format!(
                 "the schema {} is at version {found}, and this program needs {latest}: run the statements of \
                  `migrations_sql`, or let the store migrate",

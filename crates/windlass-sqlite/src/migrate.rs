@@ -58,7 +58,7 @@ pub(crate) async fn migrate<P: Provider>(
     }
     if !options.may_migrate() {
         return Err(Error::new(
-            ErrorKind::Incompatible,
+            ErrorKind::Outdated,
             format!(
                 "the tables {prefix}* are missing or old, at step {done} of {}: run the migrations, or let the store do so",
                 migrations.len()
@@ -152,7 +152,7 @@ mod tests {
         let older = SqliteStore::open(options.clone()).await.unwrap();
         let steps = [MIGRATIONS, &[LATER]].concat();
         let error = migrate(older.provider(), &options.migrate(false), &steps).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        assert_eq!(error.kind(), ErrorKind::Outdated);
         assert!(error.to_string().contains("run the migrations"), "{error}");
         work(&older).await.unwrap();
     }

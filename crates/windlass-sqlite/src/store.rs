@@ -40,8 +40,8 @@ impl SqliteStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the table prefix or the path is invalid. [`ErrorKind::Incompatible`] if the tables
-    /// belong to a newer version, or are missing or old and [`Options::migrate`] is off. Any error that SQLite returns
-    /// for the file.
+    /// belong to a newer version. [`ErrorKind::Outdated`] if they are missing or old and [`Options::migrate`] is off.
+    /// Any error that SQLite returns for the file.
     pub async fn open(options: Options) -> Result<Self> {
         options.check_prefix()?;
         let provider = Sqlx::open(&options).await?;
@@ -56,7 +56,7 @@ impl<P: Provider> SqliteStore<P> {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the table prefix is invalid, or if the connections do not enforce foreign keys.
-    /// [`ErrorKind::Incompatible`] as for [`open`](SqliteStore::open).
+    /// [`ErrorKind::Incompatible`] and [`ErrorKind::Outdated`] as for [`open`](SqliteStore::open).
     pub async fn over(provider: P, options: Options) -> Result<Self> {
         options.check_prefix()?;
         let patience = options.patience();

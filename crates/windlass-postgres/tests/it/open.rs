@@ -46,7 +46,7 @@ async fn what_cannot_be_opened_says_why() {
     check("postgres://nobody@127.0.0.1:1/none", options.clone(), ErrorKind::Unavailable, "cannot be reached")
         .await;
     check("no address at all", options.clone(), ErrorKind::Invalid, "address").await;
-    check(&server.url(), options.clone().migrate(false), ErrorKind::Incompatible, "migrations_sql").await;
+    check(&server.url(), options.clone().migrate(false), ErrorKind::Outdated, "migrations_sql").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

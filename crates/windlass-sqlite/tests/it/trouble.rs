@@ -96,7 +96,7 @@ async fn migrations_can_be_run_by_hand() {
     let file = File::new();
     let options = || file.options().prefix("by_hand_");
     let error = SqliteStore::open(options().migrate(false)).await.unwrap_err();
-    check(&error, ErrorKind::Incompatible, "run the migrations");
+    check(&error, ErrorKind::Outdated, "run the migrations");
     let text = options().migrations_sql().unwrap();
     sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut file.connect().await).await.unwrap();
     let store = SqliteStore::open(options().migrate(false)).await.unwrap();
