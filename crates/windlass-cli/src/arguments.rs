@@ -1,6 +1,6 @@
 //! Command-line arguments: global options, subcommands and their help texts.
 
-mod look;
+mod list;
 mod manage;
 mod run;
 mod start;
@@ -9,10 +9,12 @@ mod value;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-pub(crate) use look::{Chains, Jobs, Queues, Standing, Stats, When, Workers};
-pub(crate) use manage::{Cancel, Chosen, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry, Trigger};
+pub(crate) use list::{Chains, JobState, Jobs, ListOptions, Queues, Stats, Workers};
+pub(crate) use manage::{
+    Cancel, ChainNames, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry, Trigger,
+};
 pub(crate) use run::{Bench, Completions, Demo, Man, Work};
-pub(crate) use start::{Enqueue, Options, ResultOf, Start, Wait};
+pub(crate) use start::{Enqueue, QueueResult, Start, StartOptions, Wait};
 pub(crate) use value::{chain_id, duration, time};
 
 use crate::exit::{self, Code, Failure, Result};
@@ -24,8 +26,7 @@ use crate::exit::{self, Code, Failure, Result};
     version,
     max_term_width = 100,
     subcommand_required = true,
-    after_help = "The store is `sqlite:windlass.db` unless --store or WINDLASS_STORE says otherwise.\n\
-                  `windlass demo` shows everything at work; `windlass help COMMAND` has examples.",
+    after_help = "Run `windlass demo` to see all features at work, and `windlass help COMMAND` for examples.",
     after_long_help = exit::PAGE,
 )]
 pub(crate) struct Arguments {
@@ -48,7 +49,7 @@ impl Arguments {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 // The reader may have closed the pipe.
                 let _ = error.print();
-                Failure::told(if error.use_stderr() { Code::Usage } else { Code::Done })
+                Failure::silent(if error.use_stderr() { Code::Usage } else { Code::Success })
             }
             _ => Failure::usage(in_one_line(&error.render().to_string())),
         })
@@ -58,32 +59,33 @@ impl Arguments {
 /// Shortens clap's error text to one line: drops the usage section and adds a pointer to `windlass help`.
 fn in_one_line(text: &str) -> String {
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
-    let (what, _) = text.split_at(end.unwrap_or(text.len()));
-    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let (problem, _) = text.split_at(end.unwrap_or(text.len()));
+    let problem = problem.strip_prefix("error: ").unwrap_or(problem);
     let definitions = Arguments::command();
     let mut words = std::env::args_os().skip(1);
     let command = words.find_map(|word| definitions.find_subcommand(word).map(clap::Command::get_name));
     let help = command.map_or("windlass help".to_owned(), |name| format!("windlass help {name}"));
-    format!("{what}; see `{help}`")
+    format!("{problem}; see `{help}`")
 }
 
 /// Options that every command accepts.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Global {
-    /// Store URL: `sqlite:PATH`, `postgres://…`, `redis://…`, or `memory:` (demo and bench only)
+    /// Store URL: `sqlite:PATH`, `postgres://…`, `redis://…`, or `memory:` (demo and bench only) [default:
+    /// sqlite:windlass.db]
     ///
-    /// Use the environment variable to keep a password out of the process list.
+    /// To keep a password out of the process list, set the environment variable instead.
     #[arg(long, global = true, env = "WINDLASS_STORE", hide_env_values = true, value_name = "URL")]
     #[arg(help_heading = "Store")]
     pub(crate) store: Option<String>,
 
-    /// Notifier URL: `postgres://…`, `redis://…`, `nats://…`, or `none` to rely on polling [default: the store's own
+    /// Notifier URL: `postgres://…`, `redis://…`, `nats://…`, or `none` to rely on polling [default: the store's
     /// notifier]
     #[arg(long, global = true, env = "WINDLASS_NOTIFIER", hide_env_values = true, value_name = "URL")]
     #[arg(help_heading = "Store")]
     pub(crate) notifier: Option<String>,
 
-    /// Use this part of the store: table prefix (SQLite), schema (PostgreSQL) or namespace (Redis)
+    /// Table prefix (SQLite), schema (PostgreSQL) or key namespace (Redis) [default: `windlass`; `default` on Redis]
     #[arg(long, global = true, env = "WINDLASS_NAMESPACE", hide_env_values = true, value_name = "NAME")]
     #[arg(help_heading = "Store")]
     pub(crate) namespace: Option<String>,
@@ -92,7 +94,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
 
-    /// Log more to standard error; repeat for even more
+    /// Log more to standard error; can be repeated
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Output")]
     pub(crate) verbose: u8,
 }
@@ -120,7 +122,7 @@ pub(crate) enum Command {
     Enqueue(Enqueue),
     Work(Box<Work>),
     Wait(Wait),
-    Result(ResultOf),
+    Result(QueueResult),
     Complete(Complete),
     Cancel(Cancel),
     Retry(Retry),
@@ -142,7 +144,7 @@ pub(crate) enum Command {
 
 impl Command {
     /// Whether the command handles interrupts itself, because it has work to finish or data to remove.
-    pub(crate) const fn ends_itself(&self) -> bool {
+    pub(crate) const fn handles_interrupts(&self) -> bool {
         match self {
             Self::Demo(_) | Self::Bench(_) | Self::Work(_) => true,
             Self::Start(start) => start.batch,
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definitions_hold_together() {
+    fn definitions_are_valid() {
         Arguments::command().debug_assert();
     }
 
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_one_line() {
+    fn clap_errors_are_shortened_to_one_line() {
         let text = "error: unexpected argument '--foo' found\n\n  tip: try '--for'\n\nUsage: windlass start\n\nFor \
                     more information, try '--help'.\n";
         assert_eq!(

@@ -7,7 +7,7 @@ mod demo;
 mod doctor;
 mod enqueue;
 mod generate;
-mod look;
+mod list;
 mod manage;
 mod migrate;
 mod show;
@@ -24,7 +24,7 @@ use crate::arguments::{Arguments, Command, Global, Pause, Resume};
 use crate::exit::{Code, Failure, Result};
 use crate::output::Output;
 use crate::signal;
-use crate::store::{Access, Connection, Place};
+use crate::store::{Connection, OpenMode, StoreConfig};
 
 /// Runs the subcommand. All but `completions` and `man` run on a tokio runtime.
 pub(crate) fn run(arguments: Arguments) -> Result {
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         command => {
             let runtime = tokio::runtime::Runtime::new();
             let runtime =
-                runtime.map_err(|error| Failure::failed(format!("no thread can be started: {error}")))?;
+                runtime.map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))?;
             let context = Context::new(&global)?;
             let done = runtime.block_on(run_until_interrupted(context, command));
             // Leak the runtime, because the process exits now. Dropping it would wait for a thread that hangs in a read
@@ -50,14 +50,14 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 /// Runs the command, or returns early when the process is interrupted. Each call to the store is applied completely or
 /// not at all, so most commands have nothing to clean up.
 async fn run_until_interrupted(context: Context, command: Command) -> Result {
-    if command.ends_itself() {
+    if command.handles_interrupts() {
         return run_in(context, command).await;
     }
-    // Run on a separate thread: a blocking read or write must not delay the reaction to a signal.
+    // Run on a separate thread, so that a blocking read or write does not delay the response to a signal.
     let running = spawn_blocking(move || Handle::current().block_on(run_in(context, command)));
     tokio::select! {
         done = running => done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
-        () = signal::end_requested() => Err(Failure::new(Code::Interrupted, "interrupted")),
+        () = signal::shutdown_requested() => Err(Failure::new(Code::Interrupted, "interrupted")),
     }
 }
 
@@ -76,11 +76,11 @@ async fn run_in(context: Context, command: Command) -> Result {
         Command::Delete(delete) => manage::delete(&context, &delete).await,
         Command::Pause(Pause { types }) => manage::pause(&context, types, true).await,
         Command::Resume(Resume { types }) => manage::pause(&context, types, false).await,
-        Command::Jobs(jobs) => look::jobs(&context, jobs).await,
-        Command::Chains(chains) => look::chains(&context, chains).await,
-        Command::Queues(queues) => look::queues(&context, queues).await,
-        Command::Workers(_) => look::workers(&context).await,
-        Command::Stats(_) => look::stats(&context).await,
+        Command::Jobs(jobs) => list::jobs(&context, jobs).await,
+        Command::Chains(chains) => list::chains(&context, chains).await,
+        Command::Queues(queues) => list::queues(&context, queues).await,
+        Command::Workers(_) => list::workers(&context).await,
+        Command::Stats(_) => list::stats(&context).await,
         Command::Migrate(migrate) => migrate::run(&context, &migrate).await,
         Command::Doctor(_) => doctor::run(&context).await,
         Command::Bench(bench) => bench::run(&context, &bench).await,
@@ -91,7 +91,7 @@ async fn run_in(context: Context, command: Command) -> Result {
 /// What every command needs: the store, the output and whether a store was named.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    pub(crate) place: Place,
+    pub(crate) config: StoreConfig,
     pub(crate) output: Output,
     /// Whether a store URL was given. If not, `demo` and `bench` use a temporary SQLite file.
     pub(crate) is_store_named: bool,
@@ -99,11 +99,11 @@ pub(crate) struct Context {
 
 impl Context {
     fn new(global: &Global) -> Result<Self> {
-        let (place, output) = (Place::new(global)?, Output::new(global.json));
-        Ok(Self { place, output, is_store_named: global.named_store().is_some() })
+        let (config, output) = (StoreConfig::new(global)?, Output::new(global.json));
+        Ok(Self { config, output, is_store_named: global.named_store().is_some() })
     }
 
-    pub(crate) async fn open(&self, access: Access) -> Result<Connection> {
-        self.place.open(access).await
+    pub(crate) async fn open(&self, mode: OpenMode) -> Result<Connection> {
+        self.config.open(mode).await
     }
 }

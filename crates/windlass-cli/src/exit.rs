@@ -8,20 +8,20 @@ use windlass::{Error, ErrorKind, Refusal};
 /// Documentation of the exit codes, shown by `--help`.
 pub(crate) const PAGE: &str = "\
 Exit codes:
-  0    done
-  1    what was asked for failed: a job failed or was cancelled, a check found something, a change was not possible
-  2    the call is wrong: an argument, JSON that is none, a name or a limit
-  3    what was named is not stored
-  4    the store cannot be reached, is busy with somebody's open transaction, has another layout, or lacks the command
-  5    the time for waiting was over
-  130  interrupted by Ctrl-C or SIGTERM; `work` alone ends with 0 then: that is how it is stopped";
+  0    success
+  1    the operation failed: a failed or cancelled job, a problem found, or an impossible change
+  2    usage error: an invalid argument, name or JSON text, or a limit exceeded
+  3    not found: the chain, job or job type is not stored
+  4    store error: unreachable, locked, another schema version, or an unsupported operation
+  5    timed out while waiting, or the job has not ended yet (`result`)
+  130  interrupted by Ctrl-C or SIGTERM; `work` exits with 0 instead";
 
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Code {
-    /// Nothing is wrong: help was printed, or the reader of the output closed the pipe.
-    Done = 0,
+    /// Not an error: help was printed, or the reader of the output closed the pipe.
+    Success = 0,
     Failed = 1,
     Usage = 2,
     NotFound = 3,
@@ -35,7 +35,7 @@ pub(crate) enum Code {
 pub(crate) struct Failure {
     code: Code,
     message: String,
-    /// Whether the store's schema is older than this program requires.
+    /// Whether the store's schema is missing or older than this program requires.
     is_outdated: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Failure {
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// Creates a failure. The message says what is wrong and how to fix it, in one line.
+    /// Creates a failure. The message states the problem, then the remedy.
     pub(crate) fn new(code: Code, message: impl fmt::Display) -> Self {
         Self { code, message: message.to_string(), is_outdated: false }
     }
@@ -65,22 +65,22 @@ impl Failure {
     }
 
     /// Creates a failure without a message, because it was already printed or there is none.
-    pub(crate) const fn told(code: Code) -> Self {
+    pub(crate) const fn silent(code: Code) -> Self {
         Self { code, message: String::new(), is_outdated: false }
     }
 
     /// Whether the program ends early without an error.
-    pub(crate) const fn is_done(&self) -> bool {
-        matches!(self.code, Code::Done)
+    pub(crate) const fn is_success(&self) -> bool {
+        matches!(self.code, Code::Success)
     }
 
     /// Puts context in front of the message.
-    pub(crate) fn about(self, what: impl fmt::Display) -> Self {
+    pub(crate) fn with_context(self, what: impl fmt::Display) -> Self {
         Self { message: format!("{what}: {}", self.message), ..self }
     }
 
     /// Appends more to the message.
-    pub(crate) fn and(self, more: impl fmt::Display) -> Self {
+    pub(crate) fn with_note(self, more: impl fmt::Display) -> Self {
         Self { message: format!("{}; {more}", self.message), ..self }
     }
 
@@ -121,13 +121,12 @@ impl From<Error> for Failure {
             | ErrorKind::Closed => Code::Store,
             _ => Code::Failed,
         };
-        let message = with_causes(&error);
+        let message = with_sources(&error);
         match error.kind() {
             ErrorKind::Outdated => {
                 let message = format!("{message}; `windlass migrate` does this");
                 Self { is_outdated: true, ..Self::new(code, message) }
             }
-            ErrorKind::Unsupported => Self::new(code, format!("{message}: use another store")),
             _ => Self::new(code, message),
         }
     }
@@ -142,21 +141,25 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Formats an error with its causes, without those that its own text already contains.
-fn with_causes(error: &dyn std::error::Error) -> String {
+/// Formats an error with all its sources. Omits a source whose text is already there, because many drivers repeat the
+/// text of their source in their own.
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let because = error.to_string();
-        // A driver's text often repeats ours after a prefix and an error code. Compare only what follows the prefix.
-        let core = because.rsplit([':', ')']).next().unwrap_or_default().trim();
-        let core = if core.is_empty() { &because } else { core };
-        if !text.contains(core) {
-            text = format!("{text}: {because}");
+    for source in std::iter::successors(error.source(), |error| error.source()) {
+        let source = source.to_string();
+        if !contains_source(&text, &source) {
+            text = format!("{text}: {source}");
         }
-        cause = error.source();
     }
     text
+}
+
+/// Whether the text contains the source's text, with or without a prefix like `error returned from database: (code: 1)`.
+fn contains_source(text: &str, source: &str) -> bool {
+    let prefixes = [": ", ") "].iter().filter_map(|mark| source.rfind(mark).map(|at| at + mark.len()));
+    let (_, detail) = source.split_at(prefixes.max().unwrap_or(0));
+    // A single word or number may be in the text by chance.
+    text.contains(source) || (detail.contains(' ') && text.contains(detail))
 }
 
 #[cfg(test)]
@@ -166,18 +169,33 @@ mod tests {
     #[test]
     fn a_failure_is_one_line() {
         assert_eq!(Failure::usage("a\n  b").line().as_deref(), Some("a b"));
-        assert_eq!(Failure::told(Code::Failed).line(), None);
+        assert_eq!(Failure::silent(Code::Failed).line(), None);
+    }
+
+    fn check(message: &str, source: &'static str, expected: &str) {
+        let error = Error::new(ErrorKind::Unavailable, message).with_source(source);
+        assert_eq!(Failure::from(error).line().as_deref(), Some(expected));
     }
 
     #[test]
-    fn every_cause_is_told_once() {
-        let error = Error::new(ErrorKind::Unavailable, "no answer").with_source("refused");
-        assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
-        let error = Error::new(ErrorKind::Unavailable, "no answer").with_source("refused (os error 111)");
-        assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused (os error 111)"));
-        for source in ["refused", "error returned from the database: (code: 7) refused"] {
-            let error = Error::new(ErrorKind::Unavailable, "no answer: refused").with_source(source);
-            assert_eq!(Failure::from(error).line().as_deref(), Some("no answer: refused"));
-        }
+    fn sources_are_printed_once() {
+        check("no reply", "refused", "no reply: refused");
+        check("no reply", "refused (os error 111)", "no reply: refused (os error 111)");
+        check("no reply: refused", "refused", "no reply: refused");
+        check("no reply: disk full (13)", "database error: (code: 13) disk full", "no reply: disk full (13)");
+        check("limit is 17", "invalid value: 7", "limit is 17: invalid value: 7");
+        let inner = Error::new(ErrorKind::Closed, "outer: inner").with_source("inner");
+        let error = Error::new(ErrorKind::Unavailable, "no reply").with_source(inner);
+        assert_eq!(Failure::from(error).line().as_deref(), Some("no reply: outer: inner"));
+    }
+
+    #[test]
+    fn only_an_outdated_schema_needs_migrate() {
+        let failure = Failure::from(Error::new(ErrorKind::Outdated, "version 1: migrate it"));
+        assert!(failure.is_outdated());
+        assert_eq!(failure.line().as_deref(), Some("version 1: migrate it; `windlass migrate` does this"));
+        let failure = Failure::from(Error::new(ErrorKind::Incompatible, "version 9: update this program"));
+        assert!(!failure.is_outdated());
+        assert_eq!(failure.line().as_deref(), Some("version 9: update this program"));
     }
 }

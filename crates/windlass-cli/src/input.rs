@@ -27,14 +27,16 @@ pub(crate) fn json(text: &str, what: &str) -> Result<Payload> {
         return Err(too_large(what));
     }
     serde_json::from_str::<&RawValue>(text).map_err(|error| {
-        let error = told(&error);
-        Failure::usage(format!("the {what} is not JSON: {error}; a text needs quotes of its own: '\"text\"'"))
+        let error = json_error(&error);
+        Failure::usage(format!(
+            "the {what} is not valid JSON: {error}; a JSON string needs double quotes: '\"text\"'"
+        ))
     })?;
     Ok(Payload::json(text.to_owned())?)
 }
 
 /// Formats a JSON error. Drops `line 1` from the position, because a batch reports line numbers of its own.
-pub(crate) fn told(error: &serde_json::Error) -> String {
+pub(crate) fn json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line 1 column ") {
         Some((what, column)) => format!("{what} at column {column}"),
@@ -42,7 +44,7 @@ pub(crate) fn told(error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the error for something larger than a payload may be.
+/// Returns the error for a value that is larger than the payload limit.
 pub(crate) fn too_large(what: &str) -> Failure {
     let mebibytes = PAYLOAD_MAX_BYTES / (1024 * 1024);
     Failure::usage(format!(
@@ -55,11 +57,12 @@ fn standard_input(what: &str) -> Result<String> {
     // One byte above the limit shows that the input is too large, without reading all of it.
     let limit = PAYLOAD_MAX_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(limit).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))?;
+    read.map_err(|error| Failure::usage(format!("cannot read standard input: {error}")))?;
     if bytes.len() > PAYLOAD_MAX_BYTES {
         return Err(too_large(what));
     }
-    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the {what} is not JSON: it is not UTF-8")))
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::usage(format!("the {what} is not valid JSON: it is not UTF-8")))
 }
 
 #[cfg(test)]
@@ -67,21 +70,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_stays_as_it_was_written() {
+    fn json_is_kept_as_written() {
         assert_eq!(json(" {\"a\":  1.0} \n", "input").unwrap().bytes(), "{\"a\":  1.0}");
     }
 
     #[test]
-    fn what_is_not_json_is_told_with_its_cure() {
+    fn invalid_json_is_rejected_with_its_position() {
         let line = json("hello", "input").unwrap_err().line().unwrap();
-        assert!(line.starts_with("the input is not JSON") && line.contains("quotes"), "{line}");
+        assert!(line.starts_with("the input is not valid JSON") && line.contains("quote"), "{line}");
         assert!(line.contains("at column 1;"), "{line}");
         let line = json("[1,\nx]", "input").unwrap_err().line().unwrap();
         assert!(line.contains("at line 2 column 1;"), "{line}");
     }
 
     #[test]
-    fn what_is_too_large_is_told_with_the_limit() {
+    fn a_payload_above_the_limit_is_rejected() {
         let large = format!("\"{}\"", "x".repeat(PAYLOAD_MAX_BYTES));
         let line = json(&large, "input").unwrap_err().line().unwrap();
         assert!(line.starts_with("the input is larger than 4 MiB"), "{line}");

@@ -24,15 +24,15 @@ impl Output {
     }
 
     /// Prints `object` as JSON with `--json`, or `line` otherwise.
-    pub(crate) fn one(self, object: &impl Serialize, line: impl FnOnce() -> String) -> Result {
+    pub(crate) fn print(self, object: &impl Serialize, line: impl FnOnce() -> String) -> Result {
         if self.json { self.object(object) } else { self.line(&line()) }
     }
 
-    /// Like [`one`](Self::one), for a change that is already made. Ignores a closed pipe, so that a command with
+    /// Like [`print`](Self::print), for a change that is already made. Ignores a closed pipe, so that a command with
     /// several changes continues.
-    pub(crate) fn done(self, object: &impl Serialize, line: impl FnOnce() -> String) -> Result {
-        match self.one(object, line) {
-            Err(failure) if failure.is_done() => Ok(()),
+    pub(crate) fn print_change(self, object: &impl Serialize, line: impl FnOnce() -> String) -> Result {
+        match self.print(object, line) {
+            Err(failure) if failure.is_success() => Ok(()),
             written => written,
         }
     }
@@ -49,13 +49,13 @@ impl Output {
     /// If the reader has closed the pipe, returns a failure with exit code 0 and no message.
     pub(crate) fn line(self, text: &str) -> Result {
         let mut out = anstream::stdout().lock();
-        writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+        writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| write_failure(&error))
     }
 
     /// Prints bytes unchanged.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Result {
         let mut out = io::stdout().lock();
-        out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| write_failure(&error))
     }
 
     /// Prints a table with headings.
@@ -73,17 +73,17 @@ impl Output {
 
 /// Prints a message to standard error, apart from the results.
 pub(crate) fn note(text: &str) {
-    // A message that cannot be written is not worth an error.
+    // Ignore errors: the result of the command does not depend on this message.
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
 /// Whether standard error is a terminal.
-pub(crate) fn is_watched() -> bool {
+pub(crate) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
 /// Returns the first line of a text, truncated to `width` characters. An ellipsis marks what was cut.
-pub(crate) fn shortened(text: &str, width: usize) -> String {
+pub(crate) fn truncated(text: &str, width: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
     if line.chars().count() <= width && line.len() == text.trim_end().len() {
         return line.to_owned();
@@ -91,10 +91,10 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     line.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-fn unwritten(error: &io::Error) -> Failure {
+fn write_failure(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::told(Code::Done),
-        _ => Failure::failed(format!("the output cannot be written: {error}")),
+        io::ErrorKind::BrokenPipe => Failure::silent(Code::Success),
+        _ => Failure::failed(format!("cannot write the output: {error}")),
     }
 }
 
@@ -103,10 +103,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_texts_are_shortened_with_a_mark() {
-        assert_eq!(shortened("short", 10), "short");
-        assert_eq!(shortened("a longer text", 8), "a longe…");
-        assert_eq!(shortened("two\nlines", 8), "two…");
-        assert_eq!(shortened("", 8), "");
+    fn long_texts_are_truncated_with_an_ellipsis() {
+        assert_eq!(truncated("short", 10), "short");
+        assert_eq!(truncated("a longer text", 8), "a longe…");
+        assert_eq!(truncated("two\nlines", 8), "two…");
+        assert_eq!(truncated("", 8), "");
     }
 }

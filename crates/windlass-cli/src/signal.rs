@@ -5,13 +5,13 @@ use tokio::process::Child;
 /// Waits for Ctrl-C or SIGTERM. The handlers are installed by the call itself, so a signal that arrives before the
 /// first poll is not lost.
 #[cfg(unix)]
-pub(crate) fn end_requested() -> impl Future<Output = ()> {
+pub(crate) fn shutdown_requested() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
 
-    let mut asked = [SignalKind::interrupt(), SignalKind::terminate()].map(signal).into_iter().flatten();
-    let asked = (asked.next(), asked.next());
+    let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal).into_iter().flatten();
+    let signals = (signals.next(), signals.next());
     async {
-        match asked {
+        match signals {
             (Some(mut interrupt), Some(mut terminate)) => {
                 tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
             }
@@ -24,17 +24,17 @@ pub(crate) fn end_requested() -> impl Future<Output = ()> {
 /// Puts a command into its own process group. A signal then reaches everything that the command started, and Ctrl-C in
 /// the terminal reaches only this process.
 #[cfg(unix)]
-pub(crate) fn set_apart(command: &mut tokio::process::Command) {
+pub(crate) fn use_own_process_group(command: &mut tokio::process::Command) {
     command.process_group(0);
 }
 
 /// The process group of a command, with everything that it started.
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Group(Option<rustix::process::Pid>);
+pub(crate) struct ProcessGroup(Option<rustix::process::Pid>);
 
 #[cfg(unix)]
-impl Group {
+impl ProcessGroup {
     pub(crate) fn of(child: &Child) -> Self {
         Self(child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)))
     }
@@ -58,22 +58,22 @@ impl Group {
 }
 
 #[cfg(not(unix))]
-pub(crate) async fn end_requested() {
+pub(crate) async fn shutdown_requested() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }
 }
 
 #[cfg(not(unix))]
-pub(crate) const fn set_apart(_: &mut tokio::process::Command) {}
+pub(crate) const fn use_own_process_group(_: &mut tokio::process::Command) {}
 
 /// A placeholder where there are no signals. There, dropping the command's handle kills it.
 #[cfg(not(unix))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Group;
+pub(crate) struct ProcessGroup;
 
 #[cfg(not(unix))]
-impl Group {
+impl ProcessGroup {
     pub(crate) const fn of(_: &Child) -> Self {
         Self
     }

@@ -22,26 +22,26 @@ use crate::exit::{Failure, Result};
 use url::NotifierUrl;
 
 /// The store if no URL is given.
-const DEFAULT: &str = "sqlite:windlass.db";
+const DEFAULT_STORE: &str = "sqlite:windlass.db";
 
 /// Timeout for connecting to a store or notifier.
-const PATIENCE: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Timeout for creating or migrating tables. Another process may be migrating at the same time.
-const MIGRATION_PATIENCE: Duration = Duration::from_secs(600);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Timeout for subscribing to a command's own hint. The notifier may have to connect first.
-const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(5);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a command then waits to receive its own hint. If the hint is lost, the command waits this long for nothing.
-const HINT_PATIENCE: Duration = Duration::from_millis(500);
+const HINT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// URL parameter that turns off the driver's cache of prepared statements.
-const UNCACHED: &str = "statement-cache-capacity=0";
+const NO_STATEMENT_CACHE: &str = "statement-cache-capacity=0";
 
 /// The store, notifier and namespace to use.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct StoreConfig {
     pub(crate) store: StoreUrl,
     notifier: NotifierUrl,
     pub(crate) namespace: Option<String>,
@@ -49,11 +49,11 @@ pub(crate) struct Place {
 
 /// What opening a store may create or change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum OpenMode {
     /// Nothing. A missing file or table is an error.
-    Look,
+    Existing,
     /// Creates a missing SQLite file with its tables.
-    Use,
+    CreateFile,
     /// Creates or migrates the tables.
     Migrate,
 }
@@ -74,9 +74,9 @@ pub(crate) enum AnyStore {
     Redis(Client<RedisStore>),
 }
 
-impl Place {
+impl StoreConfig {
     pub(crate) fn new(global: &Global) -> Result<Self> {
-        let store = StoreUrl::parse(global.named_store().unwrap_or(DEFAULT))?;
+        let store = StoreUrl::parse(global.named_store().unwrap_or(DEFAULT_STORE))?;
         let notifier = global.named_notifier().map_or(Ok(NotifierUrl::Own), NotifierUrl::parse)?;
         Ok(Self { store, notifier, namespace: global.named_namespace().map(str::to_owned) })
     }
@@ -90,13 +90,13 @@ impl Place {
         ]
     }
 
-    /// Whether the store does not exist yet. Only a SQLite file can be checked without connecting.
+    /// Whether the store does not exist yet. Checks only SQLite files; other stores would need a connection.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(&self.store, StoreUrl::Sqlite(path) if !path.exists())
     }
 
-    /// Returns this place with a new, unique namespace.
-    pub(crate) fn apart(mut self, purpose: &str) -> Self {
+    /// Returns this config with a new, unique namespace.
+    pub(crate) fn with_unique_namespace(mut self, purpose: &str) -> Self {
         // The last part of an id is random.
         let id = ChainId::new().to_string();
         let random = id.rsplit('-').next().unwrap_or_default();
@@ -105,40 +105,43 @@ impl Place {
     }
 
     /// Opens the store for a command. Rejects `memory:`, whose data would be lost when the command ends.
-    pub(crate) async fn open(&self, access: Access) -> Result<Connection> {
+    pub(crate) async fn open(&self, mode: OpenMode) -> Result<Connection> {
         if self.store == StoreUrl::Memory {
-            let text =
-                "what `memory:` holds is gone with this process: it is for demo and bench; use sqlite:PATH";
+            let text = "`memory:` works only for demo and bench, because its data is lost when the process exits: \
+                        use `sqlite:PATH`";
             return Err(Failure::usage(text));
         }
-        self.open_with(access, NoObserver).await
+        self.open_with(mode, NoObserver).await
     }
 
     /// Opens the store and its notifier. The observer receives the client's events.
-    pub(crate) async fn open_with(&self, access: Access, observer: impl Observer) -> Result<Connection> {
-        if access == Access::Look
+    pub(crate) async fn open_with(&self, mode: OpenMode, observer: impl Observer) -> Result<Connection> {
+        if mode == OpenMode::Existing
             && let StoreUrl::Sqlite(path) = &self.store
             && self.is_missing()
         {
             let path = path.display();
-            let text = format!("there is no file `{path}`: start something first, or give another --store");
+            let text = format!(
+                "the store file `{path}` does not exist: run `windlass start` or `windlass migrate`, or choose another \
+                 --store"
+            );
             return Err(Failure::store(text));
         }
         // Open the notifier first: if that fails, no SQLite file has been created.
-        let other = match timeout(PATIENCE, self.other_notifier()).await {
-            Ok(opened) => opened.map_err(|failure| failure.about("--notifier"))?,
-            Err(_) => return Err(Failure::store(late("--notifier", PATIENCE))),
+        let other = match timeout(CONNECT_TIMEOUT, self.open_notifier()).await {
+            Ok(opened) => opened.map_err(|failure| failure.with_context("--notifier"))?,
+            Err(_) => return Err(Failure::store(timeout_message("--notifier", CONNECT_TIMEOUT))),
         };
-        let patience = if access == Access::Migrate { MIGRATION_PATIENCE } else { PATIENCE };
-        let connecting = self.connect(access, other, observer);
-        timeout(patience, connecting).await.map_err(|_| Failure::store(late("the store", patience)))?
+        let limit = if mode == OpenMode::Migrate { MIGRATION_TIMEOUT } else { CONNECT_TIMEOUT };
+        let connecting = self.connect(mode, other, observer);
+        timeout(limit, connecting).await.map_err(|_| Failure::store(timeout_message("the store", limit)))?
     }
 
     /// Returns the SQL statements that create the tables.
     pub(crate) fn migrations_sql(&self) -> Result<String> {
         match &self.store {
             StoreUrl::Memory | StoreUrl::Redis(_) => {
-                Err(Failure::usage("the store has no tables: nothing is to be made"))
+                Err(Failure::usage("this store has no tables: --sql applies only to SQLite and PostgreSQL"))
             }
             StoreUrl::Sqlite(path) => Ok(self.sqlite_options(path).migrations_sql()?),
             StoreUrl::Postgres(url) => Ok(self.postgres_options(url).migrations_sql()?),
@@ -147,7 +150,7 @@ impl Place {
 
     async fn connect(
         &self,
-        access: Access,
+        mode: OpenMode,
         other: Option<Arc<dyn Notifier>>,
         observer: impl Observer,
     ) -> Result<Connection> {
@@ -157,14 +160,14 @@ impl Place {
                 (AnyStore::Memory(client(MemoryStore::new(), &notifier, observer)), notifier)
             }
             StoreUrl::Sqlite(path) => {
-                let migrate = self.is_missing() || access == Access::Migrate;
+                let migrate = self.is_missing() || mode == OpenMode::Migrate;
                 let store = Arc::new(SqliteStore::open(self.sqlite_options(path).migrate(migrate)).await?);
                 let notifier = other.unwrap_or_else(|| Arc::new(SqliteNotifier::new(Arc::clone(&store))));
                 (AnyStore::Sqlite(client(store, &notifier, observer)), notifier)
             }
             StoreUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
-                let options = self.postgres_options(url).migrate(access == Access::Migrate);
+                let options = self.postgres_options(url).migrate(mode == OpenMode::Migrate);
                 let store = PostgresStore::open(provider.clone(), options.clone()).await?;
                 let notifier = match other {
                     Some(other) => other,
@@ -185,7 +188,7 @@ impl Place {
     }
 
     /// Opens the notifier, unless it is the store's own.
-    async fn other_notifier(&self) -> Result<Option<Arc<dyn Notifier>>> {
+    async fn open_notifier(&self) -> Result<Option<Arc<dyn Notifier>>> {
         Ok(match &self.notifier {
             NotifierUrl::Own => None,
             NotifierUrl::None => Some(Arc::new(InProcessNotifier::new())),
@@ -212,7 +215,7 @@ impl Place {
     fn postgres_options(&self, url: &str) -> postgres::Options {
         // A URL without the driver's statement cache is meant for a pooler that assigns a connection per transaction.
         // There, prepared statements of different clients would collide, so do not keep any.
-        let options = postgres::Options::default().cached_statements(!url.contains(UNCACHED));
+        let options = postgres::Options::default().cached_statements(!url.contains(NO_STATEMENT_CACHE));
         self.namespace.iter().fold(options, postgres::Options::schema)
     }
 
@@ -239,37 +242,39 @@ impl Connection {
     /// Runs a command that publishes hints, and waits until one of them was delivered. Hints are sent in the
     /// background, so they would be lost if the process ended right away. The subscription starts before the command
     /// and shows the delivery. The command returns whether it published a hint.
-    pub(crate) async fn announced<T>(
+    pub(crate) async fn run_and_deliver_hints<T>(
         &self,
         topics: Vec<Topic>,
         command: impl Future<Output = Result<(T, bool)>>,
     ) -> Result<T> {
-        let subscription = timeout(SUBSCRIBE_PATIENCE, self.notifier.subscribe(topics)).await;
+        let subscription = timeout(SUBSCRIBE_TIMEOUT, self.notifier.subscribe(topics)).await;
         let (done, hinted) = command.await?;
         if let (true, Ok(Ok(mut subscription))) = (hinted, subscription) {
-            let _ = timeout(HINT_PATIENCE, subscription.next()).await;
+            let _ = timeout(HINT_TIMEOUT, subscription.next()).await;
         }
         Ok(done)
     }
 
     /// Removes the namespace with all its data. It must no longer be in use.
-    pub(crate) async fn remove(&self, place: &Place) -> Result {
+    pub(crate) async fn remove(&self, config: &StoreConfig) -> Result {
         let client = self.client();
         client.store().erase().await?;
-        let namespace = place.namespace.as_deref().unwrap_or_default();
+        let namespace = config.namespace.as_deref().unwrap_or_default();
         let dropped = match &self.store {
             AnyStore::Postgres(client) => drop_schema(client.store().provider().pool(), namespace).await,
             AnyStore::Sqlite(client) => drop_tables(client.store().provider().pool(), namespace).await,
             AnyStore::Memory(_) | AnyStore::Redis(_) => Ok(()),
         };
         dropped.map_err(|error| {
-            Failure::store(format!("the namespace {namespace} is empty but still there: {error}"))
+            Failure::store(format!(
+                "the namespace `{namespace}` is empty, but could not be dropped: {error}; drop it by hand"
+            ))
         })
     }
 }
 
-fn late(who: &str, patience: Duration) -> String {
-    format!("{who} has not answered for {patience:?}: is the URL right, and does the server run?")
+fn timeout_message(what: &str, limit: Duration) -> String {
+    format!("{what} did not respond within {limit:?}: check the URL, and that the server is running")
 }
 
 /// Builds a client with this notifier and observer.

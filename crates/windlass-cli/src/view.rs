@@ -8,7 +8,7 @@ use windlass::{
     Timestamp, WorkerId,
 };
 
-use crate::arguments::Standing;
+use crate::arguments::JobState;
 
 /// A job.
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ pub(crate) struct JobView<'a> {
     chain_type: &'a str,
     #[serde(serialize_with = "text")]
     status: Status,
-    standing: &'static str,
+    state: &'static str,
     priority: i8,
     attempt: u32,
     max_attempts: Option<u32>,
@@ -53,7 +53,7 @@ impl<'a> From<&'a JobRecord> for JobView<'a> {
             job_type: job.job_type.as_str(),
             chain_type: job.chain_type.as_str(),
             status: job.status,
-            standing: Standing::of(job).word(),
+            state: JobState::of(job).as_str(),
             priority: job.priority,
             attempt: job.attempt,
             max_attempts: job.max_attempts,
@@ -81,7 +81,7 @@ pub(crate) struct ChainView<'a> {
     chain_type: &'a str,
     #[serde(serialize_with = "text")]
     status: Status,
-    standing: &'static str,
+    state: &'static str,
     key: Option<&'a str>,
     #[serde(serialize_with = "text")]
     created_at: Timestamp,
@@ -105,7 +105,7 @@ impl<'a> From<&'a ChainRecord> for ChainView<'a> {
             id: chain.id,
             chain_type: chain.chain_type.as_str(),
             status: chain.status(),
-            standing: Standing::of(latest).word(),
+            state: JobState::of(latest).as_str(),
             key: chain.key.as_ref().map(|key| key.key.as_str()),
             created_at: chain.created_at,
             closed_at: chain.closed.map(|closed| closed.at),
@@ -144,14 +144,14 @@ impl<'a> From<&'a AttemptRecord> for AttemptView<'a> {
             worker: attempt.worker,
             started_at: attempt.started_at,
             ended_at: attempt.ended_at,
-            end: end_word(attempt.end),
+            end: end_name(attempt.end),
             error: attempt.error.as_ref().map(|error| error.as_str()),
         }
     }
 }
 
 /// Returns how an attempt ended, in one word.
-pub(crate) const fn end_word(end: AttemptEnd) -> &'static str {
+pub(crate) const fn end_name(end: AttemptEnd) -> &'static str {
     match end {
         AttemptEnd::Running => "running",
         AttemptEnd::Completed => "completed",

@@ -14,11 +14,13 @@ Examples:
   windlass demo
   windlass demo --store postgres://localhost/app --orders 20
 
-Where there are transactions, some orders are rolled back on purpose: they leave neither a row nor a chain. \
-Without --store it runs on SQLite in a folder that it removes. On another store it uses a namespace of its own, and \
-removes that. What it tells at the end was looked up in the store; the exit code is 1 if something was amiss.")]
+On stores with transactions, some orders are rolled back on purpose and must leave neither a row nor a chain. At the \
+end, the demo compares what the store contains with what it should contain, and exits with code 1 if they differ.
+
+Without --store, the demo uses SQLite in a temporary directory. With --store, it uses a temporary namespace of that \
+store. Either is removed at the end.")]
 pub(crate) struct Demo {
-    /// Place this many orders
+    /// Number of orders to place
     #[arg(long, value_name = "NUMBER", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) orders: u32,
 }
@@ -26,27 +28,29 @@ pub(crate) struct Demo {
 /// Run a shell command for each job of the given types
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The command gets the job's input on standard input, and what it writes to standard output is what the job gives: JSON, \
-or else a text. Facts are in the environment: WINDLASS_JOB_ID, WINDLASS_JOB_TYPE, WINDLASS_CHAIN_ID, WINDLASS_ATTEMPT, \
-and more. Its exit code decides:
+The command receives the job's input on standard input. Its standard output becomes the job's output: as JSON if it is \
+valid JSON, otherwise as a string. Environment variables describe the job: WINDLASS_JOB_ID, WINDLASS_JOB_TYPE, \
+WINDLASS_CHAIN_ID, WINDLASS_ATTEMPT and others. The exit code determines the outcome:
 
-  0      done
-  65     no more attempts: the job failed for good
-  75     again later, uncounted; {\"again_in\": \"5m\"} in $WINDLASS_OUTCOME says when
-  other  failed: tried again after the backoff; the end of standard error is the error
+  0      completed
+  65     failed permanently: no more attempts
+  75     run again later, without counting the attempt; after 1 minute by default
+  other  failed: retried after the backoff; the end of standard error is stored as the error
 
-{\"then\": {\"type\": \"ship\", \"input\": 7}} in $WINDLASS_OUTCOME and exit code 0 let the chain go on with another \
-job. docs/cli.md has all of it.
+The command can write a JSON object to the file $WINDLASS_OUTCOME. With exit code 75, {\"again_in\": \"5m\"} sets the \
+delay. With exit code 0, {\"then\": {\"type\": \"ship\", \"input\": 7}} continues the chain with another job. See \
+docs/cli.md for all variables and fields.
 
 Examples:
   windlass work resize --exec './resize.sh' --concurrency 4
   windlass work a b --exec 'python3 worker.py' --timeout 5m --max-backoff 1m
   windlass work resize --exec './resize.sh' --drain
 
-SIGTERM or Ctrl-C stops gracefully: nothing new is taken, commands may end, and what is left after --stop-timeout goes \
-back uncounted. A second one ends the commands at once.")]
+SIGTERM or Ctrl-C stops the worker gracefully: it takes no new jobs and lets running commands finish. After \
+--stop-timeout, it terminates the remaining commands and requeues their jobs without counting the attempt. A second \
+signal does so at once.")]
 pub(crate) struct Work {
-    /// Job types or queues to work on
+    /// Job types or queues to handle
     #[arg(value_name = "TYPE", value_parser = type_name, required = true)]
     pub(crate) types: Vec<TypeName>,
 
@@ -54,7 +58,7 @@ pub(crate) struct Work {
     #[arg(long, value_name = "COMMAND", value_parser = shell_command)]
     pub(crate) exec: String,
 
-    /// Run up to this many commands at once
+    /// Maximum number of commands to run at once
     #[arg(long, short, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) concurrency: u32,
 
@@ -62,35 +66,35 @@ pub(crate) struct Work {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Wait this long after the first failure; the delay doubles with each further failure
+    /// Delay before the first retry; it doubles with each further failure
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     pub(crate) backoff: Duration,
 
-    /// Limit the delay between retries
+    /// Maximum delay between retries
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
     pub(crate) max_backoff: Duration,
 
-    /// Lease a job for this long; the lease is renewed after half of it
+    /// Lease duration; leases are renewed at half of it while a command runs
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub(crate) lease: Duration,
 
-    /// Wait this long between SIGTERM and SIGKILL
+    /// Time between SIGTERM and SIGKILL when a command is terminated
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
     pub(crate) grace: Duration,
 
-    /// Let commands continue for this long when the worker stops
+    /// Time that running commands get to finish when the worker stops
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub(crate) stop_timeout: Duration,
 
-    /// Poll for jobs at this interval in case no notification arrives
+    /// Poll interval, in case a notification is lost
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub(crate) poll: Duration,
 
-    /// Name this worker; `windlass workers` shows the name
+    /// Worker name, shown by `windlass workers`
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Exit when no job is due or running
+    /// Exit when no job of these types is due or running
     #[arg(long)]
     pub(crate) drain: bool,
 }
@@ -102,26 +106,26 @@ Examples:
   windlass bench --store postgres://localhost/app
   windlass bench --jobs 1000 --json
 
-It uses a namespace of its own, and removes it; without --store, SQLite in a folder that it makes in the current one and \
-removes.")]
+Without --store, the benchmark uses SQLite in a temporary directory inside the current one. With --store, it uses a \
+temporary namespace of that store. Either is removed at the end.")]
 pub(crate) struct Bench {
-    /// Run this many jobs in each workload
+    /// Number of jobs in each workload
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) jobs: u64,
 
-    /// Run up to this many jobs at once
+    /// Maximum number of jobs to run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) concurrency: u32,
 
-    /// Start single jobs from this many concurrent producers
+    /// Number of concurrent producers that start jobs one by one
     #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) producers: u64,
 
-    /// Start this many jobs per batch
+    /// Number of jobs per batch
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub(crate) batch: u64,
 
-    /// Pad each job's input by this many bytes
+    /// Padding added to each job's input, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) payload: u32,
 }
@@ -141,7 +145,7 @@ pub(crate) struct Completions {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// Directory to write to; created if missing
+    /// Directory to write to; created if it does not exist
     #[arg(value_name = "DIR")]
-    pub(crate) folder: PathBuf,
+    pub(crate) directory: PathBuf,
 }

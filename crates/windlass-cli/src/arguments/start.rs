@@ -14,9 +14,10 @@ Examples:
   windlass start report --blocked-by $(windlass start fetch) --wait
   jq -c '{input: .}' orders.ndjson | windlass start order --batch
 
-A line of a batch is an object with `input` and, where they differ from the options given here, `type`, `key`, \
-`delay`, `at`, `blocked_by`, `priority`, `max_attempts`. A thousand lines are started at once; a wrong line stops the \
-batch before its thousand, and how far it came is said.")]
+Each line of a batch is a JSON object with the optional fields `input`, `type`, `key`, `delay`, `at`, `blocked_by`, \
+`priority` and `max_attempts`. Fields override the command-line options. Lines are sent to the store in groups of up to \
+1,000. An invalid line stops the batch: neither its group nor later lines are sent. The error names the last line that \
+was sent.")]
 pub(crate) struct Start {
     /// Type of the chain's first job
     #[arg(value_name = "TYPE", value_parser = type_name, required_unless_present = "batch")]
@@ -26,50 +27,50 @@ pub(crate) struct Start {
     #[arg(value_name = "INPUT|-", conflicts_with = "batch", allow_hyphen_values = true)]
     pub(crate) input: Option<String>,
 
-    /// Start many chains: read one JSON object per line from standard input
+    /// Start a chain for each line of standard input, a JSON object
     #[arg(long)]
     pub(crate) batch: bool,
 
     #[command(flatten)]
-    pub(crate) options: Options,
+    pub(crate) options: StartOptions,
 
     /// Wait for the chain to end and print its output instead of its id
     #[arg(long, conflicts_with = "batch")]
     pub(crate) wait: bool,
 
-    /// Stop waiting after this time
+    /// Time to wait before giving up; the chain continues
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s", requires = "wait")]
     pub(crate) timeout: Duration,
 }
 
 /// Options of a start besides type and input.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Options {
-    /// Delay the job by this duration
+pub(crate) struct StartOptions {
+    /// Delay before the job is due, e.g. `90s` or `1h 30m` [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
     pub(crate) delay: Option<Duration>,
 
-    /// Run the job no earlier than this time (RFC 3339, UTC)
+    /// Time when the job is due (RFC 3339, in UTC) [default: now]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) at: Option<Timestamp>,
 
-    /// Deduplicate by this key: if a chain of this type holds it, use that chain instead of starting a new one
+    /// Deduplication key: if a chain of this type holds it, return that chain instead of starting one
     #[arg(long, value_name = "KEY", value_parser = key)]
     pub(crate) key: Option<Key>,
 
-    /// Keep holding the key after the chain ends with one of these outcomes [default: open]
-    #[arg(long, value_name = "ENDS", value_enum, requires = "key")]
+    /// Outcomes after which the chain keeps its key [default: open]
+    #[arg(long, value_name = "OUTCOME", value_enum, requires = "key")]
     pub(crate) hold: Option<Hold>,
 
-    /// Wait for this chain to complete first; can be repeated
+    /// Chain that must complete before the job runs; can be repeated
     #[arg(long, value_name = "CHAIN", value_parser = chain_id)]
     pub(crate) blocked_by: Vec<ChainId>,
 
-    /// Set the priority, from -128 to 127; higher runs first
+    /// Priority from -128 to 127; higher runs first [default: 0]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) priority: Option<i8>,
 
-    /// Fail permanently after this many attempts [default: no limit]
+    /// Maximum number of attempts before the job fails permanently [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_attempts: Option<u32>,
 }
@@ -77,13 +78,13 @@ pub(crate) struct Options {
 /// The outcomes after which an ended chain still holds its key.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Hold {
-    /// None: the key is free once the chain has ended
+    /// None: the key is free when the chain ends
     Open,
-    /// The chain completed
+    /// Completed
     Completed,
-    /// The chain completed or failed
+    /// Completed or failed
     CompletedOrFailed,
-    /// Any outcome, cancellation included
+    /// Completed, failed or cancelled
     Any,
 }
 
@@ -106,15 +107,17 @@ Examples:
   windlass enqueue thumbnails a.jpg - --wait < payload.json
   jq -c '{id: .file, payload: .}' photos.ndjson | windlass enqueue thumbnails
 
-It prints `queued`; or `duplicate` and where the job stands, if the id is queued or running already; or `completed` and \
-the result, if that is kept. Once it failed or its result is gone, the id can be queued again. Without an id, each line of standard input is an object with `id` and \
-`payload`; a thousand are queued at once.")]
+The output is `queued`; or `duplicate` and the state of the job, if the id is already queued or running; or `completed` \
+and the result, if it is still stored. An id can be enqueued again after its job failed or its result expired.
+
+Without ID, each line of standard input is a JSON object with `id` and `payload`. Lines are sent to the store in groups \
+of up to 1,000.")]
 pub(crate) struct Enqueue {
     /// Name of the queue
     #[arg(value_name = "QUEUE", value_parser = type_name)]
     pub(crate) queue: TypeName,
 
-    /// Your id for the job, any text; omit it to read a batch from standard input
+    /// Your id for the job, any text; without it, read a batch from standard input
     #[arg(value_name = "ID", value_parser = key)]
     pub(crate) id: Option<Key>,
 
@@ -122,11 +125,11 @@ pub(crate) struct Enqueue {
     #[arg(value_name = "PAYLOAD|-", allow_hyphen_values = true)]
     pub(crate) payload: Option<String>,
 
-    /// Fail permanently after this many attempts
+    /// Maximum number of attempts before the job fails permanently
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), default_value = "3")]
     pub(crate) max_attempts: u32,
 
-    /// Keep the result for this long
+    /// Time to keep the result
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub(crate) keep: Duration,
 
@@ -134,7 +137,7 @@ pub(crate) struct Enqueue {
     #[arg(long, requires = "id")]
     pub(crate) wait: bool,
 
-    /// Stop waiting after this time
+    /// Time to wait before giving up; the job continues
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s", requires = "wait")]
     pub(crate) timeout: Duration,
 }
@@ -145,9 +148,9 @@ pub(crate) struct Enqueue {
 Example:
   windlass result thumbnails a.jpg
 
-A job that is not done yet is an error with exit code 5, one that failed or was cancelled with 1, and one that is not \
-stored with 3. `windlass wait --type QUEUE ID` waits instead.")]
-pub(crate) struct ResultOf {
+The exit code is 5 if the job has not ended yet, 1 if it failed or was cancelled, and 3 if it is not stored. To wait for \
+the result, use `windlass wait --type QUEUE ID`.")]
+pub(crate) struct QueueResult {
     /// Name of the queue
     #[arg(value_name = "QUEUE", value_parser = type_name)]
     pub(crate) queue: TypeName,
@@ -165,9 +168,9 @@ Examples:
   windlass wait --type thumbnails a.jpg b.jpg --timeout 5m")]
 pub(crate) struct Wait {
     #[command(flatten)]
-    pub(crate) chosen: super::Chosen,
+    pub(crate) chains: super::ChainNames,
 
-    /// Stop waiting after this time; the chains continue
+    /// Time to wait before giving up; the chains continue
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub(crate) timeout: Duration,
 }

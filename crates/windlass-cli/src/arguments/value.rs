@@ -7,34 +7,34 @@ use windlass::{ChainId, JobId, Key, Timestamp, TypeName};
 /// Parses a duration like `90s`, `5m` or `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
-        .map_err(|_| format!("`{text}` is no duration: write it like `90s`, `5m` or `1h 30m`"))
+        .map_err(|_| format!("invalid duration `{text}`: use a form like `90s`, `5m` or `1h 30m`"))
 }
 
 /// Parses a UTC time in RFC 3339 format. The time of day is optional and defaults to midnight.
 pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     let full = if text.contains(['T', 't', ' ']) { text.to_owned() } else { format!("{text}T00:00:00Z") };
     let parsed = humantime::parse_rfc3339_weak(&full).map(Timestamp::from);
-    parsed.map_err(|_| format!("`{text}` is no time: write it in UTC like `2026-11-15T06:00:00Z`"))
+    parsed.map_err(|_| format!("invalid time `{text}`: use RFC 3339 in UTC, like `2026-11-15T06:00:00Z`"))
 }
 
 /// Parses the id of a chain.
 pub(crate) fn chain_id(text: &str) -> Result<ChainId, String> {
-    text.parse().map_err(|_| no_id(text))
+    text.parse().map_err(|_| invalid_id(text))
 }
 
 /// Parses the id of a job.
 pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
-    text.parse().map_err(|_| no_id(text))
+    text.parse().map_err(|_| invalid_id(text))
 }
 
-fn no_id(text: &str) -> String {
-    format!("`{text}` is not an id: one looks like `019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11`")
+fn invalid_id(text: &str) -> String {
+    format!("invalid id `{text}`: use a UUID like `019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11`")
 }
 
 /// Accepts any shell command that is not blank.
 pub(crate) fn shell_command(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
-        return Err("it is empty: give what the shell is to run for each job".to_owned());
+        return Err("the command is empty: name the command to run for each job".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -54,13 +54,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_times_are_read_as_people_write_them() {
+    fn durations_and_times_are_parsed() {
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5_400)));
-        assert!(duration("soon").unwrap_err().contains("write it like"));
+        assert!(duration("soon").unwrap_err().contains("invalid duration `soon`"));
         let midnight = time("2026-11-15").unwrap();
         assert_eq!(midnight.to_string(), "2026-11-15T00:00:00.000Z");
         assert_eq!(time("2026-11-15T00:00:00Z"), Ok(midnight));
         assert_eq!(time("2026-11-15 00:00:00"), Ok(midnight));
-        assert!(time("tomorrow").unwrap_err().contains("write it in UTC"));
+        assert!(time("tomorrow").unwrap_err().contains("in UTC"));
     }
 }

@@ -11,7 +11,7 @@ use windlass::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
 
 use crate::exit::{Code, Failure, Result};
 use crate::input;
-use crate::output::{Output, is_watched, note};
+use crate::output::{Output, note, stderr_is_terminal};
 use crate::signal;
 
 /// How many lines the reader thread may read ahead.
@@ -55,18 +55,17 @@ pub(crate) async fn run<B: Batch>(batch: B, output: Output) -> Result {
     let Sender { sent, last_line, unsure, refused, .. } = sender;
     match outcome {
         Ok(()) if refused > 0 => Err(Failure::usage(format!(
-            "{refused} of {sent} lines were refused, as told above: correct those and send them again"
+            "{refused} of {sent} lines were refused: correct the lines listed above and send them again"
         ))),
         Ok(()) => {
-            note(&format!("{sent} lines"));
+            note(&format!("lines sent: {sent}"));
             Ok(())
         }
-        Err(failure) => Err(failure.and(match unsure {
-            Some(line) => format!(
-                "lines {} to {line} may have been taken all the same, and nothing behind them was sent",
-                last_line + 1
-            ),
-            None => format!("nothing that follows line {last_line} was sent"),
+        Err(failure) => Err(failure.with_note(match unsure {
+            Some(line) => {
+                format!("lines {} to {line} may have been stored; later lines were not sent", last_line + 1)
+            }
+            None => format!("lines after line {last_line} were not sent"),
         })),
     }
 }
@@ -88,12 +87,12 @@ struct Sender<B> {
 impl<B: Batch> Sender<B> {
     async fn run(&mut self, progress: &ProgressBar) -> Result {
         let mut lines = lines();
-        let mut end_requested = std::pin::pin!(signal::end_requested());
+        let mut shutdown_requested = std::pin::pin!(signal::shutdown_requested());
         loop {
             let line = tokio::select! {
                 line = lines.recv() => line,
                 // An interrupt takes effect only here, between two calls: `send` is not part of this `select!`.
-                () = &mut end_requested => return Err(Failure::new(Code::Interrupted, "interrupted")),
+                () = &mut shutdown_requested => return Err(Failure::new(Code::Interrupted, "interrupted")),
             };
             let Some((number, line)) = line else { return self.send().await };
             let added = line.and_then(|line| self.add(number, &line));
@@ -110,8 +109,8 @@ impl<B: Batch> Sender<B> {
 
     fn add(&mut self, number: u64, line: &str) -> Result {
         let line = serde_json::from_str(line)
-            .map_err(|error| input::told(&error))
-            .map_err(|error| Failure::usage(format!("{error}; a line is an object like {}", B::EXAMPLE)))?;
+            .map_err(|error| input::json_error(&error))
+            .map_err(|error| Failure::usage(format!("{error}; expected an object like {}", B::EXAMPLE)))?;
         self.bytes += self.batch.add(line)?;
         self.numbers.push(number);
         Ok(())
@@ -127,7 +126,7 @@ impl<B: Batch> Sender<B> {
         for (number, done) in std::mem::take(&mut self.numbers).into_iter().zip(sent) {
             self.last_line = number;
             match done {
-                Ok(done) => self.output.done(&done, || done.to_string())?,
+                Ok(done) => self.output.print_change(&done, || done.to_string())?,
                 // A refused line does not affect the others.
                 Err(failure) => {
                     self.refused += 1;
@@ -149,12 +148,12 @@ fn lines() -> mpsc::Receiver<(u64, Result<String>)> {
                 Ok(None) => return,
                 Ok(Some(line)) if line.len() > LINE_MAX_BYTES => Err(input::too_large("line")),
                 Ok(Some(line)) => Ok(line),
-                Err(error) => Err(Failure::usage(format!("it cannot be read: {error}"))),
+                Err(error) => Err(Failure::usage(format!("cannot read the line: {error}"))),
             };
-            let (is_wrong, is_empty) =
+            let (is_error, is_empty) =
                 (line.is_err(), line.as_ref().is_ok_and(|line| line.trim().is_empty()));
             // The batch stops at the first line that cannot be read.
-            if !is_empty && (sender.blocking_send((number, line)).is_err() || is_wrong) {
+            if !is_empty && (sender.blocking_send((number, line)).is_err() || is_error) {
                 return;
             }
         }
@@ -170,7 +169,7 @@ fn read_line(from: &mut impl BufRead) -> io::Result<Option<String>> {
 }
 
 fn progress() -> ProgressBar {
-    if !is_watched() {
+    if !stderr_is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{spinner} {human_pos} lines, {per_sec}");

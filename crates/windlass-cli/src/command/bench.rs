@@ -10,10 +10,10 @@ use windlass::{BoxError, Client, NoObserver, Store, Transactional};
 
 use super::Context;
 use crate::arguments::Bench;
-use crate::exit::{Code, Failure, Result};
-use crate::output::{Output, is_watched};
+use crate::exit::{Code, Failure, Result, with_sources};
+use crate::output::{Output, stderr_is_terminal};
 use crate::signal;
-use crate::store::{Access, AnyStore, Connection, StoreUrl};
+use crate::store::{AnyStore, Connection, OpenMode, StoreUrl};
 use workload::Jobs;
 
 /// The maximum number of jobs for the latency measurements, which run one job at a time.
@@ -21,26 +21,26 @@ const SINGLE_MAX: u64 = 500;
 
 pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
     // Without a named store, use a temporary directory inside the current one, to measure the same disk.
-    let folder = match context.is_store_named {
+    let directory = match context.is_store_named {
         true => None,
         false => Some(
             tempfile::tempdir_in(".")
-                .map_err(|error| Failure::failed(format!("no folder to work in: {error}")))?,
+                .map_err(|error| Failure::failed(format!("cannot create a temporary directory: {error}")))?,
         ),
     };
-    let mut place = context.place.clone().apart("bench");
-    if let Some(folder) = &folder {
-        place.store = StoreUrl::Sqlite(folder.path().join("bench.db"));
+    let mut config = context.config.clone().with_unique_namespace("bench");
+    if let Some(directory) = &directory {
+        config.store = StoreUrl::Sqlite(directory.path().join("bench.db"));
     }
-    let connection = place.open_with(Access::Migrate, NoObserver).await?;
+    let connection = config.open_with(OpenMode::Migrate, NoObserver).await?;
     let progress = progress();
     let measured = tokio::select! {
-        measured = measure_any(&connection, &place.store, bench, &progress) => measured,
-        () = signal::end_requested() => Err(Failure::new(Code::Interrupted, "interrupted: what it made is removed")),
+        measured = measure_any(&connection, &config.store, bench, &progress) => measured,
+        () = signal::shutdown_requested() => Err(Failure::new(Code::Interrupted, "interrupted; the benchmark's data was removed")),
     };
     progress.finish_and_clear();
     // Always remove what the benchmark created. An earlier error takes precedence over an error of the removal.
-    let removed = connection.remove(&place).await;
+    let removed = connection.remove(&config).await;
     measured?.print(context.output)?;
     removed
 }
@@ -72,7 +72,7 @@ async fn measure_any(
     let measured: Result<_, BoxError> = measured.await;
     measured.map_err(|error| match error.downcast::<windlass::Error>() {
         Ok(error) => (*error).into(),
-        Err(error) => Failure::failed(error),
+        Err(error) => Failure::failed(with_sources(&*error)),
     })
 }
 
@@ -102,7 +102,7 @@ async fn measure_transactions<S: Transactional>(
     progress: &ProgressBar,
 ) -> Result<f64, BoxError> {
     let jobs = Jobs::new(client, bench);
-    progress.set_message("drain, each in a transaction");
+    progress.set_message("drain, one transaction per job");
     jobs.start_batches().await?;
     let began = Instant::now();
     jobs.drain_in_transactions().await?;
@@ -136,7 +136,7 @@ async fn measure(
     let after = client.store().counters();
 
     let single = bench.jobs.min(SINGLE_MAX);
-    progress.set_message("latency, one job at a time");
+    progress.set_message("latency to the handler, one job at a time");
     let latencies = jobs.latencies(single).await?;
     progress.set_message("round trip, one job at a time");
     let round_trips = jobs.round_trips(single).await?;
@@ -171,17 +171,17 @@ impl Figures {
             row("start in batches", self.start_batch_per_s, "jobs/s"),
             row("drain", self.drain_per_s, "jobs/s"),
         ];
-        rows.extend(self.drain_tx_per_s.map(|rate| row("drain, each in a transaction", rate, "jobs/s")));
+        rows.extend(self.drain_tx_per_s.map(|rate| row("drain, one transaction per job", rate, "jobs/s")));
         rows.extend([
             row("latency to the handler, p50", self.latency_p50_us, "µs"),
             row("latency to the handler, p99", self.latency_p99_us, "µs"),
             row("round trip, p50", self.round_trip_p50_us, "µs"),
             row("round trip, p99", self.round_trip_p99_us, "µs"),
-            row("round trips, started in batches and drained", self.round_trips_per_job, "per job"),
-            row("commits, started in batches and drained", self.commits_per_job, "per job"),
+            row("round trips (start in batches, drain)", self.round_trips_per_job, "per job"),
+            row("commits (start in batches, drain)", self.commits_per_job, "per job"),
         ]);
-        rows.extend(self.peak_rss_mib.map(|mebibytes| row("most memory", mebibytes, "MiB")));
-        output.table(["WHAT", "MEASURED", "UNIT"], &rows)
+        rows.extend(self.peak_rss_mib.map(|mebibytes| row("peak memory", mebibytes, "MiB")));
+        output.table(["METRIC", "VALUE", "UNIT"], &rows)
     }
 }
 
@@ -190,12 +190,12 @@ const fn digits(value: f64) -> usize {
     if value < 10.0 { 3 } else { 0 }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "the value is only displayed")]
 fn rate(jobs: u64, took: Duration) -> f64 {
     jobs as f64 / took.as_secs_f64()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "the value is only displayed")]
 fn per_job(count: u64, jobs: u64) -> f64 {
     count as f64 / jobs as f64
 }
@@ -217,7 +217,7 @@ fn peak_memory_mib() -> Option<f64> {
 }
 
 fn progress() -> ProgressBar {
-    if !is_watched() {
+    if !stderr_is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");

@@ -8,7 +8,7 @@ use super::{Context, target};
 use crate::arguments::Complete;
 use crate::exit::{Failure, Result};
 use crate::input;
-use crate::store::Access;
+use crate::store::OpenMode;
 
 pub(crate) async fn run(context: &Context, complete: Complete) -> Result {
     let Complete { name, value, key_type, then, fail } = complete;
@@ -23,12 +23,13 @@ pub(crate) async fn run(context: &Context, complete: Complete) -> Result {
             Step::Complete { output, retention: None, create: Vec::new() }
         }
     };
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let found = target::one(&client, &name, key_type.as_ref()).await?;
     let chain = found.chain.id;
     if !found.chain.status().is_open() {
-        let text = format!("chain {chain} has ended: it is {}, and was not touched", found.chain.status());
+        let text =
+            format!("chain {chain} is already {}: only open chains can be completed", found.chain.status());
         return Err(Failure::failed(text));
     }
     let topic = match &step {
@@ -39,8 +40,8 @@ pub(crate) async fn run(context: &Context, complete: Complete) -> Result {
         let status = client.step(chain).await?.steps(vec![step]).await?;
         Ok((status, true))
     };
-    let status = connection.announced(vec![topic], completing).await?;
-    context.output.one(&Completed { chain, status: status.to_string() }, || line(chain, status))
+    let status = connection.run_and_deliver_hints(vec![topic], completing).await?;
+    context.output.print(&Completed { chain, status: status.to_string() }, || line(chain, status))
 }
 
 #[derive(Serialize)]

@@ -9,27 +9,27 @@ use windlass::command::{ChainFilter, ListChains, NextDue, Page, TypeCount, Types
 use windlass::{Capability, ChainId, Client, Finding, Hint, Status, Store, Timestamp, Topic};
 
 use super::Context;
-use crate::exit::{Code, Failure, Result};
-use crate::store::{Access, Connection};
+use crate::exit::{Code, Failure, Result, with_sources};
+use crate::store::{Connection, OpenMode};
 
 /// The largest acceptable difference between this machine's clock and the store's.
-const SKEW_MAX: Duration = Duration::from_secs(2);
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
 
 /// How long a ready job may wait before it is reported.
-const WAIT_MAX: Duration = Duration::from_secs(300);
+const READY_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The maximum number of failed or cancelled chains to check for waiting dependents.
-const ENDED_MAX: u32 = 100;
+const ENDED_CHAINS_MAX: u32 = 100;
 
 /// Timeout for a published hint to arrive.
-const HINT_MAX: Duration = Duration::from_secs(3);
+const HINT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The longest acceptable response time of the store.
-const ANSWER_MAX: Duration = Duration::from_millis(500);
+const RESPONSE_TIME_MAX: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(context: &Context) -> Result {
     // Connection and schema errors end the command here, with their own exit code.
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let checks = [
         ("store", client.store().health().await?),
@@ -42,15 +42,15 @@ pub(crate) async fn run(context: &Context) -> Result {
         found |= !findings.is_empty();
         for Finding { what, cure } in &findings {
             let line = || format!("{check}: {what}\n  cure: {cure}");
-            context.output.one(&Line { check, ok: false, what: Some(what), cure: Some(cure) }, line)?;
+            context.output.print(&Line { check, ok: false, what: Some(what), cure: Some(cure) }, line)?;
         }
         if findings.is_empty() {
             context
                 .output
-                .one(&Line { check, ok: true, what: None, cure: None }, || format!("{check}: ok"))?;
+                .print(&Line { check, ok: true, what: None, cure: None }, || format!("{check}: ok"))?;
         }
     }
-    if found { Err(Failure::told(Code::Failed)) } else { Ok(()) }
+    if found { Err(Failure::silent(Code::Failed)) } else { Ok(()) }
 }
 
 #[derive(Serialize)]
@@ -71,16 +71,16 @@ async fn clock(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     let (after, took) = (Timestamp::now(), began.elapsed());
     let mut findings = Vec::new();
     let skew = there.since(after).max(before.since(there));
-    if skew > SKEW_MAX {
+    if skew > CLOCK_SKEW_MAX {
         findings.push(finding(
-            format!("this machine's clock and the store's are {skew:?} apart"),
-            "set both by NTP: times that you give with --at mean the store's clock",
+            format!("the clocks of this machine and the store differ by {skew:?}"),
+            "synchronize both with NTP: due times follow the store's clock",
         ));
     }
-    if took > ANSWER_MAX {
+    if took > RESPONSE_TIME_MAX {
         findings.push(finding(
-            format!("an answer of the store took {took:?}"),
-            "look at the network and at what else the store does",
+            format!("the store took {took:?} to respond"),
+            "check the network and the load of the store",
         ));
     }
     Ok(findings)
@@ -89,16 +89,19 @@ async fn clock(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
 /// Checks whether a published hint is received.
 async fn notifier(connection: &Connection) -> Vec<Finding> {
     let chain = ChainId::new();
-    let heard = async {
+    let received = async {
         let mut subscription = connection.notifier.subscribe(vec![Topic::ChainClosed(chain)]).await?;
         connection.notifier.publish(Hint::ChainClosed(chain)).await?;
         Ok::<_, windlass::Error>(subscription.next().await)
     };
-    let cure = "workers poll meanwhile; a pooler in transaction mode does not carry LISTEN: connect directly";
-    match timeout(HINT_MAX, heard).await {
+    let cure = "check the notifier's URL and server; behind a pooler in transaction mode, connect it directly. Workers \
+                poll until then";
+    match timeout(HINT_TIMEOUT, received).await {
         Ok(Ok(Some(_))) => Vec::new(),
-        Ok(Err(error)) => vec![finding(format!("the notifier fails: {error}"), cure)],
-        Ok(Ok(None)) | Err(_) => vec![finding(format!("a hint was not heard within {HINT_MAX:?}"), cure)],
+        Ok(Err(error)) => vec![finding(format!("the notifier failed: {}", with_sources(&error)), cure)],
+        Ok(Ok(None)) | Err(_) => {
+            vec![finding(format!("a notification did not arrive within {HINT_TIMEOUT:?}"), cure)]
+        }
     }
 }
 
@@ -109,8 +112,8 @@ async fn work(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
         return Ok(Vec::new());
     }
     let (counts, workers) = (client.count(Types::All).await?.types, client.workers().await?);
-    let worked: BTreeSet<_> = workers.iter().flat_map(|worker| &worker.types).collect();
-    let of_type = |count: &TypeCount| of_type(count, worked.contains(&count.job_type));
+    let handled: BTreeSet<_> = workers.iter().flat_map(|worker| &worker.types).collect();
+    let of_type = |count: &TypeCount| of_type(count, handled.contains(&count.job_type));
     let mut findings: Vec<_> = counts.iter().flat_map(of_type).collect();
     if counts.iter().any(|count| count.blocked > 0) {
         findings.extend(blocked(client).await?);
@@ -118,41 +121,41 @@ async fn work(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn of_type(count: &TypeCount, is_worked: bool) -> Vec<Finding> {
+fn of_type(count: &TypeCount, is_handled: bool) -> Vec<Finding> {
     let TypeCount { job_type, pending, expired_leases, .. } = count;
     let mut findings = Vec::new();
     let waits = count.oldest_ready.map(|since| Timestamp::now().since(since));
     let waited = humantime::format_duration(Duration::from_secs(waits.unwrap_or_default().as_secs()));
     if count.paused && *pending > 0 {
         findings.push(finding(
-            format!("`{job_type}` is paused, and {pending} of its jobs are pending"),
-            format!("`windlass resume {job_type}`, when what it was paused for is over"),
+            format!("`{job_type}` is paused, but has pending jobs ({pending})"),
+            format!("run `windlass resume {job_type}` when it may continue"),
         ));
-    } else if waits.is_some() && !is_worked {
+    } else if waits.is_some() && !is_handled {
         findings.push(finding(
-            format!("jobs of `{job_type}` have been due for {waited}, and no live worker handles the type"),
-            format!("start a worker that does, like `windlass work {job_type} --exec COMMAND`"),
+            format!("jobs of type `{job_type}` have been due for {waited}, and no live worker handles them"),
+            format!("start a worker for the type, e.g. `windlass work {job_type} --exec COMMAND`"),
         ));
-    } else if waits.is_some_and(|waits| waits > WAIT_MAX) {
+    } else if waits.is_some_and(|waits| waits > READY_TIME_MAX) {
         findings.push(finding(
-            format!("jobs of `{job_type}` have been due for {waited}: the workers do not keep up"),
-            "give them more slots, or start more of them",
+            format!("jobs of type `{job_type}` have been due for {waited}: the workers cannot keep up"),
+            "raise the concurrency of the workers, or start more workers",
         ));
     }
-    if *expired_leases > 0 && !is_worked {
+    if *expired_leases > 0 && !is_handled {
         findings.push(finding(
-            format!("{expired_leases} leases of `{job_type}` have expired, and no worker puts the jobs back"),
-            "start a worker that handles the type: it reaps too",
+            format!("jobs of type `{job_type}` have expired leases ({expired_leases}), and no live worker requeues them"),
+            "start a worker for the type: it also requeues jobs with expired leases",
         ));
     }
     findings
 }
 
-/// Finds jobs that are blocked by a failed or cancelled chain. Checks only the newest `ENDED_MAX` such chains.
+/// Finds jobs that are blocked by a failed or cancelled chain. Checks only the newest `ENDED_CHAINS_MAX` such chains.
 async fn blocked(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     let statuses = vec![Status::Failed, Status::Cancelled];
     let filter = ChainFilter { statuses, ..ChainFilter::default() };
-    let page = Page { max: ENDED_MAX, ..Page::default() };
+    let page = Page { max: ENDED_CHAINS_MAX, ..Page::default() };
     let mut findings = Vec::new();
     for chain in client.list_chains(ListChains { filter, page }).await?.chains {
         let dependents = client.dependents(chain.id).await?;
@@ -160,9 +163,9 @@ async fn blocked(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
         if waiting > 0 {
             let (id, status) = (chain.id, chain.status());
             findings.push(finding(
-                format!("{waiting} blocked jobs wait for chain {id}, which is {status}"),
+                format!("chain {id} is {status} and blocks other jobs ({waiting})"),
                 format!(
-                    "`windlass retry {id}`, or cancel those that wait: `windlass chains {id}` lists them"
+                    "run `windlass retry {id}`, or cancel the blocked jobs, which `windlass chains {id}` lists"
                 ),
             ));
         }

@@ -10,10 +10,10 @@ use windlass::{ErrorKind, Key, Queue, Target, Topic, TypeName};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};
-use crate::arguments::{Enqueue, ResultOf};
+use crate::arguments::{Enqueue, QueueResult};
 use crate::exit::{Code, Failure, Result};
 use crate::input;
-use crate::store::{Access, Connection};
+use crate::store::{Connection, OpenMode};
 
 /// Payloads and results as JSON text, kept byte for byte.
 type Json = Box<RawValue>;
@@ -21,38 +21,42 @@ type Json = Box<RawValue>;
 pub(crate) async fn enqueue(context: &Context, enqueue: &Enqueue) -> Result {
     let name = &enqueue.queue;
     let Some(id) = &enqueue.id else {
-        let connection = context.open(Access::Use).await?;
+        let connection = context.open(OpenMode::CreateFile).await?;
         let queue = queue(&connection, enqueue)?;
         let items = Items { connection: &connection, queue, jobs: Vec::new() };
         return batch::run(items, context.output).await;
     };
     let payload: Json = input::payload(enqueue.payload.as_deref(), "payload").await?.decode()?;
-    let connection = context.open(Access::Use).await?;
+    let connection = context.open(OpenMode::CreateFile).await?;
     let queue = queue(&connection, enqueue)?;
     let enqueuing = async {
         let enqueued = queue.enqueue(id, payload).await?;
         let is_hinted = matches!(enqueued, Enqueued::Queued);
         Ok((enqueued, is_hinted))
     };
-    let enqueued = connection.announced(vec![Topic::Scheduled(name.clone())], enqueuing).await?;
+    let enqueued = connection.run_and_deliver_hints(vec![Topic::Scheduled(name.clone())], enqueuing).await?;
     if enqueue.wait {
         return print_end(context, &connection, name, id, enqueue.timeout).await;
     }
     let done = Done::of(id.to_string(), enqueued);
-    context.output.one(&done, || done.words())
+    context.output.print(&done, || done.text())
 }
 
-pub(crate) async fn result(context: &Context, wanted: &ResultOf) -> Result {
-    let ResultOf { queue: name, id } = wanted;
-    let connection = context.open(Access::Look).await?;
+pub(crate) async fn result(context: &Context, wanted: &QueueResult) -> Result {
+    let QueueResult { queue: name, id } = wanted;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let target = Target::Key(name.clone(), id.clone());
     let record = client.chain(target).await?.ok_or_else(|| {
-        Failure::not_found(format!("queue `{name}` has no job `{id}`, or its result is kept no longer"))
+        Failure::not_found(format!(
+            "queue `{name}` has no job `{id}`: it was never enqueued, or its result has expired"
+        ))
     })?;
     if record.closed.is_none() {
-        let text =
-            format!("job `{id}` of queue `{name}` is {}: `windlass wait` waits for it", record.status());
+        let text = format!(
+            "job `{id}` of queue `{name}` is {}: use `windlass wait --type {name} {id}` to wait for it",
+            record.status()
+        );
         return Err(Failure::new(Code::TimedOut, text));
     }
     wait::ended_well(&record)?;
@@ -101,8 +105,8 @@ impl Batch for Items<'_> {
             Ok((enqueued, is_hinted))
         };
         let topics = vec![Topic::Scheduled(self.queue.name().clone())];
-        let enqueued = self.connection.announced(topics, enqueuing).await?;
-        // These errors are the store's, not the line's. The following lines would fail too, so stop the batch.
+        let enqueued = self.connection.run_and_deliver_hints(topics, enqueuing).await?;
+        // These errors concern the store, not the line. The following lines would fail too, so stop the batch.
         let is_of_store = |error: &&windlass::Error| {
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Corrupt)
         };
@@ -128,13 +132,13 @@ impl Done {
     fn of(id: String, enqueued: Enqueued<Json>) -> Self {
         let (outcome, state, result) = match enqueued {
             Enqueued::Queued => ("queued", "queued", None),
-            Enqueued::Duplicate(state) => ("duplicate", state_word(state), None),
+            Enqueued::Duplicate(state) => ("duplicate", state_name(state), None),
             Enqueued::Completed(result) => ("completed", "completed", Some(result)),
         };
         Self { id, outcome, state, result }
     }
 
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         match (&self.result, self.outcome) {
             (Some(result), outcome) => format!("{outcome} {result}"),
             (None, "duplicate") => format!("duplicate {}", self.state),
@@ -145,7 +149,7 @@ impl Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}  {}", self.id, self.words())
+        write!(f, "{}  {}", self.id, self.text())
     }
 }
 
@@ -164,11 +168,11 @@ async fn print_end(
     let client = connection.client();
     match client.chain(Target::Key(queue.clone(), id.clone())).await? {
         Some(record) => wait::print_end(&client, record.id, timeout, context.output).await,
-        None => Err(Failure::not_found(format!("job `{id}` was deleted while it was waited for"))),
+        None => Err(Failure::not_found(format!("job `{id}` of queue `{queue}` was deleted before it ended"))),
     }
 }
 
-const fn state_word(state: ItemState) -> &'static str {
+const fn state_name(state: ItemState) -> &'static str {
     match state {
         ItemState::Queued => "queued",
         ItemState::Processing => "processing",

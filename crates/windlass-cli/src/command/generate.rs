@@ -15,10 +15,10 @@ pub(crate) fn completions(wanted: &Completions, output: Output) -> Result {
 }
 
 pub(crate) fn man(wanted: &Man) -> Result {
-    let folder = &wanted.folder;
-    let written =
-        fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
-    written.map_err(|error| Failure::failed(format!("{} cannot be written: {error}", folder.display())))?;
-    note(&format!("man pages are in {}", folder.display()));
+    let directory = &wanted.directory;
+    let written = fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory));
+    written.map_err(|error| Failure::failed(format!("cannot write to {}: {error}", directory.display())))?;
+    note(&format!("wrote the man pages to {}", directory.display()));
     Ok(())
 }

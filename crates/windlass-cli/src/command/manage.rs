@@ -12,17 +12,17 @@ use super::target::{self, Found};
 use crate::arguments::{Cancel, Delete, Retry, Trigger};
 use crate::exit::{Code, Failure, Result};
 use crate::output::Output;
-use crate::store::Access;
+use crate::store::OpenMode;
 
 /// Message for a chain that another open transaction has locked.
-const BUSY: &str = "busy: somebody's open transaction has it, try again when that has ended";
+const BUSY: &str = "locked by another transaction: try again later, or end that transaction";
 
 pub(crate) async fn cancel(context: &Context, cancel: &Cancel) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let mode = if cancel.running { CancelMode::Ask } else { CancelMode::UnlessRunning };
     let mut outcome = Ok(());
-    for found in target::all(&client, &cancel.chosen).await? {
+    for found in target::all(&client, &cancel.chains).await? {
         let topics = match found.chain.latest.lease {
             Some(lease) => vec![Topic::OwnershipLost(lease.worker), Topic::ChainClosed(found.chain.id)],
             None => vec![Topic::ChainClosed(found.chain.id)],
@@ -31,80 +31,82 @@ pub(crate) async fn cancel(context: &Context, cancel: &Cancel) -> Result {
             let cancelled = client.cancel(found.chain.id, mode).await?;
             Ok((cancelled, matches!(cancelled, Cancelled::Cancelled { .. } | Cancelled::Asked { .. })))
         };
-        let done = match connection.announced(topics, cancelling).await? {
+        let done = match connection.run_and_deliver_hints(topics, cancelling).await? {
             Cancelled::Cancelled { .. } => Ok("cancelled".to_owned()),
             Cancelled::Asked { .. } => Ok("asked to stop".to_owned()),
             Cancelled::Running { .. } => {
-                Err("running, and was left alone: --running asks it to stop".to_owned())
+                Err("not cancelled: it is running; use --running to ask it to stop".to_owned())
             }
-            Cancelled::Closed { closed_as, .. } => Err(format!("closed before: {}", Status::from(closed_as))),
-            Cancelled::NotFound => Err("gone".to_owned()),
+            Cancelled::Closed { closed_as, .. } => {
+                Err(format!("not cancelled: it is already {}", Status::from(closed_as)))
+            }
+            Cancelled::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
             Cancelled::Busy => Err(BUSY.to_owned()),
         };
-        outcome = tell(context.output, &found, done)?.and(outcome);
+        outcome = print_result(context.output, &found, done)?.and(outcome);
     }
     outcome
 }
 
 pub(crate) async fn retry(context: &Context, retry: &Retry) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let mut outcome = Ok(());
-    for found in target::all(&client, &retry.chosen).await? {
+    for found in target::all(&client, &retry.chains).await? {
         let topics = vec![Topic::Scheduled(found.chain.latest.job_type.clone())];
         let retrying = async {
             let retried = client.retry(found.chain.id).await?;
             let is_hinted = matches!(&retried, Retried::Retried { job, .. } if job.status == Status::Pending);
             Ok((retried, is_hinted))
         };
-        let done = match connection.announced(topics, retrying).await? {
+        let done = match connection.run_and_deliver_hints(topics, retrying).await? {
             Retried::Retried { job, .. } => Ok(job.status.to_string()),
-            Retried::AlreadyRetried => Ok("retried already".to_owned()),
-            Retried::NotRetriable(status) => {
-                Err(format!("{status}: only what failed or was cancelled is retried"))
-            }
+            Retried::AlreadyRetried => Ok("already retried".to_owned()),
+            Retried::NotRetriable(status) => Err(format!(
+                "not retried: it is {status}, and only failed or cancelled chains can be retried"
+            )),
             Retried::Refused(refusal) => Err(refusal.to_string()),
-            Retried::NotFound => Err("gone".to_owned()),
+            Retried::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
             Retried::Busy => Err(BUSY.to_owned()),
         };
-        outcome = tell(context.output, &found, done)?.and(outcome);
+        outcome = print_result(context.output, &found, done)?.and(outcome);
     }
     outcome
 }
 
 pub(crate) async fn trigger(context: &Context, trigger: &Trigger) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
-    let found = target::all(&client, &trigger.chosen).await?;
+    let found = target::all(&client, &trigger.chains).await?;
     let topics = found.iter().map(|found| Topic::Scheduled(found.chain.latest.job_type.clone())).collect();
     let triggering = async {
         let reply = client.trigger(found.iter().map(Found::target).collect()).await?;
         let is_hinted = matches!(reply, TriggerReply::Triggered(_));
         Ok((reply, is_hinted))
     };
-    let (word, reasons) = match connection.announced(topics, triggering).await? {
+    let (word, reasons) = match connection.run_and_deliver_hints(topics, triggering).await? {
         TriggerReply::Triggered(_) => ("due now", vec![None; found.len()]),
-        TriggerReply::Refused(reasons) => ("unchanged: it is all or none", reasons),
+        TriggerReply::Refused(reasons) => ("not triggered: another job could not be triggered", reasons),
     };
     let mut outcome = Ok(());
     for (found, reason) in found.iter().zip(reasons) {
         let done = match reason {
             None => Ok(word.to_owned()),
-            Some(Untriggerable::NotFound) => Err("gone".to_owned()),
+            Some(Untriggerable::NotFound) => Err("not found: it was deleted meanwhile".to_owned()),
             Some(Untriggerable::NotPending(status)) => {
-                Err(format!("{status}: only a pending job is triggered"))
+                Err(format!("not triggered: it is {status}, and only pending jobs can be triggered"))
             }
             Some(Untriggerable::Busy) => Err(BUSY.to_owned()),
         };
-        outcome = tell(context.output, found, done)?.and(outcome);
+        outcome = print_result(context.output, found, done)?.and(outcome);
     }
     outcome
 }
 
 pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
-    let found = target::all(&client, &delete.chosen).await?;
+    let found = target::all(&client, &delete.chains).await?;
     if !delete.running {
         refuse_running(&client, &found, delete.cascade).await?;
     }
@@ -117,10 +119,10 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
         let is_hinted = was_running && matches!(reply, DeleteReply::Deleted(_));
         Ok((reply, is_hinted))
     };
-    match connection.announced(topics, deleting).await? {
+    match connection.run_and_deliver_hints(topics, deleting).await? {
         DeleteReply::Deleted(deleted) => deleted.chains.iter().try_for_each(|chain| {
             let line = Line { id: chain.chain.to_string(), done: true, what: "deleted".to_owned() };
-            context.output.done(&line, || line.text())
+            context.output.print_change(&line, || line.text())
         }),
         DeleteReply::Refused(refusals) => {
             let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
@@ -138,7 +140,7 @@ async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bo
         let jobs = client.chain_jobs(chain).await?;
         if jobs.iter().any(|job| job.status == Status::Running) {
             let text =
-                format!("nothing was deleted: chain {chain} is running; --running deletes it all the same");
+                format!("nothing was deleted: chain {chain} is running; use --running to delete it anyway");
             return Err(Failure::failed(text));
         }
         // The store refuses to delete more chains than this, so there is no need to search further.
@@ -151,14 +153,14 @@ async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bo
 }
 
 pub(crate) async fn pause(context: &Context, types: Vec<TypeName>, paused: bool) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let before = client.pause(types.clone(), paused).await?;
     for (job_type, was_paused) in types.iter().zip(before) {
         let word = if paused { "paused" } else { "resumed" };
-        let what = if was_paused == paused { format!("{word} before") } else { word.to_owned() };
+        let what = if was_paused == paused { format!("already {word}") } else { word.to_owned() };
         let line = Line { id: job_type.to_string(), done: true, what };
-        context.output.done(&line, || line.text())?;
+        context.output.print_change(&line, || line.text())?;
     }
     Ok(())
 }
@@ -178,9 +180,9 @@ impl Line {
 }
 
 /// Prints the result for one chain. The inner result is an error without a message if the change was not made.
-fn tell(output: Output, found: &Found, done: Result<String, String>) -> Result<Result> {
+fn print_result(output: Output, found: &Found, done: Result<String, String>) -> Result<Result> {
     let is_done = done.is_ok();
     let line = Line { id: found.name.clone(), done: is_done, what: done.unwrap_or_else(|why| why) };
-    output.done(&line, || line.text())?;
-    Ok(if is_done { Ok(()) } else { Err(Failure::told(Code::Failed)) })
+    output.print_change(&line, || line.text())?;
+    Ok(if is_done { Ok(()) } else { Err(Failure::silent(Code::Failed)) })
 }

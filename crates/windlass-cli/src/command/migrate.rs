@@ -5,33 +5,33 @@ use serde::Serialize;
 use super::Context;
 use crate::arguments::Migrate;
 use crate::exit::{Code, Failure, Result};
-use crate::store::Access;
+use crate::store::OpenMode;
 
 pub(crate) async fn run(context: &Context, migrate: &Migrate) -> Result {
     if migrate.sql {
-        return context.output.bytes(context.place.migrations_sql()?.as_bytes());
+        return context.output.bytes(context.config.migrations_sql()?.as_bytes());
     }
     if migrate.status {
         return status(context).await;
     }
-    context.open(Access::Migrate).await?;
-    told(context, true, "the store is up to date")
+    context.open(OpenMode::Migrate).await?;
+    print_status(context, true, "the store is up to date")
 }
 
 async fn status(context: &Context) -> Result {
-    if context.place.is_missing() {
-        told(
+    if context.config.is_missing() {
+        print_status(
             context,
             false,
-            "there is no store here yet: `windlass migrate` makes it, and so does the first start",
+            "the store file does not exist: run `windlass migrate` or `windlass start` to create it",
         )?;
-        return Err(Failure::told(Code::Failed));
+        return Err(Failure::silent(Code::Failed));
     }
-    match context.place.open(Access::Look).await {
-        Ok(_) => told(context, true, "the store is up to date"),
+    match context.config.open(OpenMode::Existing).await {
+        Ok(_) => print_status(context, true, "the store is up to date"),
         Err(failure) if failure.is_outdated() => {
-            told(context, false, &failure.line().unwrap_or_default())?;
-            Err(Failure::told(Code::Failed))
+            print_status(context, false, &failure.line().unwrap_or_default())?;
+            Err(Failure::silent(Code::Failed))
         }
         Err(failure) => Err(failure),
     }
@@ -43,6 +43,6 @@ struct Status<'a> {
     what: &'a str,
 }
 
-fn told(context: &Context, up_to_date: bool, what: &str) -> Result {
-    context.output.one(&Status { up_to_date, what }, || what.to_owned())
+fn print_status(context: &Context, up_to_date: bool, what: &str) -> Result {
+    context.output.print(&Status { up_to_date, what }, || what.to_owned())
 }

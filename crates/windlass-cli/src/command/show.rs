@@ -3,12 +3,12 @@
 use serde::Serialize;
 use windlass::{AttemptRecord, ChainRecord, Client, JobRecord, Payload, Store};
 
-use super::look::{ago, attempts, chain_row, job_row, worker_text};
+use super::list::{ago, attempts, chain_row, job_row, worker_text};
 use super::why;
-use crate::arguments::Standing;
+use crate::arguments::JobState;
 use crate::exit::Result;
 use crate::output::Output;
-use crate::view::{AttemptView, ChainView, Content, JobView, end_word};
+use crate::view::{AttemptView, ChainView, Content, JobView, end_name};
 
 /// Prints a job with its attempts, its blockers and the jobs of its chain.
 pub(crate) async fn job(output: Output, client: &Client<dyn Store>, job: &JobRecord) -> Result {
@@ -28,10 +28,10 @@ pub(crate) async fn job(output: Output, client: &Client<dyn Store>, job: &JobRec
     print_job(output, job, &why)?;
     print_attempts(output, &history)?;
     if !blockers.is_empty() {
-        print_chains(output, "waits or waited for", &blockers)?;
+        print_chains(output, "blockers", &blockers)?;
     }
     if chain.len() > 1 {
-        print_jobs(output, "jobs of its chain", &chain)?;
+        print_jobs(output, "jobs of the chain", &chain)?;
     }
     Ok(())
 }
@@ -53,11 +53,11 @@ pub(crate) async fn chain(output: Output, client: &Client<dyn Store>, chain: &Ch
     }
     output.line(&format!("chain {} of type {}", chain.id, chain.chain_type))?;
     let key = chain.key.as_ref().map(|key| key.key.to_string());
-    facts(
+    print_fields(
         output,
         &[
-            ("status", Some(Standing::of(&chain.latest).word().to_owned())),
-            ("why", told(&why)),
+            ("status", Some(JobState::of(&chain.latest).as_str().to_owned())),
+            ("why", joined(&why)),
             ("key", key),
             ("created", Some(format!("{} ({})", chain.created_at, ago(chain.created_at)))),
             ("closed", chain.closed.map(|closed| closed.at.to_string())),
@@ -68,10 +68,10 @@ pub(crate) async fn chain(output: Output, client: &Client<dyn Store>, chain: &Ch
     )?;
     print_jobs(output, "jobs", &jobs)?;
     if !blockers.is_empty() {
-        print_chains(output, "waits or waited for", &blockers)?;
+        print_chains(output, "blockers", &blockers)?;
     }
     if !dependents.is_empty() {
-        print_jobs(output, "jobs that wait or waited for it", &dependents)?;
+        print_jobs(output, "dependents", &dependents)?;
     }
     Ok(())
 }
@@ -99,17 +99,25 @@ struct ChainPage<'a> {
 fn print_job(output: Output, job: &JobRecord, why: &[String]) -> Result {
     output.line(&format!("job {} of type {}", job.id, job.job_type))?;
     let worker = job.lease.map(|lease| format!("{} until {}", lease.worker, lease.until));
-    facts(
+    print_fields(
         output,
         &[
-            ("status", Some(Standing::of(job).word().to_owned())),
-            ("why", told(why)),
-            ("chain", Some(format!("{} of type {}, job {} of it", job.chain, job.chain_type, job.index + 1))),
+            ("status", Some(JobState::of(job).as_str().to_owned())),
+            ("why", joined(why)),
+            (
+                "chain",
+                Some(format!(
+                    "{} of type {} (job {} of the chain)",
+                    job.chain,
+                    job.chain_type,
+                    job.index + 1
+                )),
+            ),
             ("attempt", Some(attempts(job))),
             ("priority", Some(job.priority.to_string())),
             ("created", Some(format!("{} ({})", job.created_at, ago(job.created_at)))),
             ("due", Some(job.due_at.to_string())),
-            ("held by", worker),
+            ("leased by", worker),
             ("closed", job.closed_at.map(|at| at.to_string())),
             ("closed by", Some(worker_text(job.closed_by)).filter(|text| !text.is_empty())),
             ("error", job.error.as_ref().map(ToString::to_string)),
@@ -132,9 +140,9 @@ fn print_attempts(output: Output, history: &[AttemptRecord]) -> Result {
                 attempt.attempt.to_string(),
                 attempt.started_at.to_string(),
                 took.map(|took| humantime::format_duration(took).to_string()).unwrap_or_default(),
-                end_word(attempt.end).to_owned(),
+                end_name(attempt.end).to_owned(),
                 attempt.worker.to_string(),
-                crate::output::shortened(&error, 80),
+                crate::output::truncated(&error, 80),
             ]
         })
         .collect();
@@ -154,12 +162,12 @@ fn print_chains(output: Output, title: &str, chains: &[ChainRecord]) -> Result {
     output.table(["ID", "TYPE", "KEY", "STATUS", "JOBS", "CURRENT", "CREATED", "ERROR"], &rows)
 }
 
-fn told(why: &[String]) -> Option<String> {
+fn joined(why: &[String]) -> Option<String> {
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn facts(output: Output, facts: &[(&str, Option<String>)]) -> Result {
-    let known = facts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+fn print_fields(output: Output, print_fields: &[(&str, Option<String>)]) -> Result {
+    let known = print_fields.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
     known.into_iter().try_for_each(|(name, value)| output.line(&format!("  {name:<12}{value}")))
 }
 

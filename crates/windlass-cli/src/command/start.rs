@@ -10,32 +10,32 @@ use windlass::{ChainId, Key, Millis, Payload, Topic, TypeName};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};
-use crate::arguments::{Options, Start, chain_id, duration, time};
+use crate::arguments::{Start, StartOptions, chain_id, duration, time};
 use crate::exit::{Failure, Result};
 use crate::input;
 use crate::output::{Output, note};
-use crate::store::{Access, Connection};
+use crate::store::{Connection, OpenMode};
 
 pub(crate) async fn run(context: &Context, start: Start) -> Result {
     let Start { job_type, input, batch, options, wait, timeout } = start;
     if batch {
-        let connection = context.open(Access::Use).await?;
+        let connection = context.open(OpenMode::CreateFile).await?;
         let starts = Starts { connection: &connection, job_type, options, chains: Vec::new() };
         return batch::run(starts, context.output).await;
     }
     // Validate the input before opening the store: an invalid call must not create a SQLite file.
-    let job_type = job_type.ok_or_else(|| Failure::usage("which type? give TYPE"))?;
+    let job_type = job_type.ok_or_else(|| Failure::usage("the job type is missing: pass TYPE"))?;
     let new = chain(job_type, input::payload(input.as_deref(), "input").await?, &options)?;
-    let connection = context.open(Access::Use).await?;
+    let connection = context.open(OpenMode::CreateFile).await?;
     let client = connection.client();
     let topics = vec![Topic::Scheduled(new.job.job_type.clone())];
     let creating = async {
         let created = client.create(vec![new]).await?.pop();
-        let created = created.ok_or_else(|| Failure::store("the store gave no answer"))?;
+        let created = created.ok_or_else(|| Failure::store("the store returned no reply for the chain"))?;
         let is_hinted = is_scheduled(&created);
         Ok((created, is_hinted))
     };
-    let started = Started::of(&connection.announced(topics, creating).await?)?;
+    let started = Started::of(&connection.run_and_deliver_hints(topics, creating).await?)?;
     if wait {
         return wait::print_end(&client, started.chain, timeout, context.output).await;
     }
@@ -45,7 +45,7 @@ pub(crate) async fn run(context: &Context, start: Start) -> Result {
 /// A job described in JSON: a line of a batch, or `then` or an element of `start` in `$WINDLASS_OUTCOME`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Described {
+pub(crate) struct JobDescription {
     #[serde(rename = "type")]
     pub(crate) job_type: Option<String>,
     pub(crate) input: Option<Box<RawValue>>,
@@ -57,33 +57,35 @@ pub(crate) struct Described {
     max_attempts: Option<u32>,
 }
 
-impl Described {
+impl JobDescription {
     /// Builds the new chain. Missing fields are taken from `default_type` and `options`.
-    pub(crate) fn chain(self, default_type: Option<&TypeName>, options: &Options) -> Result<NewChain> {
+    pub(crate) fn chain(self, default_type: Option<&TypeName>, options: &StartOptions) -> Result<NewChain> {
         let job_type = match (&self.job_type, default_type) {
             (Some(name), _) => TypeName::new(name)?,
             (None, Some(name)) => name.clone(),
-            (None, None) => return Err(Failure::usage("it has no `type`, and no TYPE was given")),
+            (None, None) => return Err(Failure::usage("`type` is missing, and no default TYPE was given")),
         };
         let input = self.input.as_ref().map_or("null", |input| input.get());
         let input = input::json(input, "input")?;
-        chain(job_type, input, &self.over(options)?)
+        chain(job_type, input, &self.apply_to(options)?)
     }
 
     /// Returns `options`, overridden by the fields that are present here.
-    fn over(self, options: &Options) -> Result<Options> {
+    fn apply_to(self, options: &StartOptions) -> Result<StartOptions> {
         let mut options = options.clone();
         match (self.delay, self.at) {
             (None, None) => {}
             (Some(delay), None) => {
-                (options.delay, options.at) = (Some(said("delay", duration(&delay))?), None)
+                (options.delay, options.at) = (Some(in_field("delay", duration(&delay))?), None)
             }
-            (None, Some(at)) => (options.delay, options.at) = (None, Some(said("at", time(&at))?)),
-            (Some(_), Some(_)) => return Err(Failure::usage("it has both `delay` and `at`: leave one out")),
+            (None, Some(at)) => (options.delay, options.at) = (None, Some(in_field("at", time(&at))?)),
+            (Some(_), Some(_)) => {
+                return Err(Failure::usage("`delay` and `at` are mutually exclusive: remove one"));
+            }
         }
         options.key = self.key.map(Key::new).transpose()?.or(options.key);
         if let Some(chains) = self.blocked_by {
-            let chains = chains.iter().map(|chain| said("blocked_by", chain_id(chain)));
+            let chains = chains.iter().map(|chain| in_field("blocked_by", chain_id(chain)));
             options.blocked_by = chains.collect::<Result<_>>()?;
         }
         options.priority = self.priority.or(options.priority);
@@ -93,7 +95,7 @@ impl Described {
 }
 
 /// Adds the field's name to a parse error.
-fn said<T>(field: &str, value: Result<T, String>) -> Result<T> {
+fn in_field<T>(field: &str, value: Result<T, String>) -> Result<T> {
     value.map_err(|why| Failure::usage(format!("`{field}`: {why}")))
 }
 
@@ -102,17 +104,17 @@ struct Starts<'a> {
     connection: &'a Connection,
     /// The type for lines without one.
     job_type: Option<TypeName>,
-    options: Options,
+    options: StartOptions,
     chains: Vec<NewChain>,
 }
 
 impl Batch for Starts<'_> {
-    type Line = Described;
+    type Line = JobDescription;
     type Done = Started;
 
     const EXAMPLE: &'static str = r#"{"type": "resize", "input": 7}"#;
 
-    fn add(&mut self, line: Described) -> Result<usize> {
+    fn add(&mut self, line: JobDescription) -> Result<usize> {
         let new = line.chain(self.job_type.as_ref(), &self.options)?;
         let size = new.job.input.bytes().len();
         self.chains.push(new);
@@ -129,13 +131,13 @@ impl Batch for Starts<'_> {
             Ok((created, is_hinted))
         };
         let topics = types.into_iter().map(Topic::Scheduled).collect();
-        let created = self.connection.announced(topics, creating).await?;
+        let created = self.connection.run_and_deliver_hints(topics, creating).await?;
         Ok(created.iter().map(Started::of).collect())
     }
 }
 
 /// Builds a new chain whose first job has the given type, input and options.
-fn chain(job_type: TypeName, input: Payload, options: &Options) -> Result<NewChain> {
+fn chain(job_type: TypeName, input: Payload, options: &StartOptions) -> Result<NewChain> {
     let mut new = NewChain::new(ChainId::new(), NewJob::new(job_type, input));
     new.job.schedule = match (options.delay, options.at) {
         (Some(delay), _) => Schedule::After(Millis::try_from(delay)?),
@@ -171,7 +173,7 @@ impl Started {
                 Ok(Self { chain: existing.chain, new: false, status: existing.status.to_string() })
             }
             Created::Busy => Err(Failure::store(
-                "somebody's open transaction holds the key or a blocker: try again when it has ended",
+                "the key or a blocker is locked by another transaction: try again later, or end that transaction",
             )),
             Created::Refused(refusal) => Err(refusal.clone().into()),
         }
@@ -191,7 +193,7 @@ fn is_scheduled(created: &Created) -> bool {
 
 fn print(started: &Started, output: Output) -> Result {
     if !started.new && !output.is_json() {
-        note(&format!("the key is held by this chain, which is {}: nothing was started", started.status));
+        note(&format!("no chain was started: the key is held by this chain, which is {}", started.status));
     }
-    output.one(started, || started.to_string())
+    output.print(started, || started.to_string())
 }

@@ -2,7 +2,7 @@
 
 use windlass::{ChainRecord, Client, JobId, Key, Store, Target, TypeName};
 
-use crate::arguments::Chosen;
+use crate::arguments::ChainNames;
 use crate::exit::{Failure, Result};
 
 /// A stored chain that was named on the command line.
@@ -23,10 +23,10 @@ impl Found {
 }
 
 /// Resolves all names. Returns an error if one of them is not stored.
-pub(crate) async fn all(client: &Client<dyn Store>, chosen: &Chosen) -> Result<Vec<Found>> {
-    let mut found = Vec::with_capacity(chosen.names.len());
-    for name in &chosen.names {
-        found.push(one(client, name, chosen.key_type.as_ref()).await?);
+pub(crate) async fn all(client: &Client<dyn Store>, chains: &ChainNames) -> Result<Vec<Found>> {
+    let mut found = Vec::with_capacity(chains.names.len());
+    for name in &chains.names {
+        found.push(one(client, name, chains.key_type.as_ref()).await?);
     }
     Ok(found)
 }
@@ -53,7 +53,7 @@ fn parse(name: &str, key_type: Option<&TypeName>) -> Result<Target> {
     // A chain's id is also the id of its first job, so a job id covers both.
     name.parse().map(Target::Job).map_err(|_| {
         Failure::usage(format!(
-            "`{name}` is not an id: give the id of a chain or job, or a key with --type TYPE"
+            "invalid id `{name}`: pass the id of a chain or job, or a key with --type TYPE"
         ))
     })
 }
@@ -61,8 +61,10 @@ fn parse(name: &str, key_type: Option<&TypeName>) -> Result<Target> {
 fn not_found(name: &str, key_type: Option<&TypeName>) -> Failure {
     Failure::not_found(match key_type {
         Some(key_type) => {
-            format!("no chain of type `{key_type}` has the key `{name}`: is it the right store?")
+            format!(
+                "no chain of type `{key_type}` has the key `{name}`: check the key, --store and --namespace"
+            )
         }
-        None => format!("{name} is not stored, or no longer: is it the right store?"),
+        None => format!("chain or job {name} not found: it may have expired; check --store and --namespace"),
     })
 }

@@ -8,13 +8,13 @@ use super::{Context, target, why};
 use crate::arguments::Wait;
 use crate::exit::{Failure, Result};
 use crate::output::Output;
-use crate::store::Access;
+use crate::store::OpenMode;
 use crate::view::{ChainView, Content};
 
 pub(crate) async fn run(context: &Context, wait: &Wait) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
-    let found = target::all(&client, &wait.chosen).await?;
+    let found = target::all(&client, &wait.chains).await?;
     let waits = found.into_iter().map(|found| {
         let (client, chain, timeout) = (client.clone(), found.chain.id, wait.timeout);
         (chain, tokio::spawn(async move { client.closed(chain, timeout).await }))
@@ -56,7 +56,7 @@ async fn explained(
         Ok(None) | Err(_) => String::new(),
     };
     let failure = Failure::from(error);
-    Err(if why.is_empty() { failure } else { failure.and(why) })
+    Err(if why.is_empty() { failure } else { failure.with_note(why) })
 }
 
 fn print(record: &ChainRecord, output: Output) -> Result {
@@ -73,7 +73,7 @@ pub(crate) fn ended_well(record: &ChainRecord) -> Result {
     let why = record.latest.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     match record.status() {
         Status::Failed => {
-            Err(Failure::failed(format!("chain {} failed{why} (`windlass retry` opens it again)", record.id)))
+            Err(Failure::failed(format!("chain {} failed{why}; `windlass retry` retries it", record.id)))
         }
         Status::Cancelled => Err(Failure::failed(format!("chain {} was cancelled{why}", record.id))),
         _ => Ok(()),

@@ -29,9 +29,9 @@ async fn blocked(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<Stri
     let unnamed = (open.len() + ended.len()).saturating_sub(NAMED_MAX);
     let mut reasons = Vec::new();
     for chain in ended.iter().take(NAMED_MAX) {
-        let (id, became) =
+        let (id, outcome) =
             (chain.id, if chain.status() == Status::Failed { "failed" } else { "was cancelled" });
-        reasons.push(format!("it waits for chain {id}, which {became} (`windlass retry {id}`)"));
+        reasons.push(format!("it waits for chain {id}, which {outcome} (`windlass retry {id}`)"));
     }
     for chain in open.into_iter().take(NAMED_MAX.saturating_sub(ended.len())) {
         let (id, job_type, word) = (chain.id, &chain.latest.job_type, chain.status());
@@ -43,7 +43,7 @@ async fn blocked(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<Stri
         reasons.push(reason);
     }
     if unnamed > 0 {
-        reasons.push(format!("it waits for {unnamed} more"));
+        reasons.push(format!("it waits for more chains ({unnamed})"));
     }
     Ok(reasons)
 }
@@ -59,15 +59,16 @@ async fn pending(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<Stri
         reasons.push(format!("`{job_type}` is paused (`windlass resume {job_type}`)"));
     }
     if !client.workers().await?.iter().any(|worker| worker.types.contains(job_type)) {
-        reasons.push(format!("no live worker handles `{job_type}`: start one"));
+        reasons
+            .push(format!("no live worker handles `{job_type}` (`windlass work {job_type} --exec COMMAND`)"));
     }
     Ok(reasons)
 }
 
 fn running(job: &JobRecord) -> Vec<String> {
     let expired = job.lease.filter(|lease| lease.until < Timestamp::now());
-    let told = expired.map(|lease| {
-        format!("worker {} was not heard of since its lease expired: another takes over", lease.worker)
+    let reason = expired.map(|lease| {
+        format!("the lease of worker {} has expired; another worker will take over", lease.worker)
     });
-    told.into_iter().collect()
+    reason.into_iter().collect()
 }

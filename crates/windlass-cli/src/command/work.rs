@@ -16,7 +16,7 @@ use super::Context;
 use crate::arguments::Work;
 use crate::exit::{Failure, Result};
 use crate::signal;
-use crate::store::Access;
+use crate::store::OpenMode;
 use child::Runner;
 
 /// How often `--drain` checks whether any job is left.
@@ -26,18 +26,18 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(context: &Context, work: Work) -> Result {
-    let connection = context.open(Access::Use).await?;
+    let connection = context.open(OpenMode::CreateFile).await?;
     let client = connection.client();
-    let folder = tempfile::tempdir();
-    let folder =
-        folder.map_err(|error| Failure::failed(format!("no folder for the commands' files: {error}")))?;
-    let hurry = CancellationToken::new();
+    let directory = tempfile::tempdir();
+    let directory = directory
+        .map_err(|error| Failure::failed(format!("cannot create a temporary directory: {error}")))?;
+    let stop_now = CancellationToken::new();
     let runner = Arc::new(Runner {
         command: work.exec.clone(),
-        folder: folder.path().to_owned(),
+        directory: directory.path().to_owned(),
         grace: work.grace,
-        hurry: hurry.clone(),
-        environment: context.place.environment(),
+        stop_now: stop_now.clone(),
+        environment: context.config.environment(),
     });
     let types: BTreeSet<TypeName> = work.types.iter().cloned().collect();
     let mut worker = Worker::new(&client).concurrency(work.concurrency).poll(work.poll);
@@ -52,13 +52,13 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
         });
     }
     // Install the signal handlers before the worker is visible: a signal sent in between would kill the process.
-    let end_requested = signal::end_requested();
+    let shutdown_requested = signal::shutdown_requested();
     let running = worker.start().await?;
     tokio::select! {
-        () = end_requested => {}
+        () = shutdown_requested => {}
         drained = drained(&client, types, work.drain) => drained?,
     }
-    stop(running, &work, &hurry).await;
+    stop(running, &work, &stop_now).await;
     Ok(())
 }
 
@@ -70,14 +70,14 @@ fn options(work: &Work) -> JobOptions {
 
 /// Stops the worker. It takes no new jobs, and running commands may finish. After `--stop-timeout` or a second signal,
 /// commands that still run are terminated.
-async fn stop(running: Running<dyn Store>, work: &Work, hurry: &CancellationToken) {
+async fn stop(running: Running<dyn Store>, work: &Work, stop_now: &CancellationToken) {
     let mut stopping = std::pin::pin!(running.stop(work.stop_timeout + work.grace + LAST_WRITES));
     tokio::select! {
         () = &mut stopping => return,
         () = tokio::time::sleep(work.stop_timeout) => {}
-        () = signal::end_requested() => {}
+        () = signal::shutdown_requested() => {}
     }
-    hurry.cancel();
+    stop_now.cancel();
     stopping.await;
 }
 
@@ -87,10 +87,10 @@ async fn drained(client: &Client<dyn Store>, types: BTreeSet<TypeName>, wanted: 
         return std::future::pending().await;
     }
     let types = Types::Only(types.into_iter().collect());
-    let mut looks = interval(DRAIN_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(DRAIN_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        looks.tick().await;
+        ticks.tick().await;
         let next = client.store().next_due(NextDue { types: types.clone() }).await?;
         if next.lease_until.is_none() && next.due_at.is_none_or(|at| at > next.now) {
             return Ok(());

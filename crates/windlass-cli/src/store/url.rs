@@ -33,20 +33,20 @@ impl StoreUrl {
     pub(crate) fn parse(url: &str) -> Result<Self> {
         // If there is a scheme, errors show only that: the rest may contain a password.
         let Some((scheme, rest)) = url.split_once(':') else {
-            let text = format!("`{url}` is not the URL of a store: did you mean `sqlite:{url}`?");
+            let text = format!("`{url}` is not a store URL: did you mean `sqlite:{url}`?");
             return Err(Failure::usage(text));
         };
         match scheme {
             "memory" => Ok(Self::Memory),
             "sqlite" => match rest.strip_prefix("//").unwrap_or(rest) {
-                "" => Err(Failure::usage("`sqlite:` names no file: write `sqlite:windlass.db`")),
+                "" => Err(Failure::usage("`sqlite:` has no path: use a form like `sqlite:windlass.db`")),
                 path => Ok(Self::Sqlite(path.into())),
             },
             "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
             "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
             _ => {
                 let text = format!(
-                    "`{scheme}:` is no store: give `sqlite:PATH`, `postgres://…`, `redis://…` or `memory:`"
+                    "unknown store scheme `{scheme}:`: use `sqlite:PATH`, `postgres://…`, `redis://…` or `memory:`"
                 );
                 Err(Failure::usage(text))
             }
@@ -75,8 +75,7 @@ impl NotifierUrl {
             "nats" | "tls" => Self::nats(url),
             scheme => {
                 let text = format!(
-                    "--notifier: `{scheme}` is no notifier: give `postgres://…`, `redis://…`, `nats://…` or `none`, or \
-                     leave it to the store"
+                    "--notifier: unknown scheme `{scheme}`: use `postgres://…`, `redis://…`, `nats://…` or `none`"
                 );
                 Err(Failure::usage(text))
             }
@@ -89,7 +88,7 @@ impl NotifierUrl {
             None if query.is_empty() => None,
             Some(("bucket", name)) if !name.is_empty() && !name.contains('&') => Some(name.to_owned()),
             _ => {
-                let text = "--notifier: the URL of NATS may end in `?bucket=NAME`, and in nothing else";
+                let text = "--notifier: invalid query in the NATS URL: only `?bucket=NAME` is allowed";
                 return Err(Failure::usage(text));
             }
         };
@@ -112,27 +111,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stores_are_told_by_their_scheme() {
+    fn store_urls_are_parsed_by_scheme() {
         assert_eq!(StoreUrl::parse("sqlite:a/b.db").unwrap(), StoreUrl::Sqlite("a/b.db".into()));
         assert_eq!(StoreUrl::parse("sqlite:///b.db").unwrap(), StoreUrl::Sqlite("/b.db".into()));
         assert_eq!(StoreUrl::parse("memory:").unwrap(), StoreUrl::Memory);
         assert!(matches!(StoreUrl::parse("postgresql://h/d").unwrap(), StoreUrl::Postgres(_)));
         let line = |url| StoreUrl::parse(url).unwrap_err().line().unwrap();
         assert!(line("jobs.db").contains("did you mean `sqlite:jobs.db`?"));
-        assert!(line("sqlite:").contains("names no file"));
+        assert!(line("sqlite:").contains("has no path"));
         assert!(!line("mysql://ada:secret@h/d").contains("secret"));
     }
 
     #[test]
-    fn a_store_is_the_same_in_another_folder() {
-        let folder = std::env::current_dir().unwrap();
+    fn absolute_urls_are_valid_in_any_directory() {
+        let directory = std::env::current_dir().unwrap();
         let absolute = StoreUrl::parse("sqlite:a/b.db").unwrap().absolute();
-        assert_eq!(absolute, format!("sqlite:{}", folder.join("a/b.db").display()));
+        assert_eq!(absolute, format!("sqlite:{}", directory.join("a/b.db").display()));
         assert_eq!(StoreUrl::parse("redis://h").unwrap().absolute(), "redis://h");
     }
 
     #[test]
-    fn notifiers_are_told_by_their_scheme() {
+    fn notifier_urls_are_parsed_by_scheme() {
         for url in ["none", "redis://h", "nats://ada:pw@h:4222", "tls://h?bucket=b"] {
             assert_eq!(NotifierUrl::parse(url).unwrap().text(), url);
         }

@@ -9,14 +9,14 @@ async fn lines_become_chains() {
     let lines: String = (0..2_500).map(|n| format!("{{\"input\": {n}}}\n")).collect();
     let ran = program.run_with(&["start", "count", "--batch", "--priority", "5"], &lines).await;
     assert_eq!((ran.code, ran.stdout.lines().count()), (0, 2_500), "{}", ran.stderr);
-    assert!(ran.stderr.contains("2500 lines"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lines sent: 2500"), "{}", ran.stderr);
     let count = &program.json(&["queues", "count"]).await[0];
     assert_eq!(count["pending"], 2_500);
     assert_eq!(program.json(&["jobs", "--limit", "0"]).await.len(), 2_500);
 }
 
 #[tokio::test]
-async fn a_line_may_differ_from_the_options() {
+async fn fields_of_a_line_override_the_options() {
     let program = Program::on_sqlite();
     let lines = r#"{"input": 1}
         {"type": "other", "key": "k", "delay": "1h", "priority": 9, "max_attempts": 4}"#;
@@ -31,20 +31,20 @@ async fn a_line_may_differ_from_the_options() {
 }
 
 #[tokio::test]
-async fn a_wrong_line_stops_its_thousand() {
+async fn an_invalid_line_stops_the_batch_before_its_group() {
     let program = Program::on_sqlite();
     let mut lines: Vec<_> = (0..1_500).map(|n| format!("{{\"input\": {n}}}")).collect();
     lines[1_200] = "{\"inputs\": 7}".to_owned();
     let ran = program.run_with(&["start", "count", "--batch"], &lines.join("\n")).await;
     assert_eq!(ran.code, 2, "{ran:?}");
-    assert!(ran.stderr.contains("nothing that follows line 1000 was sent"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lines after line 1000 were not sent"), "{}", ran.stderr);
     assert!(ran.stderr.contains("error: line 1201: unknown field `inputs`"), "{}", ran.stderr);
     assert_eq!(program.json(&["queues"]).await[0]["pending"], 1_000);
 }
 
 /// A reader that closes the pipe after the first line must not stop the batch.
 #[tokio::test]
-async fn a_reader_that_goes_stops_no_batch() {
+async fn a_closed_pipe_does_not_stop_a_batch() {
     let program = Program::on_sqlite();
     let lines: String = (0..3_000).map(|n| format!("{{\"id\": \"{n}\"}}\n")).collect();
     fs::write(program.folder().join("jobs"), &lines).unwrap();
@@ -59,7 +59,7 @@ async fn a_reader_that_goes_stops_no_batch() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let ran = run(shell).await;
-        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1\n0\n", "3000 lines\n"));
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1\n0\n", "lines sent: 3000\n"));
     }
     for row in program.json(&["queues"]).await {
         assert_eq!(row["pending"], 3_000, "{row}");
@@ -67,21 +67,21 @@ async fn a_reader_that_goes_stops_no_batch() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_wrong_is_named() {
+async fn errors_name_the_line() {
     let program = Program::on_sqlite();
     let large = format!("{{}}\n{{\"input\": \"{}\"}}\n", "x".repeat(4 * 1024 * 1024));
     let endless = format!("{{}}\n{}", "x".repeat(5 * 1024 * 1024));
     let cases = [
         (
             "{}\n{\"delay\": \"1m\", \"at\": \"2026-11-15\"}",
-            "line 2: it has both `delay` and `at`: leave one out",
+            "line 2: `delay` and `at` are mutually exclusive: remove one",
         ),
-        ("{\"delay\": \"soon\"}", "line 1: `delay`: `soon` is no duration: write it like"),
-        ("\n{\"at\": \"soon\"}", "line 2: `at`: `soon` is no time: write it in UTC like"),
-        ("{\"blocked_by\": [\"x\"]}", "line 1: `blocked_by`: `x` is not an id"),
+        ("{\"delay\": \"soon\"}", "line 1: `delay`: invalid duration `soon`: use a form like"),
+        ("\n{\"at\": \"soon\"}", "line 2: `at`: invalid time `soon`: use RFC 3339 in UTC, like"),
+        ("{\"blocked_by\": [\"x\"]}", "line 1: `blocked_by`: invalid id `x`"),
         ("{\"priority\": 1000}", "line 1: invalid value: integer `1000`"),
         ("{\"max_attempts\": 0}", "line 1: a job needs at least one attempt"),
-        ("hello", "line 1: expected value at column 1; a line is an object like"),
+        ("hello", "line 1: expected value at column 1; expected an object like"),
         (large.as_str(), "line 2: the input is larger than 4 MiB"),
         (endless.as_str(), "line 2: the line is larger than 4 MiB"),
     ];
@@ -97,10 +97,10 @@ async fn a_line_that_is_wrong_is_named() {
 }
 
 #[tokio::test]
-async fn a_refused_line_harms_no_other() {
+async fn a_refused_line_does_not_affect_the_others() {
     let program = Program::on_sqlite();
-    let nobody = "019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11";
-    let lines = format!("{{}}\n{{\"blocked_by\": [\"{nobody}\"]}}\n{{}}\n");
+    let unknown = "019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11";
+    let lines = format!("{{}}\n{{\"blocked_by\": [\"{unknown}\"]}}\n{{}}\n");
     let ran = program.run_with(&["start", "one", "--batch"], &lines).await;
     assert_eq!((ran.code, ran.stdout.lines().count()), (2, 2), "{ran:?}");
     assert!(ran.stderr.contains("line 2 was refused: blocker chain"), "{ran:?}");

@@ -6,11 +6,11 @@ const RATES: [&str; 3] = ["start_per_s", "start_batch_per_s", "drain_per_s"];
 const TIMES: [&str; 4] = ["latency_p50_us", "latency_p99_us", "round_trip_p50_us", "round_trip_p99_us"];
 
 #[tokio::test]
-async fn it_measures_sqlite_and_leaves_nothing() {
+async fn it_measures_sqlite_and_cleans_up() {
     let program = Program::on_sqlite();
     let ran = run(program.bare(&["bench", "--jobs", "100"])).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its folder is gone");
+    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its directory is removed");
     program.ok(&["start", "mine"]).await;
     check(&program, true).await;
     assert_eq!(program.json(&["queues"]).await.len(), 1, "only what was there before");
@@ -27,11 +27,11 @@ async fn it_measures_redis_without_transactions() {
 }
 
 #[tokio::test]
-async fn it_has_a_table_for_people() {
+async fn it_prints_a_table() {
     let program = Program::on_sqlite();
     let ran = run(program.bare(&["bench", "--store", "memory:", "--jobs", "100", "--payload", "10"])).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.stdout.starts_with("WHAT") && ran.stdout.contains("jobs/s"), "{ran:?}");
+    assert!(ran.stdout.starts_with("METRIC") && ran.stdout.contains("jobs/s"), "{ran:?}");
 }
 
 async fn check(program: &Program, transactions: bool) {

@@ -16,19 +16,19 @@ const SLOTS: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test]
-async fn workers_that_are_killed_lose_nothing_on_sqlite() {
+async fn killed_workers_lose_no_job_on_sqlite() {
     check(&Program::on_sqlite()).await;
 }
 
 #[tokio::test]
-async fn workers_that_are_killed_lose_nothing_on_postgres() {
+async fn killed_workers_lose_no_job_on_postgres() {
     let program = Program::on_postgres().await;
     program.ok(&["migrate"]).await;
     check(&program).await;
 }
 
 #[tokio::test]
-async fn workers_that_are_killed_lose_nothing_on_redis() {
+async fn killed_workers_lose_no_job_on_redis() {
     check(&Program::on_redis().await).await;
 }
 
@@ -52,7 +52,7 @@ async fn check(program: &Program) {
     let chains = program.json(&["chains", "--limit", "0"]).await;
     let mut outputs: Vec<_> = chains.iter().map(|chain| chain["output"].as_u64().unwrap()).collect();
     outputs.sort_unstable();
-    assert_eq!(outputs, (0..JOBS as u64).collect::<Vec<_>>(), "each job gave what it took, once");
+    assert_eq!(outputs, (0..JOBS as u64).collect::<Vec<_>>(), "each job returned its input, once");
     let jobs = program.json(&["jobs", "--limit", "0"]).await;
     let repeated = jobs.iter().filter(|job| job["attempt"].as_u64() > Some(1)).count();
     assert!(repeated > 0, "a kill hit a running job");

@@ -47,7 +47,7 @@ async fn documented_fields_are_printed() {
     page.check("one of checks", demo[0]["checks"].as_array().unwrap());
     page.check("demo", &demo);
     page.check("bench", &program.json(&["bench", "--jobs", "10"]).await);
-    assert_eq!(page.unchecked, BTreeSet::new(), "documented, and not looked at here");
+    assert_eq!(page.unchecked, BTreeSet::new(), "documented, but not checked here");
 }
 
 async fn check_worker(page: &mut Page, program: &Program) {
@@ -75,17 +75,19 @@ impl Page {
         let (table, _) = json.split_once("\n## ").unwrap();
         let mut fields = BTreeMap::<String, BTreeSet<String>>::new();
         for row in table.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
-            let [_, commands, said, _] = row.split('|').collect::<Vec<_>>()[..] else { panic!("{row}") };
-            let mut said_fields: BTreeSet<_> = quoted(said).map(str::to_owned).collect();
-            if let Some((_, other)) = said.split_once("the fields of `") {
+            let [_, commands, documented, _] = row.split('|').collect::<Vec<_>>()[..] else {
+                panic!("{row}")
+            };
+            let mut names: BTreeSet<_> = quoted(documented).map(str::to_owned).collect();
+            if let Some((_, other)) = documented.split_once("the fields of `") {
                 let (other, _) = other.split_once('`').unwrap();
-                said_fields.remove(other);
-                said_fields.extend(fields[other].iter().cloned());
+                names.remove(other);
+                names.extend(fields[other].iter().cloned());
             }
             let is_part = commands.contains("one of");
             for command in quoted(commands) {
                 let name = if is_part { format!("one of {command}") } else { command.to_owned() };
-                fields.insert(name, said_fields.clone());
+                fields.insert(name, names.clone());
             }
         }
         Self { unchecked: fields.keys().cloned().collect(), fields }

@@ -40,13 +40,13 @@ async fn commands(program: &Program) -> Vec<String> {
 #[tokio::test]
 async fn no_color_is_respected() {
     let program = Program::on_sqlite();
-    for (variables, coloured) in
+    for (variables, colored) in
         [(&[][..], false), (&["CLICOLOR_FORCE"], true), (&["CLICOLOR_FORCE", "NO_COLOR"], false)]
     {
         let mut command = program.bare(&["wait", "no-id"]);
         command.env_remove("CLICOLOR_FORCE").envs(variables.iter().map(|name| (name, "1")));
         let ran = run(command).await;
-        assert_eq!(ran.stderr.contains('\u{1b}'), coloured, "{variables:?}: {ran:?}");
+        assert_eq!(ran.stderr.contains('\u{1b}'), colored, "{variables:?}: {ran:?}");
     }
 }
 

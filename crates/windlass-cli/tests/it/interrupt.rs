@@ -11,7 +11,7 @@ use windlass_testkit::wait_until;
 use crate::program::{Program, ended, interrupt, terminate};
 
 #[tokio::test]
-async fn a_batch_ends_between_two_commands_and_says_where() {
+async fn a_batch_stops_between_two_groups_and_reports_the_line() {
     let program = Program::on_sqlite();
     let mut child = program.command(&["start", "count", "--batch"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -25,12 +25,12 @@ async fn a_batch_ends_between_two_commands_and_says_where() {
     terminate(&child).await;
     let ran = ended(child).await;
     assert_eq!((ran.code, ran.stdout.lines().count()), (130, 1_000), "{}", ran.stderr);
-    assert!(ran.stderr.contains("nothing that follows line 1000 was sent"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lines after line 1000 were not sent"), "{}", ran.stderr);
     assert_eq!(program.json(&["queues"]).await[0]["pending"], 1_000);
 }
 
 #[tokio::test]
-async fn a_demo_removes_what_it_made() {
+async fn a_demo_removes_its_data() {
     let program = Program::on_sqlite();
     let mut child =
         program.bare(&["demo", "--orders", "1000"]).env("TMPDIR", program.folder()).spawn().unwrap();
@@ -45,14 +45,14 @@ async fn a_demo_removes_what_it_made() {
     while let Some(line) = lines.next_line().await.unwrap() {
         last = line;
     }
-    assert_eq!(last, "error: interrupted: what it made is removed");
+    assert_eq!(last, "error: interrupted; the demo's data was removed");
     assert_eq!(ended(child).await.code, 130);
-    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its folder is gone");
+    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its directory is removed");
 }
 
 /// All commands end the same way, whether they wait for a chain, for their input or for a server.
 #[tokio::test]
-async fn whatever_waits_ends_with_the_same_code() {
+async fn waiting_commands_exit_with_code_130() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "mail"]).await;
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -66,8 +66,8 @@ async fn whatever_waits_ends_with_the_same_code() {
     for (signal, arguments) in calls.iter().enumerate() {
         let mut child = program.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let _kept_open = child.stdin.take();
-        wait_until("it listens to signals", Duration::from_secs(60), async || {
-            hears_signals(child.id().unwrap())
+        wait_until("the signal handlers are installed", Duration::from_secs(60), async || {
+            handles_signals(child.id().unwrap())
         })
         .await;
         if signal % 2 == 0 {
@@ -81,7 +81,7 @@ async fn whatever_waits_ends_with_the_same_code() {
 }
 
 /// Whether a process has handlers for SIGINT and SIGTERM.
-fn hears_signals(pid: u32) -> bool {
+fn handles_signals(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
@@ -90,10 +90,10 @@ fn hears_signals(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_worker_ends_with_success_for_that_is_how_it_is_stopped() {
+async fn a_worker_exits_with_code_0() {
     let program = Program::on_sqlite();
     let worker = program.command(&["work", "mail", "--exec", "true"]).spawn().unwrap();
-    wait_until("the worker is there", Duration::from_secs(60), async || {
+    wait_until("the worker is listed", Duration::from_secs(60), async || {
         program.run(&["workers", "--json"]).await.stdout.contains("\"mail\"")
     })
     .await;

@@ -15,7 +15,11 @@ async fn a_chain_is_cancelled_and_retried() {
     assert!(waited.stderr.contains("was cancelled"), "{waited:?}");
     assert!(program.ok(&["retry", &chain]).await.ends_with("pending"));
     let again = program.run(&["retry", &chain]).await;
-    assert_eq!((again.code, again.stdout.contains("only what failed")), (1, true), "{again:?}");
+    assert_eq!(
+        (again.code, again.stdout.contains("only failed or cancelled chains")),
+        (1, true),
+        "{again:?}"
+    );
 }
 
 #[tokio::test]
@@ -26,14 +30,14 @@ async fn a_job_is_triggered() {
     program.drain(&["mail"], "true").await;
     let refused = program.run(&["trigger", &later]).await;
     assert_eq!(
-        (refused.code, refused.stdout.contains("completed: only a pending job")),
+        (refused.code, refused.stdout.contains("it is completed, and only pending jobs")),
         (1, true),
         "{refused:?}"
     );
 }
 
 #[tokio::test]
-async fn a_chain_is_deleted_with_what_it_waits_for() {
+async fn a_chain_is_deleted_with_its_blockers() {
     let program = Program::on_sqlite();
     let blocker = program.ok(&["start", "first"]).await;
     let blocked = program.ok(&["start", "second", "--blocked-by", &blocker]).await;
@@ -44,7 +48,7 @@ async fn a_chain_is_deleted_with_what_it_waits_for() {
 }
 
 #[tokio::test]
-async fn a_running_chain_is_deleted_only_if_that_is_meant() {
+async fn a_running_chain_is_deleted_only_with_running() {
     let program = Program::on_sqlite();
     let running = program.ok(&["start", "slow"]).await;
     let waiting = program.ok(&["start", "later", "--blocked-by", &running]).await;
@@ -55,7 +59,7 @@ async fn a_running_chain_is_deleted_only_if_that_is_meant() {
     for arguments in [&["delete", &running][..], &["delete", &waiting, "--cascade"]] {
         let ran = program.run(arguments).await;
         assert_eq!((ran.code, ran.stderr.lines().count()), (1, 1), "{ran:?}");
-        assert!(ran.stderr.contains(&format!("chain {running} is running; --running deletes it")), "{ran:?}");
+        assert!(ran.stderr.contains(&format!("chain {running} is running; use --running")), "{ran:?}");
     }
     let deleted = program.json(&["delete", &waiting, "--cascade", "--running"]).await;
     assert_eq!(deleted.len(), 2, "{deleted:?}");
@@ -65,7 +69,7 @@ async fn a_running_chain_is_deleted_only_if_that_is_meant() {
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_stops_no_change() {
+async fn a_closed_pipe_does_not_stop_a_change() {
     let program = Program::on_sqlite();
     let mut chains = Vec::new();
     for _ in 0..3 {
@@ -86,7 +90,7 @@ async fn a_type_is_paused_and_resumed() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "mail"]).await;
     assert_eq!(program.ok(&["pause", "mail"]).await, "mail  paused");
-    assert_eq!(program.ok(&["pause", "mail"]).await, "mail  paused before");
+    assert_eq!(program.ok(&["pause", "mail"]).await, "mail  already paused");
     assert_eq!(program.json(&["queues"]).await[0]["paused"], true);
     assert_eq!(program.drain(&["mail"], "true").await.code, 0);
     assert_eq!(program.json(&["jobs", &chain]).await[0]["status"], "pending");
@@ -104,7 +108,7 @@ async fn a_job_is_completed_from_outside() {
     program.ok(&["complete", &chain, "\"by hand\""]).await;
     assert_eq!(program.ok(&["wait", &chain]).await, "\"by hand\"");
     let closed = program.run(&["complete", &chain, "1"]).await;
-    assert_eq!((closed.code, closed.stderr.contains("was not touched")), (1, true), "{closed:?}");
+    assert_eq!((closed.code, closed.stderr.contains("is already completed")), (1, true), "{closed:?}");
 
     let other = program.ok(&["start", "approval"]).await;
     program.ok(&["complete", &other, "--fail", "refused by Ada"]).await;

@@ -1,9 +1,11 @@
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
 use windlass_testkit::{PgBouncer, shared_postgres};
 
 use crate::program::{Program, objects};
 
 #[tokio::test]
-async fn postgres_is_migrated_when_it_is_told_to() {
+async fn postgres_is_migrated_only_by_migrate() {
     let program = Program::on_postgres().await;
     let early = program.run(&["start", "mail"]).await;
     assert_eq!(early.code, 4, "{early:?}");
@@ -18,6 +20,24 @@ async fn postgres_is_migrated_when_it_is_told_to() {
     assert_eq!(program.json(&["jobs"]).await.len(), 1);
 }
 
+/// Migrating does not help a program that is older than the schema, so no error suggests it.
+#[tokio::test]
+async fn a_newer_schema_is_an_error() {
+    let program = Program::on_sqlite();
+    program.ok(&["migrate"]).await;
+    let file = SqliteConnectOptions::new().filename(program.folder().join("jobs.db"));
+    let mut connection = SqliteConnection::connect_with(&file).await.unwrap();
+    let newer = "insert into windlass_migration values (99, 'newer', 0)";
+    sqlx::query(newer).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    for arguments in [&["jobs"][..], &["migrate"], &["migrate", "--status"]] {
+        let ran = program.run(arguments).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (4, ""), "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains("update this program"), "{arguments:?}: {ran:?}");
+        assert!(!ran.stderr.contains("windlass migrate"), "{arguments:?}: {ran:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_store_without_tables_has_nothing_to_migrate() {
     let program = Program::on_redis().await;
@@ -27,7 +47,7 @@ async fn a_store_without_tables_has_nothing_to_migrate() {
 }
 
 #[tokio::test]
-async fn the_doctor_finds_nothing_wrong_with_a_good_store() {
+async fn the_doctor_accepts_a_healthy_store() {
     let sqlite = Program::on_sqlite();
     sqlite.ok(&["migrate"]).await;
     let postgres = Program::on_postgres().await;
@@ -43,7 +63,7 @@ async fn the_doctor_finds_nothing_wrong_with_a_good_store() {
 
 /// The test server has no persistence.
 #[tokio::test]
-async fn the_doctor_finds_what_redis_would_lose() {
+async fn the_doctor_reports_missing_persistence() {
     let ran = Program::on_redis().await.doctor(&[], |ran| ran.stdout.contains("notifier: ok")).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(
@@ -56,18 +76,15 @@ async fn the_doctor_finds_what_redis_would_lose() {
 async fn the_doctor_needs_a_store() {
     let program = Program::on_sqlite();
     assert_eq!(program.run(&["doctor"]).await.code, 4);
-    std::fs::write(
-        program.folder().join("jobs.db"),
-        "this is no database, and long enough to be seen as none",
-    )
-    .unwrap();
+    std::fs::write(program.folder().join("jobs.db"), "not a database, but long enough to be read as one")
+        .unwrap();
     let ran = program.run(&["doctor"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
 }
 
 /// A pooler that assigns a connection per transaction passes on commands, but no hints.
 #[tokio::test]
-async fn the_doctor_finds_a_notifier_that_carries_nothing() {
+async fn the_doctor_reports_lost_notifications() {
     let program = Program::on_postgres().await;
     program.ok(&["migrate"]).await;
     let pooler = PgBouncer::start(shared_postgres().await.server()).await;
@@ -78,8 +95,8 @@ async fn the_doctor_finds_a_notifier_that_carries_nothing() {
     let ran = program.run(&["doctor", "--notifier", &url]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(
-        ran.stdout.contains("store: ok") && ran.stdout.contains("notifier: a hint was not heard"),
+        ran.stdout.contains("store: ok") && ran.stdout.contains("notifier: a notification did not arrive"),
         "{ran:?}"
     );
-    assert!(ran.stdout.contains("cure: workers poll meanwhile"), "{ran:?}");
+    assert!(ran.stdout.contains("behind a pooler in transaction mode, connect it directly"), "{ran:?}");
 }

@@ -8,7 +8,7 @@ use crate::program::{Program, ended, terminate};
 
 /// Without hints, the worker would poll only after an hour, and the wait times out after 30 s.
 #[tokio::test]
-async fn hints_travel_over_nats() {
+async fn hints_are_delivered_over_nats() {
     let server = NatsServer::start().await;
     let program = Program::on_redis().await;
     for url in [server.url(), format!("{}?bucket=windlass", server.url())] {
@@ -18,7 +18,7 @@ async fn hints_travel_over_nats() {
             .command(&[&["work", "greet", "--exec", "echo hello", "--poll", "1h"], &with[..]].concat())
             .spawn()
             .unwrap();
-        wait_until("the worker is there", Duration::from_secs(60), async || {
+        wait_until("the worker is listed", Duration::from_secs(60), async || {
             !program.json(&["workers"]).await.is_empty()
         })
         .await;
@@ -31,7 +31,7 @@ async fn hints_travel_over_nats() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_without_its_password() {
+async fn errors_about_an_unreachable_server_hide_the_password() {
     let mut server = NatsServer::start().await;
     server.kill().await;
     let program = Program::on_sqlite();

@@ -106,7 +106,7 @@ impl Program {
     /// Repeats `doctor` until the result is as expected. A slow answer or hint is a finding too, but a temporary one.
     pub(crate) async fn doctor(&self, arguments: &[&str], is_expected: impl Fn(&Ran) -> bool) -> Ran {
         let mut found = None;
-        wait_until("the doctor finds what it should", Duration::from_secs(60), async || {
+        wait_until("the doctor reports the expected result", Duration::from_secs(60), async || {
             let ran = found.insert(self.run(&[&["doctor"], arguments].concat()).await);
             is_expected(ran) || {
                 println!("{ran:?}");

@@ -1,7 +1,7 @@
 use crate::program::Program;
 
 #[tokio::test]
-async fn a_job_is_queued_once_and_its_result_kept() {
+async fn a_job_is_queued_once_and_its_result_cached() {
     let program = Program::on_sqlite();
     assert_eq!(program.ok(&["enqueue", "shout", "a/b c", "\"hello\""]).await, "queued");
     assert_eq!(program.ok(&["enqueue", "shout", "a/b c", "\"again\""]).await, "duplicate queued");
@@ -35,7 +35,7 @@ async fn lines_become_jobs_of_a_queue() {
 }
 
 #[tokio::test]
-async fn a_job_that_fails_is_told() {
+async fn a_failed_job_is_an_error() {
     let program = Program::on_sqlite();
     program.ok(&["enqueue", "shout", "1", "--max-attempts", "1"]).await;
     program.drain(&["shout"], "echo too quiet >&2; exit 1").await;

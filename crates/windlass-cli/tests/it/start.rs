@@ -1,12 +1,12 @@
 use crate::program::Program;
 
 #[tokio::test]
-async fn a_job_goes_from_start_to_result() {
+async fn a_job_runs_from_start_to_result() {
     check_round(&Program::on_sqlite()).await;
 }
 
 #[tokio::test]
-async fn a_job_goes_from_start_to_result_on_postgres() {
+async fn a_job_runs_from_start_to_result_on_postgres() {
     let program = Program::on_postgres().await;
     program.ok(&["migrate"]).await;
     check_round(&program).await;
@@ -21,25 +21,25 @@ async fn check_round(program: &Program) {
 }
 
 #[tokio::test]
-async fn a_job_goes_from_start_to_result_on_redis() {
+async fn a_job_runs_from_start_to_result_on_redis() {
     check_round(&Program::on_redis().await).await;
 }
 
 #[tokio::test]
-async fn a_start_waits_for_a_worker_of_another_process() {
+async fn start_waits_for_a_worker_in_another_process() {
     check_wait(&Program::on_sqlite()).await;
 }
 
 /// A hint must arrive even though the process that published it has ended. The worker polls only after an hour.
 #[tokio::test]
-async fn a_start_waits_for_a_worker_of_another_process_on_postgres() {
+async fn start_waits_for_a_worker_in_another_process_on_postgres() {
     let program = Program::on_postgres().await;
     program.ok(&["migrate"]).await;
     check_wait(&program).await;
 }
 
 #[tokio::test]
-async fn a_start_waits_for_a_worker_of_another_process_on_redis() {
+async fn start_waits_for_a_worker_in_another_process_on_redis() {
     check_wait(&Program::on_redis().await).await;
 }
 
@@ -57,18 +57,18 @@ async fn check_wait(program: &Program) {
             break;
         }
     }
-    assert_eq!(waited, "\"hello\"\n", "one of five hints is heard");
+    assert_eq!(waited, "\"hello\"\n", "one of five hints arrives");
     crate::program::terminate(&worker).await;
     assert_eq!(crate::program::ended(worker).await.code, 0);
 }
 
 #[tokio::test]
-async fn a_key_gives_the_chain_that_holds_it() {
+async fn a_held_key_returns_its_chain() {
     let program = Program::on_sqlite();
     let first = program.ok(&["start", "mail", "1", "--key", "ada"]).await;
     let again = program.run(&["start", "mail", "2", "--key", "ada"]).await;
     assert_eq!((again.code, again.stdout.trim()), (0, first.as_str()));
-    assert!(again.stderr.contains("nothing was started"), "{again:?}");
+    assert!(again.stderr.contains("no chain was started"), "{again:?}");
     let json = &program.json(&["start", "mail", "3", "--key", "ada"]).await[0];
     assert_eq!((&json["chain"], &json["new"]), (&first.into(), &false.into()));
     assert_eq!(program.json(&["chains"]).await.len(), 1);
@@ -92,7 +92,7 @@ async fn options_are_stored() {
 }
 
 #[tokio::test]
-async fn input_comes_from_standard_input_too() {
+async fn input_is_read_from_standard_input() {
     let program = Program::on_sqlite();
     let ran = program.run_with(&["start", "mail", "-"], "{\n  \"to\": \"ada\"\n}\n").await;
     assert_eq!(ran.code, 0, "{ran:?}");

@@ -5,7 +5,7 @@ use windlass_testkit::{PostgresServer, RedisServer};
 use crate::program::{Program, run};
 
 #[tokio::test]
-async fn a_store_is_reached_over_tls() {
+async fn stores_are_opened_over_tls() {
     let (postgres, redis) =
         (PostgresServer::builder().tls().start().await, RedisServer::builder().tls().start().await);
     let stores = [

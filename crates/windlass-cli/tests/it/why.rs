@@ -1,16 +1,16 @@
-//! Why a job makes no progress, and its standing.
+//! Why a job makes no progress, and its state.
 
 use crate::program::Program;
 
 #[tokio::test]
-async fn a_type_that_is_paused_or_that_nobody_works_is_told() {
+async fn a_paused_or_unhandled_type_is_a_reason() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "mail"]).await;
-    check(&program, &chain, "no live worker handles `mail`: start one").await;
-    check_doctor(&program, "no live worker handles the type").await;
+    check(&program, &chain, "no live worker handles `mail` (`windlass work mail --exec COMMAND`)").await;
+    check_doctor(&program, "no live worker handles them").await;
     program.ok(&["pause", "mail"]).await;
     check(&program, &chain, "`mail` is paused (`windlass resume mail`)").await;
-    check_doctor(&program, "cure: `windlass resume mail`").await;
+    check_doctor(&program, "cure: run `windlass resume mail`").await;
     program.ok(&["resume", "mail"]).await;
     program.drain(&["mail"], "true").await;
     assert_eq!(program.json(&["jobs", &chain]).await[0]["why"].as_array().unwrap().len(), 0);
@@ -19,7 +19,7 @@ async fn a_type_that_is_paused_or_that_nobody_works_is_told() {
 }
 
 #[tokio::test]
-async fn a_blocker_is_told_with_what_became_of_it() {
+async fn a_blocker_is_a_reason() {
     let program = Program::on_sqlite();
     let blocker = program.ok(&["start", "first"]).await;
     let chain = program.ok(&["start", "second", "--blocked-by", &blocker]).await;
@@ -31,15 +31,15 @@ async fn a_blocker_is_told_with_what_became_of_it() {
     .await;
     program.drain(&["first"], "exit 65").await;
     check(&program, &chain, &format!("chain {blocker}, which failed (`windlass retry {blocker}`)")).await;
-    check_doctor(&program, &format!("1 blocked jobs wait for chain {blocker}, which is failed")).await;
+    check_doctor(&program, &format!("chain {blocker} is failed and blocks other jobs (1)")).await;
 }
 
 async fn check(program: &Program, chain: &str, why: &str) {
-    for look in ["jobs", "chains"] {
-        let page = program.ok(&[look, chain]).await;
+    for command in ["jobs", "chains"] {
+        let page = program.ok(&[command, chain]).await;
         assert!(page.contains(why), "{page}");
-        let told = program.json(&[look, chain]).await[0]["why"].to_string();
-        assert!(told.contains(why), "{told}");
+        let printed = program.json(&[command, chain]).await[0]["why"].to_string();
+        assert!(printed.contains(why), "{printed}");
     }
     let waited = program.run(&["wait", chain, "--timeout", "50ms"]).await;
     assert_eq!((waited.code, waited.stderr.lines().count()), (5, 1), "{waited:?}");
@@ -53,7 +53,7 @@ async fn check_doctor(program: &Program, finding: &str) {
 }
 
 #[tokio::test]
-async fn jobs_are_listed_by_where_they_stand() {
+async fn jobs_are_listed_by_state() {
     let program = Program::on_sqlite();
     let later = program.ok(&["start", "mail", "--delay", "1h"]).await;
     let failing = program.ok(&["start", "print", "--max-attempts", "2"]).await;
@@ -74,7 +74,7 @@ async fn jobs_are_listed_by_where_they_stand() {
     assert_eq!(listed("stopping").await, [""; 0]);
     assert_eq!(listed("pending").await, [later, failing.clone(), pending]);
     let job = &program.json(&["jobs", &failing]).await[0];
-    assert_eq!((&job["status"], &job["standing"]), (&"pending".into(), &"failing".into()));
+    assert_eq!((&job["status"], &job["state"]), (&"pending".into(), &"failing".into()));
     assert_eq!(program.json(&["jobs", "--status", "pending", "--limit", "2"]).await.len(), 2);
 
     // Retrying resets the attempts, so the job is pending instead of failing.
@@ -82,5 +82,5 @@ async fn jobs_are_listed_by_where_they_stand() {
     program.drain(&["print"], "exit 1").await;
     program.ok(&["retry", &failing]).await;
     let job = &program.json(&["jobs", &failing]).await[0];
-    assert_eq!((&job["attempt"], &job["standing"]), (&0.into(), &"pending".into()), "{job}");
+    assert_eq!((&job["attempt"], &job["state"]), (&0.into(), &"pending".into()), "{job}");
 }

@@ -6,7 +6,7 @@ use windlass_testkit::wait_until;
 use crate::program::{Program, ended, run, terminate};
 
 #[tokio::test]
-async fn a_command_has_the_job_and_its_facts() {
+async fn a_command_receives_the_job_and_its_environment() {
     let program = Program::on_sqlite();
     let blocker = program.ok(&["start", "first"]).await;
     program.drain(&["first"], "echo '{\"a\": 1}'").await;
@@ -21,11 +21,11 @@ async fn a_command_has_the_job_and_its_facts() {
 }
 
 #[tokio::test]
-async fn exit_codes_decide() {
+async fn exit_codes_determine_the_outcome() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "once"]).await;
     let ran = program.drain(&["once"], "echo hopeless >&2; exit 65").await;
-    assert!(ran.stderr.contains("hopeless"), "standard error is passed on: {ran:?}");
+    assert!(ran.stderr.contains("hopeless"), "standard error is forwarded: {ran:?}");
     let waited = program.run(&["wait", &chain]).await;
     assert_eq!((waited.code, waited.stderr.contains("hopeless")), (1, true), "{waited:?}");
 
@@ -37,7 +37,7 @@ async fn exit_codes_decide() {
     assert_eq!(
         (&job["due_at"], &job["attempt"]),
         (&"2999-01-01T00:00:00.000Z".into(), &0.into()),
-        "uncounted"
+        "the attempt does not count"
     );
 
     let chain = program.ok(&["start", "again"]).await;
@@ -75,7 +75,7 @@ async fn a_command_may_call_the_program_itself() {
 
 /// The command always receives the store, with a path that is valid in every directory.
 #[tokio::test]
-async fn a_command_finds_the_store_from_any_folder() {
+async fn a_command_finds_the_store_from_any_directory() {
     let program = Program::on_sqlite();
     let script = format!(
         "cd / && '{}' start child 7 > /dev/null && echo \"$WINDLASS_STORE|$WINDLASS_NAMESPACE|$WINDLASS_NOTIFIER\"",
@@ -101,12 +101,12 @@ async fn a_command_finds_the_store_from_any_folder() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_does_not_fit_is_told() {
+async fn an_invalid_outcome_fails_the_attempt() {
     let program = Program::on_sqlite();
     let cases = [
-        (r#"{"again_in": "5m"}"#, 0, "$WINDLASS_OUTCOME says `again_in`, which goes with 75"),
-        (r#"{"then": {"type": "b", "key": "k"}}"#, 0, "`then` has a `key`"),
-        (r#"{"thenn": 1}"#, 0, "$WINDLASS_OUTCOME is wrong: unknown field `thenn`"),
+        (r#"{"again_in": "5m"}"#, 0, "$WINDLASS_OUTCOME: `again_in` requires exit code 75"),
+        (r#"{"then": {"type": "b", "key": "k"}}"#, 0, "`then` must not have a `key`"),
+        (r#"{"thenn": 1}"#, 0, "$WINDLASS_OUTCOME is invalid: unknown field `thenn`"),
         (r#"{"then": {"type": "b"}}"#, 65, "the command ended with exit status: 65"),
     ];
     for (said, code, error) in cases {
@@ -114,13 +114,13 @@ async fn an_outcome_that_does_not_fit_is_told() {
         let ran = program.drain(&["a"], &format!("echo '{said}' > \"$WINDLASS_OUTCOME\"; exit {code}")).await;
         let job = &program.json(&["jobs", &chain]).await[0];
         assert!(job["status"] == "failed" && job["error"].as_str().unwrap().contains(error), "{said}: {job}");
-        assert_eq!(ran.stderr.contains("that was ignored"), code != 0, "{ran:?}");
+        assert_eq!(ran.stderr.contains("; ignored"), code != 0, "{ran:?}");
     }
     assert!(program.json(&["jobs", "--type", "b"]).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_worker_that_is_asked_to_stop_lets_commands_end() {
+async fn a_stopping_worker_lets_commands_finish() {
     let program = Program::on_sqlite();
     let first = program.ok(&["start", "slow"]).await;
     let second = program.ok(&["start", "slow"]).await;
@@ -138,7 +138,7 @@ async fn a_worker_that_is_asked_to_stop_lets_commands_end() {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
+async fn a_timeout_terminates_the_command_and_its_children() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "slow"]).await;
     // The shell ignores SIGTERM, so only SIGKILL ends it.
@@ -146,33 +146,33 @@ async fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     let arguments =
         ["work", "slow", "--exec", command, "--timeout", "5s", "--grace", "200ms", "--backoff", "1h"];
     let worker = program.command(&arguments).spawn().unwrap();
-    wait_until("the attempt is ended", Duration::from_secs(60), async || {
+    wait_until("the attempt has ended", Duration::from_secs(60), async || {
         !program.json(&["jobs", &chain]).await[0]["error"].is_null()
     })
     .await;
     let job = &program.json(&["jobs", &chain]).await[0];
-    assert_eq!(job["error"], "the command was ended: it took longer than --timeout");
+    assert_eq!(job["error"], "the command was terminated: it ran longer than --timeout");
     let child: u32 = fs::read_to_string(program.folder().join("child")).unwrap().trim().parse().unwrap();
-    wait_until("what it started is gone", Duration::from_secs(60), async || is_gone(child)).await;
+    wait_until("its child has ended", Duration::from_secs(60), async || has_ended(child)).await;
     terminate(&worker).await;
     assert_eq!(ended(worker).await.code, 0);
 }
 
 /// Whether a process has ended. A zombie has.
-fn is_gone(pid: u32) -> bool {
+fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, facts)| facts.starts_with('Z'))
 }
 
 #[tokio::test]
-async fn a_running_command_is_asked_to_stop_when_its_chain_is_cancelled() {
+async fn cancelling_a_chain_stops_its_command() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "slow"]).await;
     let command = "trap 'touch asked; exit 1' TERM; touch begun; while :; do sleep 0.02; done";
     let worker = program.command(&["work", "slow", "--exec", command, "--lease", "10s"]).spawn().unwrap();
     wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
         .await;
-    assert_eq!(program.run(&["cancel", &chain]).await.code, 1, "it is left alone");
+    assert_eq!(program.run(&["cancel", &chain]).await.code, 1, "it keeps running");
     assert!(program.ok(&["cancel", "--running", &chain]).await.ends_with("asked to stop"));
     wait_until("it is cancelled", Duration::from_secs(60), async || {
         program.json(&["jobs", &chain]).await[0]["status"] == "cancelled"

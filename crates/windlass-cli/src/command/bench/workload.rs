@@ -73,7 +73,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
 
     /// Runs a worker until it has completed all jobs.
     pub(super) async fn drain(&self) -> Result<(), BoxError> {
-        let left = Left::new(self.jobs);
+        let left = Countdown::new(self.jobs);
         let worker =
             Worker::new(self.client).concurrency(self.slots).state(Arc::clone(&left)).handle(count_down);
         left.wait(worker.start().await?).await
@@ -88,7 +88,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
             tokio::time::sleep(IDLE).await;
             let began = Instant::now();
             let chain = self.client.start(self.job(number)).await?;
-            let arrived = reports.recv().await.ok_or("the worker has stopped")?;
+            let arrived = reports.recv().await.ok_or("the worker stopped")?;
             times.push(arrived.duration_since(began));
             self.client.wait(chain).await?;
         }
@@ -105,7 +105,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
             let began = Instant::now();
             let chain = self.client.start(self.job(number)).await?;
             if self.client.wait(chain).await? != number {
-                return Err("a job gave the output of another".into());
+                return Err("a job returned the output of another job".into());
             }
             times.push(began.elapsed());
         }
@@ -121,7 +121,7 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
 impl<S: Transactional> Jobs<'_, S> {
     /// Like `drain`, but completes each job in a transaction that its handler could use for its own writes.
     pub(super) async fn drain_in_transactions(&self) -> Result<(), BoxError> {
-        let left = Left::new(self.jobs);
+        let left = Countdown::new(self.jobs);
         let worker =
             Worker::new(self.client).concurrency(self.slots).state(Arc::clone(&left)).handle(finish::<S>);
         left.wait(worker.start().await?).await
@@ -129,12 +129,12 @@ impl<S: Transactional> Jobs<'_, S> {
 }
 
 /// Counts the jobs whose handlers have not run yet.
-struct Left {
+struct Countdown {
     jobs: AtomicU64,
     none: Notify,
 }
 
-impl Left {
+impl Countdown {
     fn new(jobs: u64) -> Arc<Self> {
         Arc::new(Self { jobs: AtomicU64::new(jobs), none: Notify::new() })
     }
@@ -153,14 +153,14 @@ impl Left {
     }
 }
 
-async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Left>>) -> Result<u64, BoxError> {
+async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Countdown>>) -> Result<u64, BoxError> {
     left.count_down();
     Ok(job.input().number)
 }
 
 async fn finish<S: Transactional>(
     attempt: Attempt<NoOp, S>,
-    State(left): State<Arc<Left>>,
+    State(left): State<Arc<Countdown>>,
 ) -> Result<Done<NoOp, S>, BoxError> {
     let step = attempt.finish().await?;
     left.count_down();

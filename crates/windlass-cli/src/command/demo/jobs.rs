@@ -7,11 +7,11 @@ use windlass::{
     Backoff, BoxError, Chain, ChainId, Continuation, Ctx, Job, JobOptions, Next, Ready, State, next,
 };
 
-use super::shop::Desk;
+use super::shop::ShopState;
 
 /// An order. It is charged, approved if it is large, and shipped once it is packed and its label is printed.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
-#[job(entry, then(AwaitApproval, Ship), output = Parcel, options = impatient())]
+#[job(entry, then(AwaitApproval, Ship), output = Parcel, options = fast_retries())]
 pub(super) struct TakeOrder {
     pub(super) order: u32,
     pub(super) euros: u32,
@@ -55,13 +55,13 @@ pub(super) struct Parcel {
 }
 
 /// Orders of at least this many euros need a customer rating and then an approval.
-pub(super) const LARGE: u32 = 800;
+pub(super) const LARGE_ORDER_EUROS: u32 = 800;
 
 /// The bank is busy on the first attempt for one order in this many.
 const BUSY_EACH: u32 = 6;
 
 /// Shorter retry delays: the default of ten seconds is too long for a demo.
-fn impatient() -> JobOptions {
+fn fast_retries() -> JobOptions {
     let backoff = Backoff { initial: Duration::from_millis(400), ..Backoff::default() };
     JobOptions { backoff, ..JobOptions::default() }
 }
@@ -72,24 +72,24 @@ impl TakeOrder {
     }
 
     pub(super) const fn is_large(&self) -> bool {
-        self.euros >= LARGE
+        self.euros >= LARGE_ORDER_EUROS
     }
 
     /// Whether the first attempt to charge this order fails.
-    pub(super) const fn meets_busy_bank(&self) -> bool {
+    pub(super) const fn fails_first_charge(&self) -> bool {
         self.order.is_multiple_of(BUSY_EACH)
     }
 
     /// Charges the order. For a large order, also waits for the customer's rating from a queue.
-    pub(super) async fn charge(&self, attempt: u32, desk: &Desk) -> Result<(), BoxError> {
+    pub(super) async fn charge(&self, attempt: u32, state: &ShopState) -> Result<(), BoxError> {
         work(40).await;
-        if self.meets_busy_bank() && attempt == 1 {
+        if self.fails_first_charge() && attempt == 1 {
             return Err("the bank is busy".into());
         }
         if self.is_large() {
             let rating =
-                desk.ratings.enqueue_and_wait(format!("customer-of-{}", self.order), self.order).await?;
-            desk.progress.rated(rating);
+                state.ratings.enqueue_and_wait(format!("customer-of-{}", self.order), self.order).await?;
+            state.progress.rated(rating);
         }
         Ok(())
     }
@@ -108,10 +108,10 @@ impl TakeOrder {
 /// Handler that charges an order, without a transaction.
 pub(super) async fn take_order(
     job: Ctx<TakeOrder>,
-    State(desk): State<Desk>,
+    State(state): State<ShopState>,
 ) -> Result<Next<TakeOrder>, BoxError> {
     let order = job.input();
-    order.charge(job.attempt(), &desk).await?;
+    order.charge(job.attempt(), &state).await?;
     Ok(match order.is_large() {
         true => Next::then(AwaitApproval { order: order.clone() }),
         false => Next::then(order.shipping()),

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use windlass::{Event, Job, Observer};
 
-use super::jobs::{LARGE, Pack, PrintLabel, Ship, TakeOrder};
+use super::jobs::{LARGE_ORDER_EUROS, Pack, PrintLabel, Ship, TakeOrder};
 use super::shop::is_rolled_back;
-use crate::output::{is_watched, note};
-use crate::store::{Place, StoreUrl};
+use crate::output::{note, stderr_is_terminal};
+use crate::store::{StoreConfig, StoreUrl};
 
 /// How often to print a line if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub(super) struct Progress {
     bars: [ProgressBar; Stage::ALL.len()],
     counts: [AtomicU64; Stage::ALL.len()],
     retries: AtomicU64,
-    answers: AtomicU64,
+    replies: AtomicU64,
 }
 
 /// A stage of an order, with its own counter and bar.
@@ -33,21 +33,21 @@ enum Stage {
     Charged,
     Approved,
     Packed,
-    Labelled,
+    Labeled,
     Shipped,
 }
 
 impl Stage {
     const ALL: [Self; 6] =
-        [Self::Placed, Self::Charged, Self::Approved, Self::Packed, Self::Labelled, Self::Shipped];
+        [Self::Placed, Self::Charged, Self::Approved, Self::Packed, Self::Labeled, Self::Shipped];
 
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Placed => "placed",
             Self::Charged => "charged",
             Self::Approved => "approved",
             Self::Packed => "packed",
-            Self::Labelled => "labelled",
+            Self::Labeled => "labeled",
             Self::Shipped => "shipped",
         }
     }
@@ -57,7 +57,7 @@ impl Stage {
         match job_type {
             TakeOrder::NAME => Some(Self::Charged),
             Pack::NAME => Some(Self::Packed),
-            PrintLabel::NAME => Some(Self::Labelled),
+            PrintLabel::NAME => Some(Self::Labeled),
             Ship::NAME => Some(Self::Shipped),
             _ => None,
         }
@@ -65,38 +65,39 @@ impl Stage {
 }
 
 impl Progress {
-    pub(super) fn new(orders: u32, place: &Place) -> Self {
-        let target = if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    pub(super) fn new(orders: u32, config: &StoreConfig) -> Self {
+        let target =
+            if stderr_is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let all = MultiProgress::with_draw_target(target);
         let style = ProgressStyle::with_template("{prefix:>9} {bar:40.cyan/blue} {pos:>4} {wide_msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        let kept = |order: &u32| !(has_transactions(&place.store) && is_rolled_back(*order));
+        let kept = |order: &u32| !(has_transactions(&config.store) && is_rolled_back(*order));
         let (mut shipped, mut approved) = (0, 0);
         for order in (1..=orders).filter(kept) {
             shipped += 1;
-            approved += u64::from(TakeOrder::euros(order) >= LARGE);
+            approved += u64::from(TakeOrder::euros(order) >= LARGE_ORDER_EUROS);
         }
         let rolled_back = match u64::from(orders) - shipped {
             0 => String::new(),
-            some => format!(", and rolls {some} of them back on purpose"),
+            some => format!(", {some} of them rolled back on purpose"),
         };
-        note(&format!("a shop takes {orders} orders on {}{rolled_back}", store_word(&place.store)));
+        note(&format!("running a shop on {}: {orders} orders{rolled_back}", store_name(&config.store)));
         let bars = Stage::ALL.map(|stage| {
             let expected = if matches!(stage, Stage::Approved) { approved } else { shipped };
-            all.add(ProgressBar::new(expected).with_style(style.clone()).with_prefix(stage.word()))
+            all.add(ProgressBar::new(expected).with_style(style.clone()).with_prefix(stage.as_str()))
         });
         Self {
             began_at: Instant::now(),
             bars,
             counts: Default::default(),
             retries: AtomicU64::new(0),
-            answers: AtomicU64::new(0),
+            replies: AtomicU64::new(0),
         }
     }
 
     /// Prints a line per second if there is no terminal to show the bars. Never returns.
     pub(super) async fn print_lines(&self) -> Infallible {
-        if is_watched() {
+        if stderr_is_terminal() {
             return std::future::pending().await;
         }
         loop {
@@ -107,7 +108,7 @@ impl Progress {
 
     pub(super) fn placed(&self, rolled_back: bool) {
         match rolled_back {
-            true => self.bar(Stage::Placed).set_message("one was rolled back: no row, no chain"),
+            true => self.bar(Stage::Placed).set_message("one rolled back: no row, no chain"),
             false => self.add(Stage::Placed),
         }
     }
@@ -117,15 +118,15 @@ impl Progress {
     }
 
     pub(super) fn rated(&self, rating: u32) {
-        let answers = self.answers.fetch_add(1, Ordering::Relaxed) + 1;
+        let replies = self.replies.fetch_add(1, Ordering::Relaxed) + 1;
         self.bar(Stage::Approved)
-            .set_message(format!("{answers} answers by the queue, the latest: {rating} stars"));
+            .set_message(format!("{replies} replies from the queue, latest: {rating} stars"));
     }
 
     /// Stops the bars and leaves them as they are.
     pub(super) fn finish(&self) {
         self.bars.iter().for_each(ProgressBar::abandon);
-        if is_watched() {
+        if stderr_is_terminal() {
             note("");
         }
     }
@@ -144,18 +145,18 @@ impl Progress {
     fn line(&self) -> String {
         let counts = Stage::ALL.iter().zip(&self.counts);
         let counts: Vec<_> = counts
-            .map(|(stage, count)| format!("{} {}", count.load(Ordering::Relaxed), stage.word()))
+            .map(|(stage, count)| format!("{} {}", count.load(Ordering::Relaxed), stage.as_str()))
             .collect();
         let (seconds, retries) = (self.began_at.elapsed().as_secs(), self.retries.load(Ordering::Relaxed));
-        format!("{seconds:>3} s: {}, {retries} tried again", counts.join(", "))
+        format!("{seconds:>3} s: {}, {retries} retried", counts.join(", "))
     }
 }
 
 /// An observer that updates the progress display.
 #[derive(Clone, Debug)]
-pub(super) struct Watch(pub(super) Arc<Progress>);
+pub(super) struct ProgressObserver(pub(super) Arc<Progress>);
 
-impl Observer for Watch {
+impl Observer for ProgressObserver {
     fn observe(&self, event: &Event) {
         let Self(progress) = self;
         match event {
@@ -166,7 +167,7 @@ impl Observer for Watch {
             }
             Event::AttemptFailed(_, error, _) => {
                 let retries = progress.retries.fetch_add(1, Ordering::Relaxed) + 1;
-                progress.bar(Stage::Charged).set_message(format!("{retries} tried again: {error}"));
+                progress.bar(Stage::Charged).set_message(format!("{retries} retried: {error}"));
             }
             _ => {}
         }
@@ -177,7 +178,7 @@ const fn has_transactions(store: &StoreUrl) -> bool {
     matches!(store, StoreUrl::Sqlite(_) | StoreUrl::Postgres(_))
 }
 
-const fn store_word(store: &StoreUrl) -> &'static str {
+const fn store_name(store: &StoreUrl) -> &'static str {
     match store {
         StoreUrl::Memory => "the memory store",
         StoreUrl::Sqlite(_) => "SQLite",

@@ -24,7 +24,7 @@ const ORDER_INTERVAL: Duration = Duration::from_millis(110);
 const ROLLED_BACK_EACH: u32 = 15;
 
 /// Timeout for each order after the last one was placed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether this order is rolled back. Applies only to stores with transactions.
 pub(super) const fn is_rolled_back(order: u32) -> bool {
@@ -33,7 +33,7 @@ pub(super) const fn is_rolled_back(order: u32) -> bool {
 
 /// The state that handlers share.
 #[derive(Clone, Debug)]
-pub(super) struct Desk {
+pub(super) struct ShopState {
     /// The queue that rates customers.
     pub(super) ratings: Queue<u32, u32>,
     pub(super) progress: Arc<Progress>,
@@ -44,7 +44,7 @@ pub(super) struct Desk {
 /// The shop on one store.
 pub(super) struct Shop<S: ?Sized, W> {
     pub(super) client: Client<S>,
-    pub(super) way: W,
+    pub(super) backend: W,
     progress: Arc<Progress>,
 }
 
@@ -59,44 +59,46 @@ pub(super) struct Placed {
 
 /// Places each order in a transaction together with a row.
 #[derive(Debug)]
-pub(super) struct Transactions {
+pub(super) struct WithTransactions {
     pub(super) table: String,
 }
 
 /// Places orders on a store without transactions.
 #[derive(Debug)]
-pub(super) struct Plain;
+pub(super) struct WithoutTransactions;
 
 /// How to place and charge orders, with or without transactions.
-pub(super) trait Way<S: ?Sized>: Send + Sync {
+pub(super) trait Backend<S: ?Sized>: Send + Sync {
     fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>>;
     fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>>;
-    fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk>;
+    fn handle(&self, worker: Worker<S, ShopState>) -> Worker<S, ShopState>;
     fn table(&self) -> String;
     /// Returns the number of rows and how many of them are paid, or `None` without a table.
     fn rows(&self, client: &Client<S>) -> BoxFuture<'_, Result<Option<(i64, i64)>, BoxError>>;
 }
 
-impl<S: Store + ?Sized, W: Way<S>> Shop<S, W> {
-    pub(super) const fn new(client: Client<S>, way: W, progress: Arc<Progress>) -> Self {
-        Self { client, way, progress }
+impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
+    pub(super) const fn new(client: Client<S>, backend: W, progress: Arc<Progress>) -> Self {
+        Self { client, backend, progress }
     }
 
     pub(super) async fn run(self, orders: u32) -> Result<Summary, BoxError> {
-        self.way.open(&self.client).await?;
+        self.backend.open(&self.client).await?;
         let ratings = self.client.queue::<u32, u32>("rate-customer").build()?;
         let answering = ratings.consume(|item: Item<u32>| async move {
             work(20).await;
             Ok::<_, BoxError>(rating_of(*item.payload()))
         });
         let answering = answering.concurrency(4).await?;
-        let (table, progress) = (self.way.table(), Arc::clone(&self.progress));
-        let worker = self.work(Desk { ratings: ratings.clone(), progress, table }).await?;
+        let (table, progress) = (self.backend.table(), Arc::clone(&self.progress));
+        let worker = self.work(ShopState { ratings: ratings.clone(), progress, table }).await?;
         let placed = self.take_orders(orders).await?;
         for order in placed.iter().filter(|placed| !placed.rolled_back) {
-            let parcel = self.client.wait(order.chain).timeout(PATIENCE).await?;
+            let parcel = self.client.wait(order.chain).timeout(ORDER_TIMEOUT).await?;
             if parcel != order.order.parcel() {
-                return Err(format!("order {} came to {parcel:?}", order.order.order).into());
+                return Err(
+                    format!("order {} returned the wrong parcel: {parcel:?}", order.order.order).into()
+                );
             }
         }
         worker.stop(Duration::from_secs(5)).await;
@@ -104,9 +106,9 @@ impl<S: Store + ?Sized, W: Way<S>> Shop<S, W> {
         summarize(&self, &ratings, &placed).await
     }
 
-    async fn work(&self, desk: Desk) -> Result<Running<S>, BoxError> {
-        let worker = Worker::new(&self.client).state(desk).concurrency(12).name("shop");
-        let worker = self.way.handle(worker).handle(pack).handle(print_label).handle(ship);
+    async fn work(&self, state: ShopState) -> Result<Running<S>, BoxError> {
+        let worker = Worker::new(&self.client).state(state).concurrency(12).name("shop");
+        let worker = self.backend.handle(worker).handle(pack).handle(print_label).handle(ship);
         Ok(worker.start().await?)
     }
 
@@ -119,7 +121,7 @@ impl<S: Store + ?Sized, W: Way<S>> Shop<S, W> {
             coming.tick().await;
             match next.next() {
                 Some(order) => {
-                    let order = self.way.place(&self.client, order).await?;
+                    let order = self.backend.place(&self.client, order).await?;
                     self.progress.placed(order.rolled_back);
                     if order.order.is_large() && !order.rolled_back {
                         waiting.push(order.chain.id());
@@ -154,7 +156,7 @@ impl<S: Store + ?Sized, W: Way<S>> Shop<S, W> {
     }
 }
 
-impl<S: Rows> Way<S> for Transactions {
+impl<S: Rows> Backend<S> for WithTransactions {
     fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>> {
         let (client, table) = (client.clone(), self.table.clone());
         Box::pin(async move {
@@ -184,7 +186,7 @@ impl<S: Rows> Way<S> for Transactions {
         })
     }
 
-    fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk> {
+    fn handle(&self, worker: Worker<S, ShopState>) -> Worker<S, ShopState> {
         worker.handle(take_order_and_mark_row::<S>)
     }
 
@@ -202,7 +204,7 @@ impl<S: Rows> Way<S> for Transactions {
     }
 }
 
-impl<S: Store + ?Sized> Way<S> for Plain {
+impl<S: Store + ?Sized> Backend<S> for WithoutTransactions {
     fn open(&self, _: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async { Ok(()) })
     }
@@ -221,7 +223,7 @@ impl<S: Store + ?Sized> Way<S> for Plain {
         })
     }
 
-    fn handle(&self, worker: Worker<S, Desk>) -> Worker<S, Desk> {
+    fn handle(&self, worker: Worker<S, ShopState>) -> Worker<S, ShopState> {
         worker.handle(take_order)
     }
 
@@ -237,12 +239,12 @@ impl<S: Store + ?Sized> Way<S> for Plain {
 /// Charges an order and marks its row as paid, in the transaction that also creates the next job.
 async fn take_order_and_mark_row<S: Rows>(
     attempt: Attempt<TakeOrder, S>,
-    State(desk): State<Desk>,
+    State(state): State<ShopState>,
 ) -> Result<Done<TakeOrder, S>, BoxError> {
     let order = attempt.input().clone();
-    order.charge(attempt.attempt(), &desk).await?;
+    order.charge(attempt.attempt(), &state).await?;
     let mut step = attempt.finish().await?;
-    S::write_row(step.tx(), format!("update {} set paid = true where id = $1", desk.table), order.order)
+    S::write_row(step.tx(), format!("update {} set paid = true where id = $1", state.table), order.order)
         .await?;
     Ok(match order.is_large() {
         true => step.then(AwaitApproval { order })?,

@@ -4,14 +4,14 @@ use serde::Serialize;
 use windlass::{BoxError, Chain, ChainRecord, Client, Queue, Status, Store};
 
 use super::jobs::{Pack, PrintLabel, TakeOrder, rating_of};
-use super::shop::{Placed, Shop, Way};
+use super::shop::{Backend, Placed, Shop};
 use crate::exit::Result as Ended;
 use crate::output::Output;
 
 /// The checks and whether all of them passed.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    holds: bool,
+    ok: bool,
     checks: Vec<Check>,
 }
 
@@ -23,8 +23,8 @@ struct Check {
 }
 
 impl Summary {
-    pub(super) const fn holds(&self) -> bool {
-        self.holds
+    pub(super) const fn ok(&self) -> bool {
+        self.ok
     }
 
     pub(super) fn print(&self, output: Output) -> Ended {
@@ -33,16 +33,17 @@ impl Summary {
         }
         for Check { what, expected, stored } in &self.checks {
             let mark = if expected == stored { "\x1b[32m✓\x1b[0m" } else { "\x1b[31m✗\x1b[0m" };
-            let but = if expected == stored { String::new() } else { format!(" (expected {expected})") };
-            output.line(&format!("{mark} {stored:>4} {what}{but}"))?;
+            let expectation =
+                if expected == stored { String::new() } else { format!(" (expected {expected})") };
+            output.line(&format!("{mark} {stored:>4} {what}{expectation}"))?;
         }
-        let verdict = if self.holds { "all of it as it should be" } else { "not as it should be" };
-        output.line(&format!("looked up in the store: {verdict}"))
+        let verdict = if self.ok { "all checks passed" } else { "some checks failed" };
+        output.line(&format!("compared with the store: {verdict}"))
     }
 }
 
 /// Queries the store for every order and compares the counts.
-pub(super) async fn summarize<S: Store + ?Sized, W: Way<S>>(
+pub(super) async fn summarize<S: Store + ?Sized, W: Backend<S>>(
     shop: &Shop<S, W>,
     ratings: &Queue<u32, u32>,
     placed: &[Placed],
@@ -50,30 +51,34 @@ pub(super) async fn summarize<S: Store + ?Sized, W: Way<S>>(
     let mut found = Found::default();
     let (mut orders, mut large, mut busy, mut rolled_back) = (0, 0, 0, 0);
     for placed in placed {
-        found.look(&shop.client, ratings, placed).await?;
+        found.count(&shop.client, ratings, placed).await?;
         let kept = !placed.rolled_back;
         orders += u64::from(kept);
         rolled_back += u64::from(placed.rolled_back);
         large += u64::from(kept && placed.order.is_large());
-        busy += u64::from(kept && placed.order.meets_busy_bank());
+        busy += u64::from(kept && placed.order.fails_first_charge());
     }
     let mut checks = Vec::new();
     let mut check = |what: &str, expected, stored| {
         checks.push(Check { what: what.to_owned(), expected, stored });
     };
-    if let Some((rows, paid)) = shop.way.rows(&shop.client).await? {
+    if let Some((rows, paid)) = shop.backend.rows(&shop.client).await? {
         check("orders committed with their chains", orders, u64::try_from(rows)?);
-        let left = format!("chains left by the {rolled_back} orders that were rolled back on purpose");
+        let left = format!("chains left by orders that were rolled back on purpose ({rolled_back})");
         check(&left, 0, found.left_over);
-        check("orders marked as paid in the transaction that ended the job", orders, u64::try_from(paid)?);
+        check(
+            "orders marked as paid in the transaction that completed the job",
+            orders,
+            u64::try_from(paid)?,
+        );
     }
-    check("orders shipped, each with its own label and boxes", orders, found.shipped);
-    check("chains that shipping waited for", 2 * orders, found.blockers);
-    check("orders charged at the second attempt", busy, found.retried);
-    check("orders that took the branch and were approved from outside", large, found.approved);
-    check("questions answered by a queue, with the answers kept", large, found.answered);
-    let holds = checks.iter().all(|check| check.expected == check.stored);
-    Ok(Summary { holds, checks })
+    check("orders shipped with their own label and boxes", orders, found.shipped);
+    check("chains that blocked shipping until they completed", 2 * orders, found.blockers);
+    check("orders charged on the second attempt", busy, found.retried);
+    check("large orders approved from outside", large, found.approved);
+    check("customer ratings returned by a queue and cached", large, found.answered);
+    let ok = checks.iter().all(|check| check.expected == check.stored);
+    Ok(Summary { ok, checks })
 }
 
 /// Counts over the chains of all orders.
@@ -88,7 +93,7 @@ struct Found {
 }
 
 impl Found {
-    async fn look<S: Store + ?Sized>(
+    async fn count<S: Store + ?Sized>(
         &mut self,
         client: &Client<S>,
         ratings: &Queue<u32, u32>,

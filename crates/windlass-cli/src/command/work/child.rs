@@ -15,7 +15,7 @@ use windlass::limit::PAYLOAD_MAX_BYTES;
 use windlass::{Abort, AbortReason, AnyAttempt, BoxError, JobRecord};
 
 use super::outcome::{Ended, OutcomeFile};
-use crate::signal::{self, Group};
+use crate::signal::{self, ProcessGroup};
 use crate::view::Content;
 
 /// How many bytes of standard error to keep as the job's error.
@@ -26,20 +26,20 @@ const ERROR_KEPT_BYTES: usize = 4_000;
 pub(super) struct Runner {
     pub(super) command: String,
     /// Directory for the outcome and blocker files.
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
     /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
     /// Cancelled when a stopping worker no longer waits for its commands.
-    pub(super) hurry: CancellationToken,
+    pub(super) stop_now: CancellationToken,
     /// Variables that let the command call `windlass` on the same store.
     pub(super) environment: [(&'static str, String); 3],
 }
 
 impl Runner {
     pub(super) async fn run(&self, attempt: &AnyAttempt) -> Result<Outcome, BoxError> {
-        let files = Files::new(&self.folder, attempt).await?;
+        let files = Files::new(&self.directory, attempt).await?;
         let child = self.spawn(attempt, &files)?;
-        let outcome = self.attend(child, attempt, &files).await;
+        let outcome = self.supervise(child, attempt, &files).await;
         files.remove().await;
         outcome
     }
@@ -47,54 +47,62 @@ impl Runner {
     fn spawn(&self, attempt: &AnyAttempt, files: &Files) -> Result<Child, BoxError> {
         let mut command = shell(&self.command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        signal::set_apart(&mut command);
-        command.envs(self.environment.clone()).envs(facts(attempt)).env("WINDLASS_OUTCOME", &files.outcome);
+        signal::use_own_process_group(&mut command);
+        command
+            .envs(self.environment.clone())
+            .envs(job_variables(attempt))
+            .env("WINDLASS_OUTCOME", &files.outcome);
         if !attempt.blockers().is_empty() {
             command.env("WINDLASS_BLOCKERS", &files.blockers);
         }
-        command.spawn().map_err(|error| format!("the command cannot be run: {error}").into())
+        command.spawn().map_err(|error| format!("cannot start the command: {error}").into())
     }
 
     /// Runs the command to its end. If the attempt is aborted, sends SIGTERM, then SIGKILL after the grace period.
-    async fn attend(&self, child: Child, attempt: &AnyAttempt, files: &Files) -> Result<Outcome, BoxError> {
-        let group = Group::of(&child);
-        let mut talk = pin!(talk(child, attempt.job().input.bytes()));
+    async fn supervise(
+        &self,
+        child: Child,
+        attempt: &AnyAttempt,
+        files: &Files,
+    ) -> Result<Outcome, BoxError> {
+        let group = ProcessGroup::of(&child);
+        let mut communication = pin!(communicate(child, attempt.job().input.bytes()));
         let ended = tokio::select! {
-            ended = &mut talk => ended,
-            reason = self.must_end(attempt.aborted()) => {
+            ended = &mut communication => ended,
+            reason = self.stop_required(attempt.aborted()) => {
                 group.terminate();
                 // Keep reading its pipes meanwhile: a command that writes to a closed pipe would be killed by SIGPIPE.
-                if timeout(self.grace, &mut talk).await.is_err() {
+                if timeout(self.grace, &mut communication).await.is_err() {
                     group.kill();
-                    let _ = timeout(self.grace, &mut talk).await;
+                    let _ = timeout(self.grace, &mut communication).await;
                 }
-                return Err(format!("the command was ended: {}", because(reason)).into());
+                return Err(format!("the command was terminated: {}", abort_message(reason)).into());
             }
         };
         // If reading failed, e.g. because the output is too large, the command must not keep running.
         let (status, stdout, error) = ended.inspect_err(|_| group.kill())?;
-        let said = OutcomeFile::read(&files.outcome).await?;
-        Ended { status, stdout, error, said }.outcome()
+        let file = OutcomeFile::read(&files.outcome).await?;
+        Ended { status, stdout, error, file }.outcome()
     }
 
     /// Waits until the command must end and returns the reason. If the worker is stopping, the command may continue
-    /// until `hurry` is cancelled.
-    async fn must_end(&self, abort: &Abort) -> AbortReason {
+    /// until `stop_now` is cancelled.
+    async fn stop_required(&self, abort: &Abort) -> AbortReason {
         let reason = abort.wait().await;
         if reason == AbortReason::WorkerStopping {
-            self.hurry.cancelled().await;
+            self.stop_now.cancelled().await;
         }
         reason
     }
 }
 
-const fn because(reason: AbortReason) -> &'static str {
+const fn abort_message(reason: AbortReason) -> &'static str {
     match reason {
-        AbortReason::TimedOut => "it took longer than --timeout",
+        AbortReason::TimedOut => "it ran longer than --timeout",
         AbortReason::Cancelled => "the chain was cancelled",
-        AbortReason::WorkerStopping => "the worker stops",
+        AbortReason::WorkerStopping => "the worker is stopping",
         AbortReason::StoreError => "its lease could not be renewed",
-        _ => "another has the job, or it is closed",
+        _ => "the job was closed or taken over by another worker",
     }
 }
 
@@ -113,10 +121,10 @@ fn shell(command: &str) -> Command {
 }
 
 /// Returns the environment variables that describe the job.
-fn facts(attempt: &AnyAttempt) -> Vec<(&'static str, String)> {
+fn job_variables(attempt: &AnyAttempt) -> Vec<(&'static str, String)> {
     let JobRecord { id, chain, index, job_type, chain_type, priority, due_at, max_attempts, .. } =
         attempt.job();
-    let mut facts = vec![
+    let mut job_variables = vec![
         ("WINDLASS_JOB_ID", id.to_string()),
         ("WINDLASS_JOB_TYPE", job_type.to_string()),
         ("WINDLASS_JOB_INDEX", index.to_string()),
@@ -127,9 +135,9 @@ fn facts(attempt: &AnyAttempt) -> Vec<(&'static str, String)> {
         ("WINDLASS_DUE_AT", due_at.to_string()),
         ("WINDLASS_WORKER_ID", attempt.worker().to_string()),
     ];
-    facts.extend(max_attempts.map(|max| ("WINDLASS_MAX_ATTEMPTS", max.to_string())));
-    facts.extend(attempt.key().map(|key| ("WINDLASS_KEY", key.to_owned())));
-    facts
+    job_variables.extend(max_attempts.map(|max| ("WINDLASS_MAX_ATTEMPTS", max.to_string())));
+    job_variables.extend(attempt.key().map(|key| ("WINDLASS_KEY", key.to_owned())));
+    job_variables
 }
 
 /// The files of one attempt.
@@ -139,11 +147,11 @@ struct Files {
 }
 
 impl Files {
-    async fn new(folder: &Path, attempt: &AnyAttempt) -> Result<Self, BoxError> {
+    async fn new(directory: &Path, attempt: &AnyAttempt) -> Result<Self, BoxError> {
         let name = format!("{}-{}", attempt.job().id, attempt.job().fence.0);
         let files = Self {
-            outcome: folder.join(format!("{name}-outcome.json")),
-            blockers: folder.join(format!("{name}-blockers.json")),
+            outcome: directory.join(format!("{name}-outcome.json")),
+            blockers: directory.join(format!("{name}-blockers.json")),
         };
         if !attempt.blockers().is_empty() {
             let outputs = attempt.blockers().iter().map(|blocker| blocker.output.as_ref().map(Content::of));
@@ -161,7 +169,7 @@ impl Files {
 
 /// Writes the input and reads both outputs until the command has ended. All of it runs concurrently, because the
 /// command may block on any of its pipes.
-async fn talk(mut child: Child, input: &[u8]) -> Result<(ExitStatus, Vec<u8>, String), BoxError> {
+async fn communicate(mut child: Child, input: &[u8]) -> Result<(ExitStatus, Vec<u8>, String), BoxError> {
     let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin.take() {
@@ -181,7 +189,10 @@ async fn read_output(stdout: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, 
         stdout.take(PAYLOAD_MAX_BYTES as u64 + 1).read_to_end(&mut output).await?;
     }
     if output.len() > PAYLOAD_MAX_BYTES {
-        return Err(format!("the output is larger than {PAYLOAD_MAX_BYTES} bytes: store it elsewhere").into());
+        return Err(format!(
+            "the output is larger than {PAYLOAD_MAX_BYTES} bytes: store it elsewhere and print a reference"
+        )
+        .into());
     }
     Ok(output)
 }

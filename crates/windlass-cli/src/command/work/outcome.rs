@@ -9,28 +9,28 @@ use serde::Deserialize;
 use windlass::command::{NewChain, NextJob, Outcome, Schedule};
 use windlass::{BoxError, ErrorText, JobId, Millis, Payload};
 
-use crate::arguments::{Options, duration, time};
-use crate::command::start::Described;
+use crate::arguments::{StartOptions, duration, time};
+use crate::command::start::JobDescription;
 use crate::exit::Failure;
 use crate::input;
 
 /// Exit code for a permanent failure: `EX_DATAERR` of `sysexits.h`.
-const FAILED_FOR_GOOD: i32 = 65;
+const EXIT_FAIL: i32 = 65;
 
 /// Exit code to run the job again later: `EX_TEMPFAIL` of `sysexits.h`.
-const AGAIN: i32 = 75;
+const EXIT_LATER: i32 = 75;
 
 /// Delay after exit code 75 if the outcome file does not specify one.
-const AGAIN_AFTER: Millis = Millis::from_secs(60);
+const LATER_DELAY: Millis = Millis::from_secs(60);
 
 /// The contents of `$WINDLASS_OUTCOME`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct OutcomeFile {
     /// The job that continues the chain.
-    then: Option<Described>,
+    then: Option<JobDescription>,
     /// Chains to start in the same write as the outcome.
-    start: Vec<Described>,
+    start: Vec<JobDescription>,
     again_in: Option<String>,
     again_at: Option<String>,
     /// Error text that replaces standard error.
@@ -43,41 +43,43 @@ impl OutcomeFile {
         let text = match tokio::fs::read(path).await {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(format!("$WINDLASS_OUTCOME cannot be read: {error}").into()),
+            Err(error) => return Err(format!("cannot read $WINDLASS_OUTCOME: {error}").into()),
         };
         if text.trim_ascii().is_empty() {
             return Ok(Self::default());
         }
-        serde_json::from_slice(&text).map_err(|error| wrong(input::told(&error)))
+        serde_json::from_slice(&text).map_err(|error| invalid_file(input::json_error(&error)))
     }
 
     fn schedule(&self) -> Result<Schedule, BoxError> {
         match (&self.again_in, &self.again_at) {
             (Some(delay), None) => {
-                let delay = duration(delay).map_err(|why| wrong(format!("`again_in`: {why}")))?;
+                let delay = duration(delay).map_err(|why| invalid_file(format!("`again_in`: {why}")))?;
                 Ok(Schedule::After(Millis::try_from(delay)?))
             }
             (None, Some(at)) => {
-                Ok(Schedule::At(time(at).map_err(|why| wrong(format!("`again_at`: {why}")))?))
+                Ok(Schedule::At(time(at).map_err(|why| invalid_file(format!("`again_at`: {why}")))?))
             }
-            (None, None) => Ok(Schedule::After(AGAIN_AFTER)),
-            (Some(_), Some(_)) => Err(wrong("it has both `again_in` and `again_at`: leave one out")),
+            (None, None) => Ok(Schedule::After(LATER_DELAY)),
+            (Some(_), Some(_)) => {
+                Err(invalid_file("`again_in` and `again_at` are mutually exclusive: remove one"))
+            }
         }
     }
 
     /// Returns the fields that do not apply to this exit code, each with the exit code that it requires.
-    fn unfitting(&self, code: Option<i32>) -> Vec<String> {
+    fn misplaced(&self, code: Option<i32>) -> Vec<String> {
         let done = code == Some(0);
-        let again = code == Some(AGAIN);
-        let said = [
-            ("then", self.then.is_some() && !done, "0"),
-            ("start", !self.start.is_empty() && !done, "0"),
-            ("again_in", self.again_in.is_some() && !again, "75"),
-            ("again_at", self.again_at.is_some() && !again, "75"),
-            ("error", self.error.is_some() && done, "all exit codes but 0"),
+        let again = code == Some(EXIT_LATER);
+        let fields = [
+            ("then", self.then.is_some() && !done, "exit code 0"),
+            ("start", !self.start.is_empty() && !done, "exit code 0"),
+            ("again_in", self.again_in.is_some() && !again, "exit code 75"),
+            ("again_at", self.again_at.is_some() && !again, "exit code 75"),
+            ("error", self.error.is_some() && done, "a nonzero exit code"),
         ];
-        let unfitting = said.into_iter().filter(|(_, is_unfitting, _)| *is_unfitting);
-        unfitting.map(|(field, _, code)| format!("`{field}`, which goes with {code}")).collect()
+        let misplaced = fields.into_iter().filter(|(_, is_misplaced, _)| *is_misplaced);
+        misplaced.map(|(field, _, code)| format!("`{field}` requires {code}")).collect()
     }
 }
 
@@ -88,65 +90,66 @@ pub(super) struct Ended {
     pub(super) stdout: Vec<u8>,
     /// The end of standard error.
     pub(super) error: String,
-    pub(super) said: OutcomeFile,
+    pub(super) file: OutcomeFile,
 }
 
 impl Ended {
     /// Returns the outcome of the job. An error fails the attempt; the job is retried while it has attempts left.
     pub(super) fn outcome(self) -> Result<Outcome, BoxError> {
-        let unfitting = self.said.unfitting(self.status.code()).join(", ");
-        if !unfitting.is_empty() {
-            let unfit =
-                format!("$WINDLASS_OUTCOME says {unfitting}, and the command ended with {}", self.status);
+        let misplaced = self.file.misplaced(self.status.code()).join(", ");
+        if !misplaced.is_empty() {
+            let message =
+                format!("$WINDLASS_OUTCOME: {misplaced}, but the command ended with {}", self.status);
             // A success must not drop what the command asked for, so it becomes a failure. A failed command already has
             // its own error, so a warning is enough.
             if self.status.success() {
-                return Err(unfit.into());
+                return Err(message.into());
             }
-            tracing::warn!("{unfit}: that was ignored");
+            tracing::warn!("{message}; ignored");
         }
-        let error = self.said.error.clone().unwrap_or(self.error);
+        let error = self.file.error.clone().unwrap_or(self.error);
         match self.status.code() {
-            Some(0) => done(self.said, self.stdout),
-            Some(FAILED_FOR_GOOD) => Ok(Outcome::fail(or_status(error, self.status))),
-            Some(AGAIN) => {
-                let schedule = self.said.schedule()?;
+            Some(0) => done(self.file, self.stdout),
+            Some(EXIT_FAIL) => Ok(Outcome::fail(error_or_status(error, self.status))),
+            Some(EXIT_LATER) => {
+                let schedule = self.file.schedule()?;
                 let error = (!error.is_empty()).then(|| ErrorText::new(error));
                 Ok(Outcome::Reschedule { schedule, error })
             }
-            _ => Err(or_status(error, self.status).into()),
+            _ => Err(error_or_status(error, self.status).into()),
         }
     }
 }
 
-fn done(said: OutcomeFile, stdout: Vec<u8>) -> Result<Outcome, BoxError> {
-    let create = said.start.into_iter().map(described).collect::<Result<_, _>>()?;
-    match said.then {
-        Some(Described { key: Some(_), .. }) => {
-            Err(wrong("`then` has a `key`: only a chain of its own has one"))
-        }
+fn done(file: OutcomeFile, stdout: Vec<u8>) -> Result<Outcome, BoxError> {
+    let create = file.start.into_iter().map(new_chain).collect::<Result<_, _>>()?;
+    match file.then {
+        Some(JobDescription { key: Some(_), .. }) => Err(invalid_file(
+            "`then` must not have a `key`: the job continues a chain, which keeps its own key",
+        )),
         Some(then) => {
-            let next = NextJob { id: JobId::new(), job: described(then)?.job };
+            let next = NextJob { id: JobId::new(), job: new_chain(then)?.job };
             Ok(Outcome::Continue { next, create })
         }
         None => Ok(Outcome::Complete { output: output(stdout)?, retention: None, create }),
     }
 }
 
-fn described(described: Described) -> Result<NewChain, BoxError> {
+fn new_chain(described: JobDescription) -> Result<NewChain, BoxError> {
     described
-        .chain(None, &Options::default())
-        .map_err(|failure: Failure| wrong(failure.line().unwrap_or_default()))
+        .chain(None, &StartOptions::default())
+        .map_err(|failure: Failure| invalid_file(failure.line().unwrap_or_default()))
 }
 
-fn wrong(what: impl fmt::Display) -> BoxError {
-    format!("$WINDLASS_OUTCOME is wrong: {what}").into()
+fn invalid_file(what: impl fmt::Display) -> BoxError {
+    format!("$WINDLASS_OUTCOME is invalid: {what}").into()
 }
 
 /// Converts standard output to a payload: JSON as it is, other text as a JSON string without its final newline, and
 /// `null` if it is empty.
 fn output(stdout: Vec<u8>) -> Result<Payload, BoxError> {
-    let text = String::from_utf8(stdout).map_err(|_| "the output is neither JSON nor a text in UTF-8")?;
+    let text = String::from_utf8(stdout)
+        .map_err(|_| "the output is neither JSON nor UTF-8 text: print one of them")?;
     let trimmed = text.trim();
     if trimmed.is_empty() {
         return Ok(Payload::json("null")?);
@@ -157,7 +160,7 @@ fn output(stdout: Vec<u8>) -> Result<Payload, BoxError> {
     Ok(Payload::encode(text.strip_suffix('\n').unwrap_or(&text))?)
 }
 
-fn or_status(error: String, status: ExitStatus) -> String {
+fn error_or_status(error: String, status: ExitStatus) -> String {
     if error.is_empty() { format!("the command ended with {status}") } else { error }
 }
 
@@ -169,14 +172,14 @@ mod tests {
 
     use super::*;
 
-    fn ended(code: i32, stdout: &str, said: &str) -> Result<Outcome, String> {
-        let said = if said.is_empty() {
+    fn ended(code: i32, stdout: &str, file: &str) -> Result<Outcome, String> {
+        let file = if file.is_empty() {
             OutcomeFile::default()
         } else {
-            serde_json::from_str(said).expect("the test writes JSON")
+            serde_json::from_str(file).expect("the test writes JSON")
         };
         let (status, stdout) = (ExitStatus::from_raw(code << 8), stdout.as_bytes().to_vec());
-        let ended = Ended { status, stdout, error: "oh".to_owned(), said };
+        let ended = Ended { status, stdout, error: "oh".to_owned(), file };
         ended.outcome().map_err(|error| error.to_string())
     }
 
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_output_is_json_or_a_text() {
+    fn output_is_json_or_text() {
         assert_eq!(completed("{\"a\": 1}\n"), "{\"a\": 1}");
         assert_eq!(completed("42\n"), "42");
         assert_eq!(completed("hello world\n"), "\"hello world\"");
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_decides() {
+    fn the_exit_code_determines_the_outcome() {
         assert_eq!(ended(65, "", ""), Ok(Outcome::fail("oh")));
         assert_eq!(ended(65, "", r#"{"error": "why"}"#), Ok(Outcome::fail("why")));
         assert_eq!(ended(1, "", "").unwrap_err(), "oh");
@@ -210,45 +213,45 @@ mod tests {
     }
 
     #[test]
-    fn a_continuation_and_other_chains_are_told_in_the_file() {
-        let said = r#"{"then": {"type": "ship", "input": 7, "priority": 3}, "start": [{"type": "mail"}]}"#;
-        let Outcome::Continue { next, create } = ended(0, "ignored", said).unwrap() else {
+    fn the_file_names_a_continuation_and_other_chains() {
+        let file = r#"{"then": {"type": "ship", "input": 7, "priority": 3}, "start": [{"type": "mail"}]}"#;
+        let Outcome::Continue { next, create } = ended(0, "ignored", file).unwrap() else {
             panic!("no continuation")
         };
         assert_eq!((next.job.job_type.as_str(), next.job.priority), ("ship", 3));
         assert_eq!(next.job.input.bytes(), "7");
         assert_eq!(create.len(), 1);
-        check_wrong(0, r#"{"then": {"input": 7}}"#, "no `type`");
-        check_wrong(0, r#"{"then": {"type": "ship", "key": "k"}}"#, "`then` has a `key`");
-        check_wrong(
+        check_error(0, r#"{"then": {"input": 7}}"#, "`type` is missing");
+        check_error(0, r#"{"then": {"type": "ship", "key": "k"}}"#, "`then` must not have a `key`");
+        check_error(
             0,
             r#"{"start": [{"type": "a", "delay": "1m", "at": "2026-11-15"}]}"#,
-            "both `delay` and `at`",
+            "`delay` and `at` are mutually exclusive",
         );
-        check_wrong(
-            0,
-            r#"{"start": [{"type": "a", "blocked_by": ["b"]}]}"#,
-            "`blocked_by`: `b` is not an id",
-        );
+        check_error(0, r#"{"start": [{"type": "a", "blocked_by": ["b"]}]}"#, "`blocked_by`: invalid id `b`");
     }
 
     #[test]
-    fn what_does_not_fit_the_exit_code_is_told() {
-        check_wrong(
+    fn fields_for_another_exit_code_are_rejected() {
+        check_error(
             0,
             r#"{"again_in": "5m"}"#,
-            "`again_in`, which goes with 75, and the command ended with exit status: 0",
+            "`again_in` requires exit code 75, but the command ended with exit status: 0",
         );
-        check_wrong(0, r#"{"error": "why"}"#, "`error`, which goes with all exit codes but 0");
-        check_wrong(75, r#"{"again_in": "5m", "again_at": "2026-11-15"}"#, "both `again_in` and `again_at`");
-        check_wrong(75, r#"{"again_in": "soon"}"#, "`again_in`: `soon` is no duration");
+        check_error(0, r#"{"error": "why"}"#, "`error` requires a nonzero exit code");
+        check_error(
+            75,
+            r#"{"again_in": "5m", "again_at": "2026-11-15"}"#,
+            "`again_in` and `again_at` are mutually exclusive",
+        );
+        check_error(75, r#"{"again_in": "soon"}"#, "`again_in`: invalid duration `soon`");
         // A failed command keeps its own error.
-        check_wrong(1, r#"{"then": {"type": "ship"}}"#, "oh");
+        check_error(1, r#"{"then": {"type": "ship"}}"#, "oh");
         assert_eq!(ended(65, "", r#"{"again_in": "5m"}"#), Ok(Outcome::fail("oh")));
     }
 
-    fn check_wrong(code: i32, said: &str, what: &str) {
-        let error = ended(code, "", said).expect_err("it is wrong");
+    fn check_error(code: i32, file: &str, what: &str) {
+        let error = ended(code, "", file).expect_err("it is invalid");
         assert!(error.contains(what), "{error}");
     }
 }

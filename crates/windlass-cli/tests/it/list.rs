@@ -3,7 +3,7 @@ use std::process::Stdio;
 use crate::program::{Program, ended};
 
 #[tokio::test]
-async fn lists_are_tables_for_people_and_lines_for_programs() {
+async fn lists_are_tables_or_json_lines() {
     let program = Program::on_sqlite();
     for (job_type, input) in [("mail", "1"), ("mail", "2"), ("print", "3")] {
         program.ok(&["start", job_type, input]).await;
@@ -23,7 +23,7 @@ async fn lists_are_tables_for_people_and_lines_for_programs() {
 }
 
 #[tokio::test]
-async fn one_job_is_shown_with_its_attempts_and_neighbours() {
+async fn a_job_is_shown_with_its_attempts_blockers_and_dependents() {
     let program = Program::on_sqlite();
     let blocker = program.ok(&["start", "first"]).await;
     let chain = program.ok(&["start", "second", "--blocked-by", &blocker, "--max-attempts", "2"]).await;
@@ -37,13 +37,13 @@ async fn one_job_is_shown_with_its_attempts_and_neighbours() {
     assert_eq!((&attempts[0]["error"], &job["error"]), (&"attempt 1".into(), &"attempt 2".into()));
     assert_eq!(job["blockers"][0]["id"], blocker.as_str());
     let page = program.ok(&["jobs", &chain]).await;
-    assert!(page.contains("attempts\n") && page.contains("waits or waited for"), "{page}");
+    assert!(page.contains("attempts\n") && page.contains("blockers\n"), "{page}");
     let page = program.ok(&["chains", &blocker]).await;
-    assert!(page.contains("jobs that wait or waited for it") && page.contains(&chain), "{page}");
+    assert!(page.contains("dependents\n") && page.contains(&chain), "{page}");
 }
 
 #[tokio::test]
-async fn workers_are_listed_while_they_live() {
+async fn live_workers_are_listed() {
     let program = Program::on_sqlite();
     program.ok(&["start", "mail"]).await;
     let command = "touch begun; until [ -e never ]; do sleep 0.02; done";
@@ -66,11 +66,15 @@ async fn workers_are_listed_while_they_live() {
     .await;
     ended(worker).await;
     let job = &program.json(&["jobs"]).await[0];
-    assert_eq!((&job["status"], &job["attempt"]), (&"pending".into(), &0.into()), "given back uncounted");
+    assert_eq!(
+        (&job["status"], &job["attempt"]),
+        (&"pending".into(), &0.into()),
+        "requeued without counting the attempt"
+    );
 }
 
 #[tokio::test]
-async fn a_reader_that_goes_is_no_error() {
+async fn a_closed_pipe_is_not_an_error() {
     let program = Program::on_sqlite();
     let lines: String = (0..3_000).map(|n| format!("{{\"input\": {n}}}\n")).collect();
     program.run_with(&["start", "count", "--batch"], &lines).await;

@@ -2,26 +2,26 @@
 
 use crate::program::{Program, Ran, run};
 
-const NOBODY: &str = "019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11";
+const UNKNOWN: &str = "019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11";
 
 #[tokio::test]
-async fn wrong_calls_say_what_and_how_to_cure_it() {
+async fn invalid_calls_fail_with_one_line() {
     let program = Program::on_sqlite();
     program.ok(&["start", "mail", "--key", "k"]).await;
     let cases: [(&[&str], i32, &str); 15] = [
-        (&["start", "mail", "hello"], 2, "the input is not JSON"),
-        (&["start", "mail", "{\"a\": }"], 2, "the input is not JSON"),
-        (&["enqueue", "mail", "1", "oops"], 2, "the payload is not JSON"),
-        (&["complete", NOBODY, "oops"], 2, "the output is not JSON"),
-        (&["start", "mail", "--blocked-by", NOBODY], 3, "is not stored: start it first"),
-        (&["wait", "not-an-id"], 2, "is not an id"),
-        (&["wait", NOBODY], 3, "is not stored"),
+        (&["start", "mail", "hello"], 2, "the input is not valid JSON"),
+        (&["start", "mail", "{\"a\": }"], 2, "the input is not valid JSON"),
+        (&["enqueue", "mail", "1", "oops"], 2, "the payload is not valid JSON"),
+        (&["complete", UNKNOWN, "oops"], 2, "the output is not valid JSON"),
+        (&["start", "mail", "--blocked-by", UNKNOWN], 3, "is not stored: start it first"),
+        (&["wait", "not-an-id"], 2, "invalid id `not-an-id`"),
+        (&["wait", UNKNOWN], 3, "not found: it may have expired"),
         (&["cancel", "--type", "mail", "other"], 3, "no chain of type `mail` has the key `other`"),
-        (&["jobs", NOBODY], 3, "is not stored"),
-        (&["jobs", "--store", "mysql://h/d"], 2, "`mysql:` is no store"),
-        (&["jobs", "--store", "memory:"], 2, "is gone with this process"),
-        (&["jobs", "--notifier", "carrier-pigeon"], 2, "--notifier: `carrier-pigeon` is no notifier"),
-        (&["jobs", "--store", "sqlite:"], 2, "names no file"),
+        (&["jobs", UNKNOWN], 3, "not found: it may have expired"),
+        (&["jobs", "--store", "mysql://h/d"], 2, "unknown store scheme `mysql:`"),
+        (&["jobs", "--store", "memory:"], 2, "works only for demo and bench"),
+        (&["jobs", "--notifier", "carrier-pigeon"], 2, "--notifier: unknown scheme `carrier-pigeon`"),
+        (&["jobs", "--store", "sqlite:"], 2, "has no path"),
         (&["queues", "odd"], 3, "no job of type `odd` is stored"),
         (&["wait", "--type", "mail", "k", "--timeout", "50ms"], 5, "still open after 50ms"),
     ];
@@ -42,19 +42,19 @@ async fn wrong_calls_say_what_and_how_to_cure_it() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_told_in_one_line() {
+async fn invalid_arguments_fail_with_one_line() {
     let program = Program::on_sqlite();
     let cases: [(&[&str], &str); 14] = [
         (&["start"], "see `windlass help start`"),
         (&["start", ""], "the name is empty"),
         (&["start", "mail", "--priority", "1000"], "1000 is not in -128..=127"),
         (&["start", "mail", "--max-attempts", "0"], "0 is not in 1.."),
-        (&["start", "mail", "--delay", "soon"], "`soon` is no duration: write it like"),
-        (&["start", "mail", "--at", "soon"], "`soon` is no time: write it in UTC like"),
-        (&["start", "mail", "--blocked-by", "x"], "`x` is not an id: one looks like"),
-        (&["jobs", "x"], "`x` is not an id: one looks like"),
+        (&["start", "mail", "--delay", "soon"], "invalid duration `soon`: use a form like"),
+        (&["start", "mail", "--at", "soon"], "invalid time `soon`: use RFC 3339 in UTC, like"),
+        (&["start", "mail", "--blocked-by", "x"], "invalid id `x`: use a UUID like"),
+        (&["jobs", "x"], "invalid id `x`: use a UUID like"),
         (&["work", "mail"], "--exec <COMMAND>; see `windlass help work`"),
-        (&["work", "mail", "--exec", " "], "it is empty: give what the shell is to run"),
+        (&["work", "mail", "--exec", " "], "the command is empty: name the command to run"),
         (&["jobs", "--status", "odd"], "scheduled, failing"),
         (&["jobs", "postgres://ada:s3cret@host/db"], "postgres://ada:***@host/db"),
         (&["docter"], "similar subcommand exists: 'doctor'"),
@@ -74,7 +74,7 @@ async fn wrong_arguments_are_told_in_one_line() {
 }
 
 #[tokio::test]
-async fn an_input_that_is_too_large_is_told_with_the_limit() {
+async fn a_payload_above_the_limit_is_rejected() {
     let program = Program::on_sqlite();
     let large = format!("\"{}\"", "x".repeat(4 * 1024 * 1024));
     for (arguments, what) in
@@ -91,24 +91,24 @@ async fn an_input_that_is_too_large_is_told_with_the_limit() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_there_is_not_made_by_looking() {
+async fn queries_do_not_create_a_store() {
     let program = Program::on_sqlite();
-    for arguments in [&["jobs"][..], &["stats"], &["wait", NOBODY], &["pause", "mail"]] {
+    for arguments in [&["jobs"][..], &["stats"], &["wait", UNKNOWN], &["pause", "mail"]] {
         let ran = program.run(arguments).await;
         assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
-        assert!(ran.stderr.contains("there is no file `jobs.db`"), "{ran:?}");
+        assert!(ran.stderr.contains("the store file `jobs.db` does not exist"), "{ran:?}");
     }
     let status = program.run(&["migrate", "--status"]).await;
     assert_eq!((status.code, status.stderr.as_str()), (1, ""), "{status:?}");
-    assert!(status.stdout.starts_with("there is no store here yet"), "{status:?}");
+    assert!(status.stdout.starts_with("the store file does not exist"), "{status:?}");
     assert!(!program.folder().join("jobs.db").exists());
     let ran = program.run(&["start", "mail", "not json"]).await;
     assert_eq!(ran.code, 2);
-    assert!(!program.folder().join("jobs.db").exists(), "a wrong start makes no store");
+    assert!(!program.folder().join("jobs.db").exists(), "an invalid start creates no file");
 }
 
 #[tokio::test]
-async fn an_unreachable_store_is_told_without_its_password() {
+async fn errors_about_an_unreachable_store_hide_the_password() {
     let program = Program::on_sqlite();
     for url in ["postgres://ada:s3cret@127.0.0.1:1/db", "redis://:s3cret@127.0.0.1:1/"] {
         let ran = run(program.bare(&["jobs", "--store", url, "-vv"])).await;
@@ -120,7 +120,7 @@ async fn an_unreachable_store_is_told_without_its_password() {
 }
 
 #[tokio::test]
-async fn a_notifier_that_cannot_be_reached_is_told_and_leaves_no_store() {
+async fn an_unreachable_notifier_is_an_error_and_creates_no_store() {
     let program = Program::on_sqlite();
     for scheme in ["postgres", "redis", "nats"] {
         let url = format!("{scheme}://ada:s3cret@127.0.0.1:1/");
@@ -132,9 +132,9 @@ async fn a_notifier_that_cannot_be_reached_is_told_and_leaves_no_store() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_store_is_told_once() {
+async fn sources_are_printed_once() {
     let program = Program::on_sqlite();
-    std::fs::write(program.folder().join("jobs.db"), "no database, and long enough to be seen as none")
+    std::fs::write(program.folder().join("jobs.db"), "not a database, but long enough to be read as one")
         .unwrap();
     let ran = program.run(&["jobs"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");

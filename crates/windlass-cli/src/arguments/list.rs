@@ -21,7 +21,7 @@ pub(crate) struct Jobs {
 
     /// List only jobs with this status; can be repeated
     #[arg(long = "status", short = 's', value_name = "STATUS", value_enum)]
-    pub(crate) statuses: Vec<Standing>,
+    pub(crate) statuses: Vec<JobState>,
 
     /// List only jobs in chains of this type; can be repeated
     #[arg(long = "chain-type", value_name = "TYPE", value_parser = type_name)]
@@ -32,7 +32,7 @@ pub(crate) struct Jobs {
     pub(crate) chain: Option<ChainId>,
 
     #[command(flatten)]
-    pub(crate) when: When,
+    pub(crate) when: ListOptions,
 }
 
 /// List chains, or show one with its jobs, blockers and dependents
@@ -42,7 +42,7 @@ Examples:
   windlass chains --status running --status pending
   windlass chains --type order order-7")]
 pub(crate) struct Chains {
-    /// Show one chain, by its id or the id of one of its jobs; with --type, by its key
+    /// Show the chain with this id or with a job of this id; with --type, the chain with this key
     #[arg(value_name = "ID", conflicts_with_all = ["statuses", "top_level"])]
     pub(crate) name: Option<String>,
 
@@ -52,41 +52,41 @@ pub(crate) struct Chains {
 
     /// List only chains with this status; can be repeated
     #[arg(long = "status", short = 's', value_name = "STATUS", value_enum)]
-    pub(crate) statuses: Vec<Standing>,
+    pub(crate) statuses: Vec<JobState>,
 
-    /// List only chains that no job waits or waited for
+    /// List only chains that do not block a job and never did
     #[arg(long)]
     pub(crate) top_level: bool,
 
     #[command(flatten)]
-    pub(crate) when: When,
+    pub(crate) when: ListOptions,
 }
 
 /// Time range, order and limit of a list.
 #[derive(Args, Debug)]
-pub(crate) struct When {
-    /// List only entries created at or after this time (RFC 3339, UTC)
+pub(crate) struct ListOptions {
+    /// List only entries created at or after this time (RFC 3339, in UTC)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) since: Option<Timestamp>,
 
-    /// List only entries created at or before this time
+    /// List only entries created at or before this time (RFC 3339, in UTC)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) until: Option<Timestamp>,
 
-    /// List the oldest first
+    /// List the oldest entries first [default: newest first]
     #[arg(long)]
     pub(crate) oldest: bool,
 
-    /// List at most this many; 0 for no limit
+    /// Maximum number of entries; 0 for no limit
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     pub(crate) limit: usize,
 }
 
-/// Count the jobs of each queue and job type
+/// Count jobs by queue or job type, and by status
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass queues thumbnails")]
 pub(crate) struct Queues {
-    /// Count only these queues or job types
+    /// Queues or job types to count [default: all]
     #[arg(value_name = "TYPE", value_parser = type_name)]
     pub(crate) types: Vec<TypeName>,
 }
@@ -97,7 +97,7 @@ pub(crate) struct Queues {
 Example:
   windlass workers --json | jq -r .name
 
-How many slots are busy is as each worker told when it was seen last: it tells every ten seconds.")]
+Each worker reports every 10 seconds. BUSY is the number of slots in use at its last report.")]
 pub(crate) struct Workers {}
 
 /// Print totals for the whole store
@@ -105,28 +105,28 @@ pub(crate) struct Workers {}
 #[command(after_help = "Example:\n  windlass stats --json | jq .pending")]
 pub(crate) struct Stats {}
 
-/// The state of a job as users see it: its status, or a more specific state of a pending or running job.
+/// The state of a job as shown to users: its status, or a more specific state of a pending or running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Standing {
-    /// Waits for other chains to complete
+pub(crate) enum JobState {
+    /// Waiting for other chains to complete
     Blocked,
-    /// Waits for its due time and a worker; includes scheduled and failing jobs
+    /// Waiting for its due time and a worker; includes scheduled and failing
     Pending,
-    /// Pending and due later
+    /// Pending, and due in the future
     Scheduled,
-    /// Pending after a failed attempt
+    /// Pending, after a failed attempt
     Failing,
-    /// Held by a worker; includes stopping jobs
+    /// Leased by a worker; includes stopping
     Running,
-    /// Running and asked to stop
+    /// Running, and asked to stop
     Stopping,
     Completed,
     Failed,
     Cancelled,
 }
 
-impl Standing {
-    /// Returns the most specific standing of a job.
+impl JobState {
+    /// Returns the most specific state of a job.
     pub(crate) fn of(job: &JobRecord) -> Self {
         match job.status {
             Status::Blocked => Self::Blocked,
@@ -141,8 +141,8 @@ impl Standing {
         }
     }
 
-    /// Whether the job matches this standing. `Pending` and `Running` also match their more specific standings.
-    pub(crate) fn is_of(self, job: &JobRecord) -> bool {
+    /// Whether the job matches this state. `Pending` and `Running` also match their more specific states.
+    pub(crate) fn matches(self, job: &JobRecord) -> bool {
         self == Self::of(job) || (self.is_status() && self.status() == job.status)
     }
 
@@ -151,7 +151,7 @@ impl Standing {
         !matches!(self, Self::Scheduled | Self::Failing | Self::Stopping)
     }
 
-    /// Returns the stored status of jobs with this standing.
+    /// Returns the stored status of jobs with this state.
     pub(crate) const fn status(self) -> Status {
         match self {
             Self::Blocked => Status::Blocked,
@@ -164,7 +164,7 @@ impl Standing {
     }
 
     /// Returns the name that is shown to users and accepted by `--status`.
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",
             Self::Pending => "pending",

@@ -8,33 +8,37 @@ use windlass::limit::PAGE_MAX;
 use windlass::{ChainRecord, JobRecord, Status, Timestamp, TypeName, WorkerId};
 
 use super::{Context, show, target};
-use crate::arguments::{Chains, Jobs, Queues, Standing, When};
+use crate::arguments::{Chains, JobState, Jobs, ListOptions, Queues};
 use crate::exit::{Failure, Result};
-use crate::output::shortened;
-use crate::store::Access;
+use crate::output::truncated;
+use crate::store::OpenMode;
 use crate::view::{ChainView, CountView, JobView, WorkerView};
 
 /// Maximum width of errors, keys and type lists in a table.
 const ERROR_WIDTH: usize = 60;
 
 pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     if let Some(id) = jobs.id {
         let job = client.job(id).await?;
-        let job = job.ok_or_else(|| Failure::not_found(format!("job {id} is not stored, or no longer")))?;
+        let job = job.ok_or_else(|| {
+            Failure::not_found(format!(
+                "job {id} not found: it may have expired; check --store and --namespace"
+            ))
+        })?;
         return show::job(context.output, &client, &job).await;
     }
     let Jobs { types, statuses, chain_types, chain, when, .. } = jobs;
-    let standings = Standings(statuses);
-    let (statuses, created_from, created_to) = (standings.statuses(), when.since, when.until);
+    let states = StateFilter(statuses);
+    let (statuses, created_from, created_to) = (states.statuses(), when.since, when.until);
     let filter = JobFilter { types, statuses, chain_types, chain, created_from, created_to };
     let mut list = ListJobs { filter, page: when.first_page() };
     let (mut rows, mut left) = (Vec::new(), when.limit());
     loop {
-        list.page.max = standings.page_size(left);
+        list.page.max = states.page_size(left);
         let reply = client.list_jobs(list.clone()).await?;
-        for job in reply.jobs.iter().filter(|job| standings.are_of(job)).take(left) {
+        for job in reply.jobs.iter().filter(|job| states.matches(job)).take(left) {
             left -= 1;
             match context.output.is_json() {
                 true => context.output.object(&JobView::from(job))?,
@@ -53,22 +57,22 @@ pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
 }
 
 pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     if let Some(name) = chains.name {
         let found = target::one(&client, &name, one_type(&chains.types)?).await?;
         return show::chain(context.output, &client, &found.chain).await;
     }
     let Chains { types, statuses, top_level, when, .. } = chains;
-    let standings = Standings(statuses);
-    let (statuses, created_from, created_to) = (standings.statuses(), when.since, when.until);
+    let states = StateFilter(statuses);
+    let (statuses, created_from, created_to) = (states.statuses(), when.since, when.until);
     let filter = ChainFilter { types, statuses, top_level, created_from, created_to };
     let mut list = ListChains { filter, page: when.first_page() };
     let (mut rows, mut left) = (Vec::new(), when.limit());
     loop {
-        list.page.max = standings.page_size(left);
+        list.page.max = states.page_size(left);
         let reply = client.list_chains(list.clone()).await?;
-        for chain in reply.chains.iter().filter(|chain| standings.are_of(&chain.latest)).take(left) {
+        for chain in reply.chains.iter().filter(|chain| states.matches(&chain.latest)).take(left) {
             left -= 1;
             match context.output.is_json() {
                 true => context.output.object(&ChainView::from(chain))?,
@@ -87,14 +91,14 @@ pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
 }
 
 pub(crate) async fn queues(context: &Context, Queues { types }: Queues) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let wanted = if types.is_empty() { Types::All } else { Types::Only(types.clone()) };
     let reply = connection.client().count(wanted).await?;
     let is_known =
         |named: &TypeName| reply.types.iter().any(|count| count.job_type == *named && is_stored(count));
     if let Some(unknown) = types.iter().find(|named| !is_known(named)) {
         return Err(Failure::not_found(format!(
-            "no job of type `{unknown}` is stored: is it the right store?"
+            "no job of type `{unknown}` is stored: check the name, --store and --namespace"
         )));
     }
     if context.output.is_json() {
@@ -109,7 +113,7 @@ pub(crate) async fn queues(context: &Context, Queues { types }: Queues) -> Resul
 }
 
 pub(crate) async fn workers(context: &Context) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let workers = connection.client().workers().await?;
     if context.output.is_json() {
         return workers.iter().try_for_each(|worker| context.output.object(&WorkerView::from(worker)));
@@ -124,15 +128,15 @@ pub(crate) async fn workers(context: &Context) -> Result {
                 format!("{}/{}", worker.running, worker.concurrency),
                 ago(worker.started_at),
                 ago(worker.seen_at),
-                shortened(&types.join(" "), ERROR_WIDTH),
+                truncated(&types.join(" "), ERROR_WIDTH),
             ]
         })
         .collect();
-    context.output.table(["ID", "NAME", "BUSY WHEN SEEN", "STARTED", "SEEN", "TYPES"], &rows)
+    context.output.table(["ID", "NAME", "BUSY", "STARTED", "LAST SEEN", "TYPES"], &rows)
 }
 
 pub(crate) async fn stats(context: &Context) -> Result {
-    let connection = context.open(Access::Look).await?;
+    let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let (reply, workers) = (client.count(Types::All).await?, client.workers().await?);
     let sum = |number: fn(&TypeCount) -> u64| reply.types.iter().map(number).sum::<u64>();
@@ -159,7 +163,7 @@ pub(crate) async fn stats(context: &Context) -> Result {
     if context.output.is_json() {
         return context.output.object(&stats);
     }
-    context.output.table(["WHAT", "COUNT"], &stats.rows())
+    context.output.table(["METRIC", "VALUE"], &stats.rows())
 }
 
 #[derive(Serialize)]
@@ -182,7 +186,7 @@ struct Stats {
 impl Stats {
     fn rows(&self) -> [[String; 2]; 12] {
         let row = |what: &str, count: &dyn ToString| [what.to_owned(), count.to_string()];
-        let about = if self.closed_estimated { "about " } else { "" };
+        let about = if self.closed_estimated { "~" } else { "" };
         let closed = |what: &str, count: u64| [what.to_owned(), format!("{about}{count}")];
         [
             row("types", &self.types),
@@ -201,7 +205,7 @@ impl Stats {
     }
 }
 
-impl When {
+impl ListOptions {
     fn first_page(&self) -> Page {
         let order = if self.oldest { Order::Oldest } else { Order::Newest };
         Page { order, after: None, max: 1 }
@@ -213,22 +217,22 @@ impl When {
 }
 
 /// The `--status` filter. An empty filter matches every job.
-struct Standings(Vec<Standing>);
+struct StateFilter(Vec<JobState>);
 
-impl Standings {
+impl StateFilter {
     /// Returns the statuses to query. They may match more jobs than the filter does.
     fn statuses(&self) -> Vec<Status> {
-        self.0.iter().map(|standing| standing.status()).collect()
+        self.0.iter().map(|state| state.status()).collect()
     }
 
     /// Whether a job that the store returned passes the filter.
-    fn are_of(&self, job: &JobRecord) -> bool {
-        self.0.is_empty() || self.0.iter().any(|standing| standing.is_of(job))
+    fn matches(&self, job: &JobRecord) -> bool {
+        self.0.is_empty() || self.0.iter().any(|state| state.matches(job))
     }
 
     /// Returns how many rows to request: as many as are left to list, or a full page if some will be filtered out.
     fn page_size(&self, left: usize) -> u32 {
-        let all_listed = self.0.iter().all(|standing| standing.is_status());
+        let all_listed = self.0.iter().all(|state| state.is_status());
         let wanted = if all_listed { left } else { PAGE_MAX };
         u32::try_from(wanted.clamp(1, PAGE_MAX)).unwrap_or(1)
     }
@@ -238,7 +242,7 @@ fn one_type(types: &[TypeName]) -> Result<Option<&TypeName>> {
     match types {
         [] => Ok(None),
         [one] => Ok(Some(one)),
-        _ => Err(Failure::usage("a key is of one type: give --type once")),
+        _ => Err(Failure::usage("a key belongs to one type: pass --type once")),
     }
 }
 
@@ -246,11 +250,11 @@ pub(super) fn job_row(job: &JobRecord) -> [String; 7] {
     [
         job.id.to_string(),
         job.job_type.to_string(),
-        Standing::of(job).word().to_owned(),
+        JobState::of(job).as_str().to_owned(),
         attempts(job),
         ago(job.created_at),
         if job.status.is_open() { job.due_at.to_string() } else { String::new() },
-        job.error.as_ref().map(|error| shortened(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
+        job.error.as_ref().map(|error| truncated(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
     ]
 }
 
@@ -258,12 +262,12 @@ pub(super) fn chain_row(chain: &ChainRecord) -> [String; 8] {
     [
         chain.id.to_string(),
         chain.chain_type.to_string(),
-        chain.key.as_ref().map(|key| shortened(key.key.as_str(), ERROR_WIDTH)).unwrap_or_default(),
-        Standing::of(&chain.latest).word().to_owned(),
+        chain.key.as_ref().map(|key| truncated(key.key.as_str(), ERROR_WIDTH)).unwrap_or_default(),
+        JobState::of(&chain.latest).as_str().to_owned(),
         (chain.latest.index + 1).to_string(),
         chain.latest.job_type.to_string(),
         ago(chain.created_at),
-        chain.latest.error.as_ref().map(|error| shortened(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
+        chain.latest.error.as_ref().map(|error| truncated(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
     ]
 }
 
@@ -277,7 +281,7 @@ fn count_row(count: &TypeCount, about: &str) -> [String; 9] {
     let note = match (count.paused, count.expired_leases) {
         (true, _) => "paused".to_owned(),
         (false, 0) => String::new(),
-        (false, expired) => format!("{expired} leases expired"),
+        (false, expired) => format!("{expired} expired leases"),
     };
     let closed = |count: u64| if count == 0 { "0".to_owned() } else { format!("{about}{count}") };
     [
