@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use windlass::{BoxError, Capability, Client, Store, Target};
+use windlass::client::Target;
+use windlass::store::Capability;
+use windlass::{BoxError, Client, Store};
 
 use crate::figure::median;
 use crate::round_trip::{self, RoundTrips, SCENARIOS};

@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use serde_json::value::RawValue;
-use windlass::Payload;
 use windlass::limit::PAYLOAD_MAX_BYTES;
+use windlass::record::Payload;
 
 use crate::exit::{Failure, Result};
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use windlass::nats::{self, NatsNotifier};
+use windlass::notifier::{InProcessNotifier, Topic};
+use windlass::observer::NoObserver;
 use windlass::postgres::{self, PostgresNotifier, PostgresStore};
 use windlass::redis::{self, RedisNotifier, RedisStore};
 use windlass::sqlite::{self, SqliteNotifier, SqliteStore};
-use windlass::{
-    ChainId, Client, InProcessNotifier, MemoryStore, NoObserver, Notifier, Observer, Store, Topic,
-};
+use windlass::{ChainId, Client, MemoryStore, Notifier, Observer, Store};
 
 pub(crate) use url::StoreUrl;
 

@@ -3,10 +3,11 @@
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use windlass::command::{TypeCount, WorkerInfo};
-use windlass::{
-    AttemptEnd, AttemptRecord, ChainId, ChainRecord, Codec, Fence, JobId, JobRecord, Payload, Status,
-    Timestamp, WorkerId,
-};
+use windlass::id::{Fence, WorkerId};
+use windlass::name::Codec;
+use windlass::record::{AttemptEnd, AttemptRecord, ChainRecord, JobRecord, Payload};
+use windlass::time::Timestamp;
+use windlass::{ChainId, JobId, Status};
 
 use crate::arguments::JobState;
 

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use windlass::{
-    Attempt, BoxError, CancelMode, Cancelled, Client, Done, Job, Key, MemoryStore, State, Target, TypeName,
-    Worker,
-};
+use windlass::client::{CancelMode, Cancelled, Target};
+use windlass::name::{Key, TypeName};
+use windlass::{Attempt, BoxError, Client, Done, Job, MemoryStore, State, Worker};
 
 /// Delay between two runs. A real service might use a day.
 const INTERVAL: Duration = Duration::from_millis(20);

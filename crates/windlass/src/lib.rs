@@ -4,10 +4,118 @@
     doc = "Durable background work for Rust: typed job chains that commit with your own transaction."
 )]
 
+// Clients and chains.
 #[doc(inline)]
-pub use windlass_core::*;
+pub use windlass_core::{Chain, ChainId, Client, JobId, Plan, Status, plan};
+
+// Jobs. `Job` is the trait and, from the second line, its derive macro.
+#[doc(inline)]
+pub use windlass_core::{
+    Backoff, Entry, Fallible, Job, JobOptions, KeyHold, OnBlockerFailure, Rest, Retention, Then,
+};
 #[doc(inline)]
 pub use windlass_macros::Job;
+
+// Workers and handlers.
+#[doc(inline)]
+pub use windlass_core::{Attempt, BoxError, Ctx, Done, Handlers, Next, Running, State, Worker, next};
+
+// Queues.
+#[doc(inline)]
+pub use windlass_core::{Queue, queue};
+
+// Stores, notifiers and observers.
+#[doc(inline)]
+pub use windlass_core::{MemoryStore, Notifier, Observer, Store, Transactional};
+
+// Errors.
+#[doc(inline)]
+pub use windlass_core::{Error, ErrorKind, Result};
+
+// The store contract as data.
+#[doc(inline)]
+pub use windlass_core::{command, limit, model};
+
+/// The client: builders of starts and waits, commands in a transaction, completion of jobs from outside.
+pub mod client {
+    #[doc(inline)]
+    pub use windlass_core::{
+        CancelMode, Cancelled, ChainRef, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore,
+        Outside, OutsideStep, PendingAnnouncements, Start, Target, Tx, Wait,
+    };
+}
+
+/// Job types: the traits behind blockers and continuations, and the graph of a set of types.
+pub mod job {
+    #[doc(inline)]
+    pub use windlass_core::{
+        Blockers, Continuations, Entry, Failure, Fallible, IsReady, Job, JobGraph, JobInfo, NeedsBlockedBy,
+        Ready, Rest, Slot, Then, decode_output,
+    };
+}
+
+/// Workers: attempts, handlers, middleware and hooks.
+pub mod worker {
+    #[doc(inline)]
+    pub use windlass_core::{
+        Abort, AbortReason, AnyAttempt, Closing, Continuation, ContinuationOf, Ended, Handler, Hooks, Inner,
+        Middleware, Prepare, Stage, Step,
+    };
+}
+
+/// The store contract and its supporting types. See also [`command`].
+pub mod store {
+    #[doc(inline)]
+    pub use windlass_core::{
+        BoxFuture, Capabilities, Capability, Counters, Decorator, Finding, MemoryStore, MemoryTx, Store,
+        TransactionDecorator, Transactional,
+    };
+}
+
+/// What a store returns: records of chains, jobs and attempts.
+pub mod record {
+    #[doc(inline)]
+    pub use windlass_core::{
+        AttemptEnd, AttemptRecord, Blocker, ChainKey, ChainRecord, Closed, ClosedAs, JobRecord, Lease,
+        Payload, Refusal,
+    };
+}
+
+/// Ids, fences and versions.
+pub mod id {
+    #[doc(inline)]
+    pub use windlass_core::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
+}
+
+/// Validated names and texts.
+pub mod name {
+    #[doc(inline)]
+    pub use windlass_core::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
+}
+
+/// Notifiers, which wake workers and waiting callers.
+pub mod notifier {
+    #[doc(inline)]
+    pub use windlass_core::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
+}
+
+/// Observers, which receive lifecycle events.
+pub mod observer {
+    #[doc(inline)]
+    pub use windlass_core::{About, Event, Log, NoObserver, Observer, Traced};
+}
+
+/// Clocks and points in time.
+pub mod time {
+    #[doc(inline)]
+    pub use windlass_core::{Clock, ManualClock, Millis, SystemClock, Timestamp};
+}
+
+/// The standalone reaper.
+pub mod reaper {
+    #[doc(inline)]
+    pub use windlass_core::{Reaper, RunningReaper};
+}
 
 /// Notifier over NATS.
 #[cfg(feature = "nats")]

@@ -2,10 +2,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
+use windlass::client::Target;
 use windlass::command::GetChains;
+use windlass::record::ChainRecord;
 use windlass::{
-    Attempt, BoxError, ChainRecord, Client, Ctx, Done, Next, Running, State, Status, Store, Target,
-    Transactional, Worker,
+    Attempt, BoxError, Client, Ctx, Done, Next, Running, State, Status, Store, Transactional, Worker,
 };
 
 use super::{BATCH, Gather, NoOp, STOP, Step};

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use windlass::{BoxError, Chain, Client, Entry, IntoPlan, Store, Target, plan};
+use windlass::client::{IntoPlan, Target};
+use windlass::{BoxError, Chain, Client, Entry, Store, plan};
 
 use super::{BATCH, Gather, NoOp, Other, Step};
 

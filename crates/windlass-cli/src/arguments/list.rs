@@ -1,5 +1,8 @@
 use clap::{Args, ValueEnum};
-use windlass::{ChainId, JobRecord, Status, Timestamp, TypeName};
+use windlass::name::TypeName;
+use windlass::record::JobRecord;
+use windlass::time::Timestamp;
+use windlass::{ChainId, Status};
 
 use super::value::{chain_id, job_id, time, type_name};
 

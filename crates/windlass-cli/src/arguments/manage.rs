@@ -1,5 +1,5 @@
 use clap::Args;
-use windlass::TypeName;
+use windlass::name::TypeName;
 
 use super::value::type_name;
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap_complete::Shell;
-use windlass::TypeName;
+use windlass::name::TypeName;
 
 use super::value::{duration, shell_command, type_name};
 

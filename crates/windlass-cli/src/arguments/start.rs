@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use windlass::{ChainId, Key, KeyHold, Timestamp, TypeName};
+use windlass::name::{Key, TypeName};
+use windlass::time::Timestamp;
+use windlass::{ChainId, KeyHold};
 
 use super::value::{chain_id, duration, key, time, type_name};
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use windlass::{ChainId, JobId, Key, Timestamp, TypeName};
+use windlass::name::{Key, TypeName};
+use windlass::time::Timestamp;
+use windlass::{ChainId, JobId};
 
 /// Parses a duration like `90s`, `5m` or `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

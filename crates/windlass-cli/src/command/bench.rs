@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use windlass::{BoxError, Client, NoObserver, Store, Transactional};
+use windlass::observer::NoObserver;
+use windlass::{BoxError, Client, Store, Transactional};
 
 use super::Context;
 use crate::arguments::Bench;

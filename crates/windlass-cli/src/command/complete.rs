@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use windlass::command::{NewJob, NextJob, Step};
-use windlass::{ChainId, ErrorText, JobId, Status, Topic};
+use windlass::name::ErrorText;
+use windlass::notifier::Topic;
+use windlass::{ChainId, JobId, Status};
 
 use super::{Context, target};
 use crate::arguments::Complete;

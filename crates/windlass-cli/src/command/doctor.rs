@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::time::timeout;
 use windlass::command::{ChainFilter, ListChains, NextDue, Page, TypeCount, Types};
-use windlass::{Capability, ChainId, Client, Finding, Hint, Status, Store, Timestamp, Topic};
+use windlass::notifier::{Hint, Topic};
+use windlass::store::{Capability, Finding};
+use windlass::time::Timestamp;
+use windlass::{ChainId, Client, Status, Store};
 
 use super::Context;
 use crate::exit::{Code, Failure, Result, with_sources};

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use windlass::client::Target;
+use windlass::name::{Key, TypeName};
+use windlass::notifier::Topic;
 use windlass::queue::{Enqueued, ItemState};
-use windlass::{ErrorKind, Key, Queue, Target, Topic, TypeName};
+use windlass::{ErrorKind, Queue};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};

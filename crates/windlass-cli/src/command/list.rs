@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use windlass::Status;
 use windlass::command::{ChainFilter, JobFilter, ListChains, ListJobs, Order, Page, TypeCount, Types};
+use windlass::id::WorkerId;
 use windlass::limit::PAGE_MAX;
-use windlass::{ChainRecord, JobRecord, Status, Timestamp, TypeName, WorkerId};
+use windlass::name::TypeName;
+use windlass::record::{ChainRecord, JobRecord};
+use windlass::time::Timestamp;
 
 use super::{Context, show, target};
 use crate::arguments::{Chains, JobState, Jobs, ListOptions, Queues};

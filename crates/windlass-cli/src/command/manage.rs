@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use windlass::command::{CancelMode, Cancelled, DeleteReply, Retried, TriggerReply, Untriggerable};
 use windlass::limit::DELETE_MAX_CHAINS;
-use windlass::{ChainId, Client, Status, Store, Topic, TypeName};
+use windlass::name::TypeName;
+use windlass::notifier::Topic;
+use windlass::{ChainId, Client, Status, Store};
 
 use super::Context;
 use super::target::{self, Found};

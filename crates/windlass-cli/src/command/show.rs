@@ -1,7 +1,8 @@
 //! Detail pages of a single job or chain.
 
 use serde::Serialize;
-use windlass::{AttemptRecord, ChainRecord, Client, JobRecord, Payload, Store};
+use windlass::record::{AttemptRecord, ChainRecord, JobRecord, Payload};
+use windlass::{Client, Store};
 
 use super::list::{ago, attempts, chain_row, job_row, worker_text};
 use super::why;

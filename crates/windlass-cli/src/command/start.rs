@@ -5,8 +5,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use windlass::ChainId;
 use windlass::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
-use windlass::{ChainId, Key, Millis, Payload, Topic, TypeName};
+use windlass::name::{Key, TypeName};
+use windlass::notifier::Topic;
+use windlass::record::Payload;
+use windlass::time::Millis;
 
 use super::batch::{self, Batch};
 use super::{Context, wait};

@@ -1,6 +1,9 @@
 //! Resolves the chains that were named on the command line: by chain id, job id or key.
 
-use windlass::{ChainRecord, Client, JobId, Key, Store, Target, TypeName};
+use windlass::client::Target;
+use windlass::name::{Key, TypeName};
+use windlass::record::ChainRecord;
+use windlass::{Client, JobId, Store};
 
 use crate::arguments::ChainNames;
 use crate::exit::{Failure, Result};

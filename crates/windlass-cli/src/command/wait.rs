@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use windlass::{ChainId, ChainRecord, Client, ErrorKind, Status, Store};
+use windlass::record::ChainRecord;
+use windlass::{ChainId, Client, ErrorKind, Status, Store};
 
 use super::{Context, target, why};
 use crate::arguments::Wait;

@@ -1,7 +1,9 @@
 //! Explains why a job does not run.
 
 use windlass::command::Types;
-use windlass::{ChainRecord, Client, JobRecord, Status, Store, Timestamp};
+use windlass::record::{ChainRecord, JobRecord};
+use windlass::time::Timestamp;
+use windlass::{Client, Status, Store};
 
 use crate::exit::Result;
 

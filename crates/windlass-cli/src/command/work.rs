@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use windlass::command::{NextDue, Types};
-use windlass::{Backoff, Client, JobOptions, Running, Store, TypeName, Worker};
+use windlass::name::TypeName;
+use windlass::{Backoff, Client, JobOptions, Running, Store, Worker};
 
 use super::Context;
 use crate::arguments::Work;

@@ -3,9 +3,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use windlass::client::CancelMode;
+use windlass::record::AttemptEnd;
 use windlass::{
-    Attempt, AttemptEnd, Backoff, BoxError, CancelMode, Client, Ctx, Done, ErrorKind, Job, JobOptions,
-    MemoryStore, Next, Rest, State,
+    Attempt, Backoff, BoxError, Client, Ctx, Done, ErrorKind, Job, JobOptions, MemoryStore, Next, Rest, State,
 };
 use windlass_test::{Outcome, run};
 

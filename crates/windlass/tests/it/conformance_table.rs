@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::{env, fs};
 
-use windlass::{Capabilities, MemoryStore};
+use windlass::MemoryStore;
+use windlass::store::Capabilities;
 use windlass_conformance::{EXCLUDED, QUEUE_EXCLUDED, behaviours, coverage, table};
 
 #[test]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use windlass::job::JobGraph;
 use windlass::{
-    BoxError, Client, Ctx, Fallible, Job, JobGraph, JobOptions, MemoryStore, Next, OnBlockerFailure, Rest,
-    Worker,
+    BoxError, Client, Ctx, Fallible, Job, JobOptions, MemoryStore, Next, OnBlockerFailure, Rest, Worker,
 };
 
 #[derive(Serialize, Deserialize, Job)]

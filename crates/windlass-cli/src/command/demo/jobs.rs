@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::{
-    Backoff, BoxError, Chain, ChainId, Continuation, Ctx, Job, JobOptions, Next, Ready, State, next,
-};
+use windlass::job::Ready;
+use windlass::worker::Continuation;
+use windlass::{Backoff, BoxError, Chain, ChainId, Ctx, Job, JobOptions, Next, State, next};
 
 use super::shop::ShopState;
 

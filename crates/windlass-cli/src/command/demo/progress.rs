@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use windlass::{Event, Job, Observer};
+use windlass::observer::Event;
+use windlass::{Job, Observer};
 
 use super::jobs::{LARGE_ORDER_EUROS, Pack, PrintLabel, Ship, TakeOrder};
 use super::shop::is_rolled_back;

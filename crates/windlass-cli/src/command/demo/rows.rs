@@ -1,9 +1,10 @@
 //! The shop's own table, in the same database as its jobs.
 
 use sqlx::{AssertSqlSafe, Postgres, Sqlite};
+use windlass::Transactional;
 use windlass::postgres::{self, PostgresStore};
 use windlass::sqlite::{self, SqliteStore};
-use windlass::{BoxFuture, Transactional};
+use windlass::store::BoxFuture;
 
 /// A store whose database also contains the shop's table. Rows written in a transaction commit together with its jobs.
 pub(super) trait Rows: Transactional {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::interval;
 use windlass::queue::Item;
+use windlass::store::BoxFuture;
 use windlass::{
-    Attempt, BoxError, BoxFuture, Chain, ChainId, Client, Done, ErrorKind, Queue, Running, State, Store,
-    Worker, plan,
+    Attempt, BoxError, Chain, ChainId, Client, Done, ErrorKind, Queue, Running, State, Store, Worker, plan,
 };
 
 use super::jobs::{

@@ -1,7 +1,8 @@
 //! Compares what the store contains at the end with what it should contain.
 
 use serde::Serialize;
-use windlass::{BoxError, Chain, ChainRecord, Client, Queue, Status, Store};
+use windlass::record::ChainRecord;
+use windlass::{BoxError, Chain, Client, Queue, Status, Store};
 
 use super::jobs::{Pack, PrintLabel, TakeOrder, rating_of};
 use super::shop::{Backend, Placed, Shop};

@@ -10,9 +10,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, stderr};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use windlass::BoxError;
 use windlass::command::Outcome;
 use windlass::limit::PAYLOAD_MAX_BYTES;
-use windlass::{Abort, AbortReason, AnyAttempt, BoxError, JobRecord};
+use windlass::record::JobRecord;
+use windlass::worker::{Abort, AbortReason, AnyAttempt};
 
 use super::outcome::{Ended, OutcomeFile};
 use crate::signal::{self, ProcessGroup};

@@ -7,7 +7,10 @@ use std::process::ExitStatus;
 
 use serde::Deserialize;
 use windlass::command::{NewChain, NextJob, Outcome, Schedule};
-use windlass::{BoxError, ErrorText, JobId, Millis, Payload};
+use windlass::name::ErrorText;
+use windlass::record::Payload;
+use windlass::time::Millis;
+use windlass::{BoxError, JobId};
 
 use crate::arguments::{StartOptions, duration, time};
 use crate::command::start::JobDescription;
@@ -168,7 +171,7 @@ fn error_or_status(error: String, status: ExitStatus) -> String {
 mod tests {
     use std::os::unix::process::ExitStatusExt;
 
-    use windlass::Timestamp;
+    use windlass::time::Timestamp;
 
     use super::*;
 
