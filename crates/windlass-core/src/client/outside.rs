@@ -263,7 +263,7 @@ pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: V
 fn not_written(steps: &[Step], applied: &OutsideApplied, chain: ChainId) -> Vec<ChainId> {
     let carried: Vec<_> = steps.iter().flat_map(Step::carried).cloned().collect();
     if applied.latest.status == Status::Cancelled {
-        // The job had been traces to stop and was cancelled instead: no chain and no next job was written. The
+        // The job had been asked to stop and was cancelled instead: no chain and no next job was written. The
         // next jobs belong to `chain`.
         return carried.iter().map(|new| new.id).chain([chain]).collect();
     }
