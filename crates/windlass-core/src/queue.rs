@@ -48,8 +48,8 @@ mod enqueue;
 mod events;
 mod hook;
 mod item;
-mod look;
 mod manage;
+mod query;
 mod wait;
 
 use std::fmt;
@@ -70,8 +70,8 @@ pub use enqueue::{Enqueue, Enqueued};
 pub use events::{Events, QueueEvent};
 pub use hook::Executed;
 pub use item::{Fatal, Item, ItemState};
-pub use look::ItemStatus;
 pub use manage::{ItemCancelled, TtlUpdated};
+pub use query::ItemStatus;
 pub use wait::Answer;
 
 use crate::client::Client;

@@ -30,7 +30,7 @@ const RENEWAL: Duration = Duration::from_secs(30);
 /// How often expired chains are removed.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 /// The timeout for releasing the lock on shutdown.
-const RELEASE: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requeues jobs whose worker died or hangs, including jobs of types that no running worker handles. Also
 /// removes chains whose retention has ended.
@@ -238,7 +238,7 @@ impl<S: Store + ?Sized> Turns<S> {
             let _ = timeout(wait, stopping.cancelled()).await;
         }
         // If the release fails, the lock expires after its TTL.
-        let _ = timeout(RELEASE, self.lock(LockAction::Release)).await;
+        let _ = timeout(RELEASE_TIMEOUT, self.lock(LockAction::Release)).await;
         self.leads.send_replace(false);
     }
 

@@ -61,7 +61,7 @@ macro_rules! commands {
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
         ) -> $crate::Result<$crate::Outside<'_>> {
-            $crate::Outside::look($self, chain.into()).await
+            $crate::Outside::query($self, chain.into()).await
         }
 
         /// Returns a chain by its handle, its id, one of its jobs, or the key that points at it. Returns

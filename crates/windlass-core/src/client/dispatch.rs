@@ -178,9 +178,9 @@ impl Dispatcher {
     }
 
     /// Returns the sender of a channel. Starts the publishing task if there is none.
-    fn sender(&self, lane: &Outbox, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Hint> {
-        let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*lane {
+    fn sender(&self, outbox: &Outbox, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Hint> {
+        let mut outbox = outbox.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*outbox {
             Some(sender) if !sender.is_closed() => sender.clone(),
             _ => {
                 let (sender, receiver) = mpsc::channel(WAITING_MAX);
@@ -188,7 +188,7 @@ impl Dispatcher {
                 // The task must not hold the `Dispatcher`, which owns the sender: the channel would never
                 // close, and the task would never end.
                 tokio::spawn(publish(receiver, notifier, observers, unsent.cloned()));
-                lane.insert(sender).clone()
+                outbox.insert(sender).clone()
             }
         }
     }

@@ -55,7 +55,7 @@ pub struct Outside<'c> {
 /// A chain's current job of type `J`, to be completed, continued or failed without a worker.
 #[must_use = "looking changes nothing: complete it with `done`, `then` or `fail`"]
 pub struct OutsideStep<'c, J> {
-    look: Outside<'c>,
+    outside: Outside<'c>,
     input: J,
 }
 
@@ -66,7 +66,7 @@ pub struct OutsideStep<'c, J> {
 /// left to workers. `J` is [`NoMore`] if the chain ends.
 #[must_use = "a completion does nothing until it is awaited"]
 pub struct Completion<'c, J = NoMore> {
-    look: Outside<'c>,
+    outside: Outside<'c>,
     /// The steps, or the first error. The error is returned when the completion is awaited.
     steps: Result<Vec<Step>>,
     latest: PhantomData<fn() -> J>,
@@ -77,7 +77,7 @@ pub struct Completion<'c, J = NoMore> {
 pub struct NoMore;
 
 impl<'c> Outside<'c> {
-    pub(super) async fn look(mut on: impl Executor + DynExecutor + 'c, chain: ChainRef) -> Result<Self> {
+    pub(super) async fn query(mut on: impl Executor + DynExecutor + 'c, chain: ChainRef) -> Result<Self> {
         let job = stored(&mut on, &chain).await?.latest;
         Ok(Self { to: Destination(Box::new(on)), job })
     }
@@ -102,12 +102,12 @@ impl<'c> Outside<'c> {
     /// decoded.
     pub fn of<J: Job>(self) -> Result<OutsideStep<'c, J>> {
         let input = narrow(&self.job)?;
-        Ok(OutsideStep { look: self, input })
+        Ok(OutsideStep { outside: self, input })
     }
 
     /// Ends the job with steps of the store contract. For tools that do not know job types.
     pub fn steps(self, steps: Vec<Step>) -> Completion<'c> {
-        Completion { look: self, steps: Ok(steps), latest: PhantomData }
+        Completion { outside: self, steps: Ok(steps), latest: PhantomData }
     }
 }
 
@@ -115,7 +115,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
     /// Returns the job as it was when [`step`](crate::Client::step) queried it.
     #[must_use]
     pub const fn job(&self) -> &JobRecord {
-        &self.look.job
+        &self.outside.job
     }
 
     /// Returns the job's input.
@@ -141,7 +141,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
     }
 
     fn begin(self) -> Completion<'c, J> {
-        Completion { look: self.look, steps: Ok(Vec::new()), latest: PhantomData }
+        Completion { outside: self.outside, steps: Ok(Vec::new()), latest: PhantomData }
     }
 }
 
@@ -172,12 +172,12 @@ impl<'c, J: Job> Completion<'c, J> {
     }
 
     fn add<N>(self, step: Result<Step>) -> Completion<'c, N> {
-        let Self { look, steps, .. } = self;
+        let Self { outside, steps, .. } = self;
         let steps = steps.and_then(|mut steps| {
             steps.push(step?);
             Ok(steps)
         });
-        Completion { look, steps, latest: PhantomData }
+        Completion { outside, steps, latest: PhantomData }
     }
 }
 
@@ -227,8 +227,8 @@ impl<'c, J: 'c> IntoFuture for Completion<'c, J> {
     type IntoFuture = BoxFuture<'c, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { look: Outside { to: Destination(mut place), job }, steps, .. } = self;
-        Box::pin(async move { place.complete(job, steps?).await })
+        let Self { outside: Outside { to: Destination(mut executor), job }, steps, .. } = self;
+        Box::pin(async move { executor.complete(job, steps?).await })
     }
 }
 
@@ -319,7 +319,7 @@ impl fmt::Debug for Outside<'_> {
 
 impl<J> fmt::Debug for OutsideStep<'_, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutsideStep").field("job", &self.look.job).finish_non_exhaustive()
+        f.debug_struct("OutsideStep").field("job", &self.outside.job).finish_non_exhaustive()
     }
 }
 

@@ -11,11 +11,11 @@ use crate::time::Millis;
 use crate::worker::{BoxError, catch_panic, error_text};
 
 /// The longest time a hook may run. A hook that hangs must not lose completed work.
-const LONGEST: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest time a hook may run after the attempt is aborted. Soon afterwards the attempt can no longer be
 /// settled.
-const AFTER_ABORT: Duration = Duration::from_millis(50);
+const TIMEOUT_AFTER_ABORT: Duration = Duration::from_millis(50);
 
 pub(super) type Hook<P, O> =
     Box<dyn Fn(Executed<P, O>) -> BoxFuture<'static, Result<Executed<P, O>, BoxError>> + Send + Sync>;
@@ -86,11 +86,11 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
         let executed = Executed { item: item.clone(), result, ttl, took };
         let aborted = async {
             item.aborted().wait().await;
-            sleep(AFTER_ABORT).await;
+            sleep(TIMEOUT_AFTER_ABORT).await;
         };
         let hooked = tokio::select! {
             biased;
-            hooked = timeout(LONGEST, catch_panic("hook", async { hook(executed).await })) => hooked.ok(),
+            hooked = timeout(TIMEOUT, catch_panic("hook", async { hook(executed).await })) => hooked.ok(),
             () = aborted => None,
         };
         let changed = match hooked {

@@ -10,7 +10,7 @@ use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
 /// How often a drain polls the number of open jobs.
-const DRAIN_LOOK: Duration = Duration::from_millis(50);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<P, O> Queue<P, O>
 where
@@ -98,7 +98,7 @@ where
                     0 => return Ok(()),
                     open => left = format!("{open} jobs are open"),
                 }
-                sleep(DRAIN_LOOK).await;
+                sleep(DRAIN_POLL_INTERVAL).await;
             }
         };
         let drained = timeout_at(far(longest), drained).await;

@@ -67,7 +67,7 @@ where
             biased;
             joined = queue.join(new) => joined?,
             why = options.ended(began) => {
-                let job = named(id.as_ref(), &queue);
+                let job = describe(id.as_ref(), &queue);
                 let text = format!("the store has not answered for {job} {why}: it may be enqueued all the same");
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
@@ -76,7 +76,7 @@ where
             Joined::Cached(result) => Ok(result),
             Joined::Open(chain, subscription) => {
                 let ending = ChainWait::new(&queue.shared.client, chain, chain.into(), options);
-                queue.given(&ending.run_since(began, subscription).await?)
+                queue.result_of(&ending.run_since(began, subscription).await?)
             }
         }
     }
@@ -106,12 +106,12 @@ where
     }
 
     /// Returns the result of an ended job.
-    fn given(&self, record: &ChainRecord) -> Result<O> {
+    fn result_of(&self, record: &ChainRecord) -> Result<O> {
         let JobRecord { output, error, status, attempt, max_attempts, .. } = &record.latest;
         if let Some(output) = output {
             return read(&*self.shared.results, output);
         }
-        let job = named(record.key.as_ref().map(|key| &key.key), self);
+        let job = describe(record.key.as_ref().map(|key| &key.key), self);
         let (kind, what) = match status {
             Status::Cancelled => (ErrorKind::ChainCancelled, format!("{job} was cancelled")),
             _ if max_attempts.is_some_and(|max| *attempt >= max) => {
@@ -124,7 +124,7 @@ where
 }
 
 /// Returns a description of a job for error messages.
-fn named<P, O>(id: Option<&Key>, queue: &Queue<P, O>) -> String {
+fn describe<P, O>(id: Option<&Key>, queue: &Queue<P, O>) -> String {
     format!("job `{}` of queue `{}`", id.map(Key::as_str).unwrap_or_default(), queue.name())
 }
 

@@ -200,14 +200,14 @@ impl<S: Store + ?Sized> Running<S> {
         engine.stopping.cancel();
         engine.abort_all();
         if let Some(mut main) = self.main.take()
-            && timeout_at(until.max(Instant::now() + MOMENT), &mut main).await.is_err()
+            && timeout_at(until.max(Instant::now() + STOP_GRACE), &mut main).await.is_err()
         {
             // The loop hangs in a store call. If that call leases jobs later, and `recover_acquire` does not get
             // them, they are requeued when their leases expire.
             main.abort();
             let _ = main.await;
         }
-        let _ = timeout_at(until.max(Instant::now() + MOMENT), engine.recover_acquire()).await;
+        let _ = timeout_at(until.max(Instant::now() + STOP_GRACE), engine.recover_acquire()).await;
         engine.abort_all();
         engine.emptied(until).await;
         engine.release().await;
@@ -221,9 +221,11 @@ impl<S: Store + ?Sized> Running<S> {
     }
 }
 
-/// A short time: for calls that are in flight when the deadline of a stop passes, and between two tries of a
-/// call to the store.
-pub(super) const MOMENT: Duration = Duration::from_millis(100);
+/// The time that calls in flight get after the deadline of a stop.
+const STOP_GRACE: Duration = Duration::from_millis(100);
+
+/// The delay before another try of a call to the store that failed or found a row locked.
+pub(super) const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Returns the time limit for the last calls of a stop to the store. If the store is unreachable, leases
 /// expire on their own, so a stop need not wait for it.
@@ -269,7 +271,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 // `Busy` until the transaction of the ended handler has been rolled back. An error may be
                 // transient.
                 while let Ok(Settled::Busy) | Err(_) = engine.settlements.add(Arc::clone(&settling)).await {
-                    tokio::time::sleep(MOMENT).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             });
         }

@@ -31,7 +31,7 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 /// same time.
 const JITTER: f64 = 0.1;
 /// The delay before the worker subscribes again after a subscription failed or ended.
-const RESUBSCRIBE: Duration = Duration::from_secs(5);
+const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(5);
 /// The delay of the loop after an error. The first success resets it.
 pub(crate) const RECOVERY: Backoff = Backoff {
     initial: Duration::from_millis(100),
@@ -41,7 +41,7 @@ pub(crate) const RECOVERY: Backoff = Backoff {
 };
 /// The delay of the loop while it cannot acquire jobs that are due, because another transaction has locked
 /// them.
-const FRUITLESS: Backoff =
+const LOCKED_BACKOFF: Backoff =
     Backoff { initial: Duration::from_millis(10), multiplier: 2.0, max: Duration::from_secs(5), jitter: 0.2 };
 
 /// The main loop.
@@ -129,7 +129,7 @@ impl<S: Store + ?Sized> Loop<S> {
         let scheduled = self.engine.types().map(Topic::Scheduled);
         let topics = scheduled.chain([Topic::OwnershipLost(self.engine.id)]).collect();
         self.subscription = self.engine.dispatcher().subscribe(topics).await;
-        self.subscribe_at = Instant::now() + RESUBSCRIBE;
+        self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
     }
 
     /// Acquires, reaps and expires until nothing is left to do. Returns how long to wait.
@@ -194,7 +194,7 @@ impl<S: Store + ?Sized> Loop<S> {
         }
         // Something is due, but the last acquire and reap did not get it. Back off instead of spinning.
         self.fruitless += 1;
-        Ok(FRUITLESS.delay(self.fruitless, fastrand::f64()).min(longest))
+        Ok(LOCKED_BACKOFF.delay(self.fruitless, fastrand::f64()).min(longest))
     }
 
     /// Waits for something to do.
@@ -222,7 +222,7 @@ impl<S: Store + ?Sized> Loop<S> {
                         return;
                     },
                     None if self.subscription.take().is_some() => {
-                        self.subscribe_at = Instant::now() + RESUBSCRIBE;
+                        self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
                     }
                     // Time to subscribe again, and then to query the store for what was missed.
                     None => return,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::abort::AbortReason;
-use super::builder::MOMENT;
+use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
 use super::run::RECOVERY;
@@ -35,8 +35,8 @@ pub(super) fn settlement_batcher<S: Store + ?Sized>(
     Batcher::new(size, move |items: Vec<Arc<Settling>>| -> BoxFuture<'static, _> {
         let engine = engine.upgrade();
         Box::pin(async move {
-            let gone = || Error::new(ErrorKind::Closed, "the worker is gone");
-            engine.ok_or_else(gone)?.write(&items).await
+            let stopped = || Error::new(ErrorKind::Closed, "the worker is gone");
+            engine.ok_or_else(stopped)?.write(&items).await
         })
     })
 }
@@ -86,11 +86,11 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Waits before another try: for `delay`, or for at most [`MOMENT`] once the worker is stopping.
+    /// Waits before another try: for `delay`, or for at most [`RETRY_DELAY`] once the worker is stopping.
     async fn before_another_try(&self, delay: Duration) {
         let stopping = async {
             self.stopping.cancelled().await;
-            sleep(MOMENT).await;
+            sleep(RETRY_DELAY).await;
         };
         let _ = timeout(delay, stopping).await;
     }

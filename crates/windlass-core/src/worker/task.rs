@@ -12,7 +12,7 @@ use tracing::Instrument;
 
 use super::abort::{Abort, AbortReason};
 use super::any_attempt::AnyAttempt;
-use super::builder::MOMENT;
+use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
 use super::handler::{AnyHandler, HandlerResult, Run};
@@ -198,7 +198,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     async fn finish(&self, close: BoxFuture<'static, Result<Finish>>) -> Result<Ended, Outcome> {
         let failure = |error: Error| match error.kind() {
             // A conflict with a concurrent transaction is not the handler's fault.
-            ErrorKind::Conflict => again(error.to_string()),
+            ErrorKind::Conflict => reschedule(error.to_string()),
             _ => self.failure(error_text(&error.into())),
         };
         let closed = catch_panic("hook", close).await.map_err(|panic| self.failure(panic))?;
@@ -223,7 +223,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                 Err(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None })
             }
             // `Busy` is not the handler's fault.
-            (None, _) => Err(again("another transaction held the job at its end".to_owned())),
+            (None, _) => Err(reschedule("another transaction held the job at its end".to_owned())),
         }
     }
 
@@ -236,7 +236,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                     let is_this = |job: JobRecord| job.fence == fence && job.closed_by == Some(engine.id);
                     return record.is_some_and(is_this);
                 }
-                Err(_) => sleep(MOMENT).await,
+                Err(_) => sleep(RETRY_DELAY).await,
             }
         }
         false
@@ -287,7 +287,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Returns the outcome that runs the job again after a second. The attempt does not count.
-fn again(error: String) -> Outcome {
+fn reschedule(error: String) -> Outcome {
     let schedule = Schedule::After(Millis::from_secs(1));
     Outcome::Reschedule { schedule, error: Some(ErrorText::new(error)) }
 }
