@@ -112,7 +112,7 @@ impl ChainRef {
         match self.expected {
             Some(Expected { name, is }) if !is(stored) => Err(Error::new(
                 ErrorKind::Invalid,
-                format!("chain {chain} is of type `{stored}`, and `{name}` was expected"),
+                format!("chain {chain} has type `{stored}`, expected `{name}`"),
             )),
             _ => Ok(()),
         }

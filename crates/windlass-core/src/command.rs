@@ -112,7 +112,7 @@ macro_rules! command_enums {
                         Reply::$request(reply) => Ok(reply),
                         _ => Err(Error::new(
                             ErrorKind::Corrupt,
-                            concat!("the reply to `", stringify!($method), "` is that of another command"),
+                            concat!("the store answered `", stringify!($method), "` with an unrelated reply"),
                         )),
                     }
                 }
@@ -202,7 +202,7 @@ impl Size {
     /// Returns an error if the command exceeds a limit.
     pub(crate) fn check(self, what: &str) -> Result<()> {
         let over = |count: usize, of: &str, max: usize| {
-            let text = format!("{count} {of} in one command: split it into commands of at most {max}");
+            let text = format!("{count} {of} exceed the limit of {max} per command: split the command");
             Err(Error::new(ErrorKind::Invalid, text))
         };
         if self.items > BATCH_MAX_ITEMS {

@@ -19,7 +19,7 @@ macro_rules! id {
         impl $name {
             /// Generates a new id (UUIDv7: later ids sort after earlier ones).
             #[must_use]
-            #[allow(clippy::new_without_default, reason = "each call gives another value")]
+            #[allow(clippy::new_without_default, reason = "each call returns a different id")]
             pub fn new() -> Self {
                 Self(fresh())
             }

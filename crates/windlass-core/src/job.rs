@@ -80,9 +80,9 @@ pub trait Job: Serialize + DeserializeOwned + Send + Sync + Sized + 'static {
 
 /// A job type that may start a chain.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` may not start a chain",
-    label = "this is not an entry type",
-    note = "add `entry` to the #[job(...)] attribute of `{Self}`, or start the chain with the type that continues with it"
+    message = "`{Self}` cannot start a chain",
+    label = "not an entry type",
+    note = "add `entry` to the #[job(...)] attribute of `{Self}`, or start the chain with an entry type that continues with it"
 )]
 pub trait Entry: Job {}
 
@@ -97,7 +97,7 @@ pub trait Entry: Job {}
 /// error. A [`JobGraph`] does not show the continuation either.
 #[diagnostic::on_unimplemented(
     message = "`{N}` is not declared as a continuation of `{Self}`",
-    label = "`{Self}` does not continue with this",
+    label = "not a continuation of `{Self}`",
     note = "add `then({N})` to the #[job(...)] attribute of `{Self}`"
 )]
 pub trait Then<N: Job>: Job<Output: From<N::Output>> {}
@@ -129,8 +129,9 @@ pub fn decode_output<J: Job>(last: &str, output: &Payload) -> Result<J::Output> 
     Err(Error::new(
         ErrorKind::Invalid,
         format!(
-            "the chain ended with a job of type `{last}`, to which no declared path of up to {PATH_MAX} \
-             continuations leads from `{}`: declare one, or give the present type that alias",
+            "the chain ended with a job of type `{last}`, which `{}` does not reach within {PATH_MAX} \
+             declared continuations: declare the missing continuation, or add `{last}` as an alias of its \
+             current type",
             J::NAME
         ),
     ))

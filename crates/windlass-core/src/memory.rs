@@ -92,7 +92,7 @@ impl MemoryStore {
         }
         Err(Error::new(
             ErrorKind::Invalid,
-            "the transaction belongs to another store: begin it with this one",
+            "the transaction belongs to another store: begin it with this store",
         ))
     }
 
@@ -164,7 +164,7 @@ impl Shared {
 
     fn open_state(&self) -> Result<MutexGuard<'_, State>> {
         if self.state.is_poisoned() {
-            let text = "a command panicked half-way, and what is stored may be inconsistent: start anew";
+            let text = "a command panicked, and the stored data may be inconsistent: create a new store";
             return Err(Error::new(ErrorKind::Corrupt, text));
         }
         let state = self.state();
@@ -183,8 +183,8 @@ impl Shared {
             Err(_) => Err(Error::new(
                 ErrorKind::Busy,
                 format!(
-                    "a transaction has been open for more than {:?} and keeps every other write waiting: end it; \
-                     a task that holds it must give its commands through it",
+                    "an open transaction has blocked this write for more than {:?}: end the transaction, \
+                     or, if this task holds it, run the command in the transaction",
                     self.busy_timeout
                 ),
             )),
@@ -255,9 +255,7 @@ impl MemoryTx {
             let name = command.name();
             return Err(Error::new(
                 ErrorKind::Invalid,
-                format!(
-                    "`{name}` belongs to workers and takes effect at once: give it outside the transaction"
-                ),
+                format!("`{name}` cannot run in a transaction: run it outside"),
             ));
         }
         self.shared.commands.fetch_add(1, Ordering::Relaxed);
@@ -291,10 +289,7 @@ impl MemoryTx {
 
     fn pop_savepoint(&mut self) -> Result<usize> {
         self.savepoints.pop().ok_or_else(|| {
-            Error::new(
-                ErrorKind::Invalid,
-                "the transaction has no savepoint: make one before you return to it",
-            )
+            Error::new(ErrorKind::Invalid, "the transaction has no savepoint: create one first")
         })
     }
 }
@@ -393,11 +388,14 @@ mod tests {
         stalls.note(stall(8, at(20)));
         stalls.note(stall(2, at(30)));
         let (short, long) = (Millis::from_secs(1), Millis::from_secs(15));
-        assert!(stalls.forbid_reaping(at(30), short), "nobody could renew for two seconds");
-        assert!(stalls.forbid_reaping(at(30), long), "whoever renews rarely had no time since the long one");
+        assert!(stalls.forbid_reaping(at(30), short), "no worker could renew for two seconds");
+        assert!(
+            stalls.forbid_reaping(at(30), long),
+            "a worker that renews rarely had no chance since the long stall"
+        );
         assert!(!stalls.forbid_reaping(at(31), short));
         assert!(!stalls.forbid_reaping(at(35), long));
         stalls.note(stall(8, at(60)));
-        assert_eq!(stalls.0.len(), 1, "what counts no longer is forgotten");
+        assert_eq!(stalls.0.len(), 1, "stalls that no longer matter are dropped");
     }
 }

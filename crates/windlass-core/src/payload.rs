@@ -49,7 +49,7 @@ impl Payload {
     /// [`ErrorKind::Invalid`] if the value cannot be serialized or its encoding is larger than 4 MiB.
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self> {
         let bytes = serde_json::to_vec(value).map_err(|error| {
-            Error::new(ErrorKind::Invalid, format!("the value cannot be written as JSON: {error}"))
+            Error::new(ErrorKind::Invalid, format!("cannot encode the value as JSON: {error}"))
                 .with_source(error)
         })?;
         Ok(Self::json(bytes)?)
@@ -62,11 +62,11 @@ impl Payload {
     /// [`ErrorKind::Invalid`] if the payload has another encoding or cannot be deserialized as `T`.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T> {
         if !self.codec.is_json() {
-            let text = format!("the payload is encoded as `{}`, and JSON was expected", self.codec);
+            let text = format!("the payload is encoded as `{}`, expected JSON", self.codec);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         serde_json::from_slice(&self.bytes).map_err(|error| {
-            Error::new(ErrorKind::Invalid, format!("the stored payload cannot be read: {error}"))
+            Error::new(ErrorKind::Invalid, format!("cannot decode the stored payload: {error}"))
                 .with_source(error)
         })
     }

@@ -131,7 +131,7 @@ impl Default for Terms {
 impl Terms {
     fn check(self) -> Result<Self> {
         if self.attempts == 0 {
-            let text = "a queue whose jobs have no attempt: give them at least one";
+            let text = "attempts must be at least 1, got 0";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         positive(self.result_ttl)?;
@@ -159,7 +159,7 @@ impl Terms {
 /// Converts a TTL. It must be at least 1 ms and at most 100 years.
 fn positive(ttl: Duration) -> Result<Millis> {
     if ttl.is_zero() {
-        return Err(Error::new(ErrorKind::Invalid, "a TTL of no time: give it a millisecond at least"));
+        return Err(Error::new(ErrorKind::Invalid, "TTL must be at least 1 ms, got 0"));
     }
     Ok(Millis::try_from(ttl)?)
 }
@@ -208,7 +208,7 @@ impl<P, O> fmt::Debug for Queue<P, O> {
 }
 
 /// Builds a [`Queue`]; see [`Client::queue`].
-#[must_use = "call `build`"]
+#[must_use = "a queue builder does nothing until `build` is called"]
 pub struct QueueBuilder<P, O> {
     client: Client<AnyStore>,
     name: String,

@@ -115,17 +115,17 @@ impl<S: Store + ?Sized> Reaper<S> {
     /// [`ErrorKind::Invalid`] if a setting is invalid. [`ErrorKind::Unsupported`] if the store has no leader
     /// locks and election is enabled.
     pub async fn start(self) -> Result<RunningReaper> {
-        let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
+        let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
         if self.interval.is_zero() {
-            return invalid("a reaper that never rests: give it an interval of a millisecond at least");
+            return invalid("reap interval must be at least 1 ms, got 0".to_owned());
         }
         if self.lock_ttl < Duration::from_millis(10) {
-            return invalid("a lock that nobody can renew in time: give it 10 ms at least");
+            return invalid(format!("lock TTL must be at least 10 ms, got {:?}", self.lock_ttl));
         }
         if self.elects && !self.client.store().capabilities().has(Capability::LeaderLock) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "this store has no leader locks: reap `without_election`, or let the workers do it",
+                "this store has no leader locks: call `.without_election()`, or let the workers reap",
             ));
         }
         let lock = Lock {

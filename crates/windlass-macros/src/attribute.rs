@@ -83,7 +83,7 @@ impl Attribute {
         changed.then(|| {
             quote! {
                 fn options() -> #root::JobOptions {
-                    #[allow(clippy::needless_update, reason = "every option may be given")]
+                    #[allow(clippy::needless_update, reason = "all options may be set")]
                     #root::JobOptions { #max_attempts #priority ..#base }
                 }
             }
@@ -93,18 +93,18 @@ impl Attribute {
 
 fn unknown(meta: &ParseNestedMeta<'_>) -> Error {
     meta.error(
-        "unknown: use `name`, `alias`, `entry`, `output`, `then`, `blocked_by`, `max_attempts`, `priority`, `options` or \
+        "unknown option: use `name`, `alias`, `entry`, `output`, `then`, `blocked_by`, `max_attempts`, `priority`, `options` or \
          `crate`",
     )
 }
 
 fn repeated(word: &str, meta: &ParseNestedMeta<'_>) -> Error {
     let cure = match word {
-        "then" | "blocked_by" => format!("give it once, with all types: `{word}(A, B)`"),
-        "alias" => "give it once, with all names: `alias(\"a\", \"b\")`".to_owned(),
-        _ => "give it once".to_owned(),
+        "then" | "blocked_by" => format!("list all types in one: `{word}(A, B)`"),
+        "alias" => "list all names in one: `alias(\"a\", \"b\")`".to_owned(),
+        _ => "remove one".to_owned(),
     };
-    meta.error(format!("`{word}` is given twice: {cure}"))
+    meta.error(format!("`{word}` is set twice: {cure}"))
 }
 
 /// Rejects a literal zero: such a job would fail before its first attempt.
@@ -120,8 +120,7 @@ fn attempts(expression: Expr) -> Result<Expr> {
     let is_zero = matches!(inner, Expr::Lit(literal)
         if matches!(&literal.lit, Lit::Int(number) if number.base10_digits() == "0"));
     if is_zero {
-        let message =
-            "a job has at least one attempt: give 1 or more, or leave `max_attempts` out for no limit";
+        let message = "`max_attempts` must be at least 1, got 0: omit it for no limit";
         return Err(Error::new(expression.span(), message));
     }
     Ok(expression)

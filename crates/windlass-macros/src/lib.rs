@@ -63,12 +63,12 @@ fn expand(input: &DeriveInput) -> syn::Result<Tokens> {
 /// Rejects types that cannot be job types, before the compiler reports a less helpful error.
 fn check_shape(input: &DeriveInput) -> syn::Result<()> {
     if let Data::Union(data) = &input.data {
-        let message = "a union cannot be a job type: its content cannot be stored; use a struct or an enum";
+        let message = "a union cannot be a job type because it cannot be serialized: use a struct or an enum";
         return Err(Error::new(data.union_token.span(), message));
     }
     if !input.generics.params.is_empty() {
-        let message = "a job type has no parameters: all its instances would be stored under one name; derive \
-                       `Job` for a type of its own for each instance";
+        let message = "a job type cannot be generic because all its instances would share one stored name: derive \
+                       `Job` for a separate type per instance";
         return Err(Error::new(input.generics.params.span(), message));
     }
     Ok(())

@@ -23,11 +23,11 @@ pub(crate) fn check_aliases(name: &str, aliases: &[LitStr]) -> Result<()> {
     for alias in aliases {
         let text = given_name(alias)?;
         if text == name {
-            let message = format!("`{text}` is the name of this type already: leave the alias out");
+            let message = format!("the alias `{text}` is already the name of this type: remove the alias");
             return Err(Error::new(alias.span(), message));
         }
         if !known.insert(text.clone()) {
-            return Err(Error::new(alias.span(), format!("the alias `{text}` is given twice: give it once")));
+            return Err(Error::new(alias.span(), format!("the alias `{text}` is listed twice: remove one")));
         }
     }
     Ok(())
@@ -36,7 +36,7 @@ pub(crate) fn check_aliases(name: &str, aliases: &[LitStr]) -> Result<()> {
 /// Checks at compile time the rules that the store contract sets for type names.
 fn check(name: &str, span: Span) -> Result<()> {
     if name.is_empty() || name.len() > 200 || name.contains(char::is_control) {
-        return Err(Error::new(span, "a name is 1 to 200 bytes without control characters"));
+        return Err(Error::new(span, "a name must be 1 to 200 bytes without control characters"));
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_type_whose_name_cannot_be_stored_needs_another() {
-        assert!(default_name(&Ident::new("__", Span::call_site())).is_err(), "no word is in it");
+        assert!(default_name(&Ident::new("__", Span::call_site())).is_err(), "the name contains no word");
         assert!(default_name(&Ident::new(&"a".repeat(200), Span::call_site())).is_ok());
         assert!(default_name(&Ident::new(&"a".repeat(201), Span::call_site())).is_err());
     }

@@ -13,7 +13,7 @@ async fn invalid_calls_fail_with_one_line() {
         (&["start", "mail", "{\"a\": }"], 2, "the input is not valid JSON"),
         (&["enqueue", "mail", "1", "oops"], 2, "the payload is not valid JSON"),
         (&["complete", UNKNOWN, "oops"], 2, "the output is not valid JSON"),
-        (&["start", "mail", "--blocked-by", UNKNOWN], 3, "is not stored: start it first"),
+        (&["start", "mail", "--blocked-by", UNKNOWN], 3, "was not found: start it first"),
         (&["wait", "not-an-id"], 2, "invalid id `not-an-id`"),
         (&["wait", UNKNOWN], 3, "not found: it may have expired"),
         (&["cancel", "--type", "mail", "other"], 3, "no chain of type `mail` has the key `other`"),

@@ -24,7 +24,7 @@ use crate::time::Timestamp;
 /// early would not find the job. The notes are in the order of the writes. A savepoint is a position in the
 /// list, and a rollback to the savepoint cuts the list there.
 #[derive(Default)]
-#[must_use = "forgetting these costs latency, never a job: send them after the commit"]
+#[must_use = "send these after the commit: otherwise workers and waits notice the changes only by polling"]
 pub(crate) struct Announcements {
     /// Whether no observer or subscriber wants events. If so, none are created.
     unobserved: bool,

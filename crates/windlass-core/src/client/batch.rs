@@ -102,7 +102,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         answer.await.unwrap_or_else(|_| {
             Err(Error::new(
                 ErrorKind::Unavailable,
-                "the runtime stopped before the store answered: repeat it",
+                "the runtime stopped before the store answered: retry the command",
             ))
         })
     }

@@ -258,7 +258,9 @@ pub(super) async fn stored(mut on: impl Executor, named: &ChainRef) -> Result<Ch
         };
         Error::new(
             ErrorKind::NotFound,
-            format!("{what} is not stored: its transaction is not committed, or it is gone"),
+            format!(
+                "{what} was not found: its transaction is not committed yet, or it was deleted or expired"
+            ),
         )
     })
 }
@@ -304,7 +306,7 @@ pub(super) async fn input<J: Job>(mut on: impl Executor, id: JobId) -> Result<Op
 pub(super) fn narrow<J: Job>(job: &JobRecord) -> Result<J> {
     if !is_of::<J>(&job.job_type) {
         let (id, stored): (JobId, &TypeName) = (job.id, &job.job_type);
-        let text = format!("job {id} is of type `{stored}`, and `{}` was expected", J::NAME);
+        let text = format!("job {id} has type `{stored}`, expected `{}`", J::NAME);
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     job.input.decode()
@@ -338,7 +340,7 @@ pub(super) async fn run<R: Repeat>(mut on: impl Executor, request: R) -> Result<
 }
 
 fn oldest_first() -> Page {
-    let max = u32::try_from(PAGE_MAX).expect("the limit of a page is small");
+    let max = u32::try_from(PAGE_MAX).expect("`PAGE_MAX` fits in a `u32`");
     Page { order: Order::Oldest, after: None, max }
 }
 

@@ -140,7 +140,7 @@ impl Dispatcher {
         let sender = self.sender(&self.hints, None);
         for hint in hints {
             if sender.try_send(hint).is_err() {
-                self.failed("publish", "too many hints are waiting, or the runtime has stopped");
+                self.failed("publish", "the buffer of unsent hints is full, or the runtime has stopped");
                 return;
             }
         }
@@ -210,8 +210,8 @@ async fn publish(
         // Report dropped events before the next event. Senders may drop more at the same time: `swap` reads
         // and resets the count in one step, so none is lost.
         let missed = unsent.as_ref().map_or(0, |unsent| unsent.swap(0, Ordering::AcqRel));
-        let told = (missed > 0).then(|| (Hint::Event(EventMessage::missed(missed).encode()), missed));
-        for (hint, weight) in told.into_iter().chain([(hint, 1)]) {
+        let report = (missed > 0).then(|| (Hint::Event(EventMessage::missed(missed).encode()), missed));
+        for (hint, weight) in report.into_iter().chain([(hint, 1)]) {
             let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),

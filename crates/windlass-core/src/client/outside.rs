@@ -46,14 +46,14 @@ use crate::worker::{BoxError, ContinuationOf, error_text};
 /// assert_eq!(client.wait(chain).await?, "by hand");
 /// # Ok(()) }
 /// ```
-#[must_use = "looking changes nothing: narrow it with `of`, then complete it"]
+#[must_use = "this only queries the job: convert it with `of`, then complete it"]
 pub struct Outside<'c> {
     to: Destination<'c>,
     job: JobRecord,
 }
 
 /// A chain's current job of type `J`, to be completed, continued or failed without a worker.
-#[must_use = "looking changes nothing: complete it with `done`, `then` or `fail`"]
+#[must_use = "this only queries the job: complete it with `done`, `then` or `fail`"]
 pub struct OutsideStep<'c, J> {
     outside: Outside<'c>,
     input: J,
@@ -147,7 +147,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
 
 impl<'c, J: Job> Completion<'c, J> {
     /// Also completes the job that the chain continues with, and closes the chain with this output.
-    #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
+    #[expect(clippy::needless_pass_by_value, reason = "the outcome owns the output")]
     pub fn done(self, output: J::Output) -> Completion<'c> {
         self.add(Payload::encode(&output).map(|output| Step::Complete {
             output,
@@ -192,7 +192,7 @@ impl<J> Completion<'_, J> {
             }
             Step::Fail { .. } => Err(Error::new(
                 ErrorKind::Invalid,
-                "a failure starts no chain: start it apart, or complete the job",
+                "a failed job cannot start chains: start the chain separately, or complete the job",
             )),
         })
     }
@@ -206,7 +206,9 @@ impl<J> Completion<'_, J> {
                 Ok(())
             }
             Step::Continue { .. } => {
-                Err(Error::new(ErrorKind::Invalid, "a chain that goes on keeps its retention: end it first"))
+                let text =
+                    "only a step that ends the chain can set its retention: call it after `done` or `fail`";
+                Err(Error::new(ErrorKind::Invalid, text))
             }
         })
     }
@@ -276,25 +278,27 @@ fn why(job: &JobRecord, reply: Result<CompleteFromOutsideReply>) -> Error {
     match reply {
         Err(error) => error,
         Ok(CompleteFromOutsideReply::NotFound) => {
-            Error::new(ErrorKind::NotFound, format!("job {id} is not stored, or no longer"))
+            Error::new(ErrorKind::NotFound, format!("job {id} was not found: it was deleted or expired"))
         }
         Ok(CompleteFromOutsideReply::Busy) => Error::new(
             ErrorKind::Busy,
-            format!("somebody's open transaction has job {id}: try again when it has ended"),
+            format!("job {id} is locked by another open transaction: retry after it ends"),
         ),
         Ok(CompleteFromOutsideReply::Refused(refusal)) => refusal.into(),
         Ok(CompleteFromOutsideReply::Changed { status, .. }) => {
             let now = match status {
                 Status::Completed => "it has completed",
-                Status::Failed => "it failed",
+                Status::Failed => "it has failed",
                 Status::Cancelled => "it was cancelled",
-                Status::Blocked | Status::Pending | Status::Running => "it is still open, but not as it was",
+                Status::Blocked | Status::Pending | Status::Running => {
+                    "its state has changed since the query, although it is still open"
+                }
             };
-            let text = format!("job {id} of chain {chain} was not touched, since {now}: look again");
+            let text = format!("job {id} of chain {chain} was not changed because {now}: query it again");
             Error::new(ErrorKind::Changed, text)
         }
         Ok(CompleteFromOutsideReply::Applied(_) | CompleteFromOutsideReply::AlreadyApplied) => {
-            Error::new(ErrorKind::Corrupt, format!("the store gave no answer for job {id}"))
+            Error::new(ErrorKind::Corrupt, format!("the store returned an unexpected reply for job {id}"))
         }
     }
 }

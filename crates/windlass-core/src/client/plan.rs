@@ -23,7 +23,7 @@ use crate::time::Millis;
 /// or those set with [`next()`](crate::next()).
 ///
 /// `To` is where the chain is started: `()` if not yet known; in a [`Start`], a client or a transaction.
-#[must_use = "a chain is not started until this is awaited, or given to what starts it"]
+#[must_use = "a plan does nothing until it is awaited or passed to a method that starts it"]
 pub struct Plan<J, State = Ready, To = ()> {
     to: To,
     /// The chain, or the first error. The error is returned when the chain is started.
@@ -74,7 +74,7 @@ impl<'c, S: Transactional> From<&'c mut InTx<'_, S>> for Destination<'c> {
 /// assert_eq!(chains[0], known);
 /// # Ok(()) }
 /// ```
-#[expect(clippy::needless_pass_by_value, reason = "a plan takes its job")]
+#[expect(clippy::needless_pass_by_value, reason = "the plan owns the job")]
 pub fn plan<J: Entry>(job: J) -> Plan<J, <J::Blockers as Blockers>::Initial> {
     Plan { to: (), new: chain(&job), job: PhantomData }
 }
@@ -182,7 +182,7 @@ impl<J: Entry, State, To> Plan<J, State, To> {
 
 impl<J: Entry, To> Plan<J, NeedsBlockedBy, To> {
     /// Sets the chains that the first job waits for.
-    #[expect(clippy::needless_pass_by_value, reason = "handles are copied, and the call reads better")]
+    #[expect(clippy::needless_pass_by_value, reason = "passing handles by value reads better")]
     pub fn blocked_by(self, chains: <J::Blockers as Blockers>::Chains) -> Plan<J, Ready, To> {
         let Self { to, mut new, .. } = self;
         if let Ok(new) = &mut new {
@@ -204,9 +204,9 @@ impl<'c, J: Entry> IntoFuture for Start<'c, J> {
 
 /// A value that can be started later or together with others: a plan, or a job whose type has no blockers.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be started like this",
-    label = "neither a job of an entry type nor a plan that has all it needs",
-    note = "a job whose type declares blockers is ready after `plan(job).blocked_by(…)`"
+    message = "`{Self}` cannot be started as a chain",
+    label = "neither a job of an entry type nor a complete plan",
+    note = "if the job type declares blockers, pass `plan(job).blocked_by(…)`"
 )]
 pub trait IntoPlan {
     /// The type of the job.
@@ -345,7 +345,7 @@ pub(crate) fn refused(created: Created) -> Error {
         Created::Refused(refusal) => refusal.into(),
         _ => Error::new(
             ErrorKind::Busy,
-            "somebody's open transaction holds the key or a blocker: try again when it has ended",
+            "the key or a blocker is locked by another open transaction: retry after it ends",
         ),
     }
 }

@@ -55,7 +55,7 @@ async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats:
 /// command may have taken effect nevertheless.
 pub(crate) async fn answered<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(ANSWER_LIMIT, call).await.unwrap_or_else(|_| {
-        let text = format!("the store has not answered for {ANSWER_LIMIT:?}: check that it is reachable");
+        let text = format!("the store did not answer within {ANSWER_LIMIT:?}: check that it is reachable");
         Err(Error::new(ErrorKind::Unavailable, text))
     })
 }

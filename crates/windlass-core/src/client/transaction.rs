@@ -32,7 +32,7 @@ use crate::store::Transactional;
 /// assert!(client.chain(chain).await?.is_some());
 /// # Ok(()) }
 /// ```
-#[must_use = "dropped, a transaction is rolled back"]
+#[must_use = "a dropped transaction is rolled back: call `commit`"]
 pub struct Tx<S: Transactional> {
     /// `None` after the end of the transaction.
     inside: Option<InTx<'static, S>>,
@@ -94,7 +94,7 @@ impl<S: Transactional> Drop for Tx<S> {
 
 /// Why `inside` is never `None` here: only `commit`, `rollback` and `drop` take it, and they consume the
 /// `Tx`.
-const OPEN: &str = "the transaction is open until this is consumed";
+const OPEN: &str = "only methods that consume the `Tx` take the transaction";
 
 impl<S: Transactional> Deref for Tx<S> {
     type Target = InTx<'static, S>;
@@ -119,7 +119,7 @@ impl<S: Transactional> AsMut<S::Tx> for Tx<S> {
         inside.is_open = false;
         match &mut inside.tx {
             Transaction::Own(tx) => tx,
-            Transaction::Lent(_) => unreachable!("a transaction that was begun here is owned"),
+            Transaction::Lent(_) => unreachable!("a `Tx` owns its transaction"),
         }
     }
 }
@@ -282,7 +282,7 @@ impl<S: Transactional> fmt::Debug for InTx<'_, S> {
 /// If this is dropped, workers and waits still find the changes when they poll. Observers receive no events,
 /// and hooks do not run.
 #[derive(Debug)]
-#[must_use = "forgetting these costs latency, never a job: call `announce_after` with the commit"]
+#[must_use = "call `announce_after`: otherwise workers and waits notice the changes only by polling"]
 pub struct PendingAnnouncements {
     dispatcher: Arc<Dispatcher>,
     announcements: Announcements,

@@ -95,7 +95,7 @@ impl WaitOptions {
         let left = self.timeout.saturating_sub(began.elapsed());
         tokio::select! {
             biased;
-            () = cancelled => "and the wait was called off".to_owned(),
+            () = cancelled => "and the wait was cancelled".to_owned(),
             () = sleep_until(far(left)) => format!("after {:?}", self.timeout),
         }
     }
@@ -147,7 +147,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             Ok(Err(error)) if !is_transient(&error) => return Err(error),
             _ => String::new(),
         };
-        let text = format!("chain {} is still open {why}{state}; it goes on", self.id);
+        let text = format!("chain {} is still open {why}{state}; the chain continues", self.id);
         Err(Error::new(ErrorKind::TimedOut, text))
     }
 
@@ -218,7 +218,7 @@ fn describe(record: ChainRecord) -> String {
         Status::Running => format!("is running, attempt {attempt}"),
         status => format!("is {status}"),
     };
-    let error = error.map(|error| format!(", with the error: {error}")).unwrap_or_default();
+    let error = error.map(|error| format!(", last error: {error}")).unwrap_or_default();
     format!(": its job `{job_type}` {state}{error}")
 }
 

@@ -292,7 +292,8 @@ impl Expire {
     /// [`ErrorKind::Invalid`] if `max` is less than 2 or too large.
     pub fn check(&self) -> Result<()> {
         if self.max < 2 {
-            return Err(Error::new(ErrorKind::Invalid, "expire at least 2 jobs at once"));
+            let text = format!("max jobs to expire must be at least 2, got {}", self.max);
+            return Err(Error::new(ErrorKind::Invalid, text));
         }
         check_items("jobs to expire", self.max as usize)
     }

@@ -144,7 +144,7 @@ impl Page {
     pub fn check(&self) -> Result<()> {
         let max = self.max as usize;
         if max == 0 || max > PAGE_MAX {
-            let text = format!("a page of {max} rows: ask for 1 to {PAGE_MAX}");
+            let text = format!("page size must be 1 to {PAGE_MAX}, got {max}");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         Ok(())

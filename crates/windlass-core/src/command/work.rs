@@ -44,15 +44,13 @@ impl Acquire {
         check_items("types", self.types.len())?;
         check_items("jobs", self.max as usize)?;
         if self.types.iter().any(|quota| quota.lease == Millis::ZERO) {
-            return Err(Error::new(ErrorKind::Invalid, "a lease of no time: give at least a millisecond"));
+            return Err(Error::new(ErrorKind::Invalid, "lease must be at least 1 ms, got 0"));
         }
         let mut names: Vec<_> = self.types.iter().map(|quota| &quota.job_type).collect();
         names.sort_unstable();
-        if names.windows(2).any(|pair| pair.first() == pair.last()) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "a type stands twice in one acquire: give each type once",
-            ));
+        if let Some([name, _]) = names.windows(2).find(|pair| pair.first() == pair.last()) {
+            let text = format!("job type `{name}` is listed twice in one acquire: list it once");
+            return Err(Error::new(ErrorKind::Invalid, text));
         }
         Ok(())
     }
@@ -132,7 +130,7 @@ impl Renew {
     pub fn check(&self) -> Result<()> {
         check_items("leases", self.leases.len())?;
         if self.leases.iter().any(|renew| renew.lease == Millis::ZERO) {
-            return Err(Error::new(ErrorKind::Invalid, "a lease of no time: give at least a millisecond"));
+            return Err(Error::new(ErrorKind::Invalid, "lease must be at least 1 ms, got 0"));
         }
         Ok(())
     }
@@ -440,7 +438,7 @@ impl Reap {
     pub fn check(&self) -> Result<()> {
         if self.except.len() > REAP_EXCEPT_MAX {
             let text =
-                format!("{} jobs to leave out of one reap: at most {REAP_EXCEPT_MAX}", self.except.len());
+                format!("a reap can exclude at most {REAP_EXCEPT_MAX} jobs, got {}", self.except.len());
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         self.types.check()?;

@@ -19,9 +19,9 @@ pub struct NeedsBlockedBy;
 
 /// Implemented by [`Ready`], the state of a start or continuation that lacks nothing.
 #[diagnostic::on_unimplemented(
-    message = "the chains that this job waits for are missing",
-    label = "a job with declared blockers is not ready without them",
-    note = "call `.blocked_by(…)` with the chains; `plan(job)` and `next(job)` have it too"
+    message = "the blockers of this job are missing",
+    label = "the job type declares blockers",
+    note = "call `.blocked_by(…)` with the blocker chains, also on `plan(job)` and `next(job)`"
 )]
 pub trait IsReady {}
 
@@ -33,7 +33,7 @@ impl IsReady for Ready {}
 /// whose last member is a [`Rest`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the blockers of a job type",
-    note = "give a tuple of entry types, a `Vec` of one, or a tuple that ends in `Rest<T>`"
+    note = "use a tuple of entry types, a `Vec` of one entry type, or a tuple that ends with `Rest<T>`"
 )]
 pub trait Blockers: 'static {
     /// The chains to pass at the start.
@@ -96,7 +96,7 @@ where
             _ => Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "blocker chain {} did not complete: declare it as `Fallible` to receive that",
+                    "blocker chain {} did not complete: declare it as `Fallible` to receive its failure",
                     output.chain
                 ),
             )),
@@ -213,8 +213,8 @@ fn end(outputs: &mut std::slice::Iter<'_, BlockerOutput>) -> Result<()> {
 
 fn changed(how: &str) -> Error {
     let text = format!(
-        "the job was stored with {how} blockers than its type declares now: cancel it and start it anew, \
-         or run it with the former declaration"
+        "the job was stored with {how} blockers than its type now declares: cancel it and start it again, \
+         or run it with the previous declaration"
     );
     Error::new(ErrorKind::Invalid, text)
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 /// up to eight job types for which `J` implements [`Then`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the continuations of `{J}`",
-    note = "give a tuple of job types, and implement `Then<N>` for each of them"
+    note = "use a tuple of job types, and implement `Then<N>` for each of them"
 )]
 pub trait Continuations<J: Job> {
     /// Resolves the search exactly `depth` continuations away from each of these types.

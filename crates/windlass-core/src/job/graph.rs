@@ -109,7 +109,7 @@ impl JobGraph {
         for known in self.jobs().filter(|known| known.type_id != job.type_id) {
             if let Some(name) = known.names().find(|name| own.contains(name)) {
                 let text = format!(
-                    "two job types share the name or alias `{name}`: `{}` and `{}`; rename one",
+                    "the job types `{}` and `{}` share the name or alias `{name}`: rename one",
                     known.type_name, job.type_name
                 );
                 return Err(Error::new(ErrorKind::Invalid, text));

@@ -143,7 +143,7 @@ impl PageQuery {
         let not_ours = |_| {
             Error::new(
                 ErrorKind::Invalid,
-                "the cursor is not one that this store gave: start from the first page",
+                "the cursor was not issued by this store: start from the first page",
             )
         };
         let after =

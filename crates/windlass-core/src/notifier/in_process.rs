@@ -60,7 +60,7 @@ impl InProcessNotifier {
     fn open(&self) -> Result<MutexGuard<'_, Shared>> {
         let shared = self.shared();
         if shared.closed {
-            Err(Error::new(ErrorKind::Closed, "the notifier was closed: make a new one"))
+            Err(Error::new(ErrorKind::Closed, "the notifier was closed: create a new one"))
         } else {
             Ok(shared)
         }
@@ -86,7 +86,7 @@ impl Notifier for InProcessNotifier {
             if topics.is_empty() {
                 return Err(Error::new(
                     ErrorKind::Invalid,
-                    "a subscription to nothing: give at least one topic",
+                    "a subscription needs at least one topic, got none",
                 ));
             }
             let mut shared = self.open()?;

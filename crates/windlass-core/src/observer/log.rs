@@ -32,7 +32,7 @@ impl Observer for Log {
         match event {
             Event::WorkerStarted(worker) => info!(target: "windlass", %worker, "worker started"),
             Event::WorkerFailed(worker, why) => {
-                error!(target: "windlass", %worker, error = %why, "worker failed and retries");
+                error!(target: "windlass", %worker, error = %why, "worker failed, will retry");
             }
             Event::WorkerStopping(worker) => info!(target: "windlass", %worker, "worker stopping"),
             Event::WorkerStopped(worker) => info!(target: "windlass", %worker, "worker stopped"),
@@ -70,7 +70,7 @@ fn about_job(event: &Event) {
             line!(warn, about, "attempt timed out, its lease is no longer renewed")
         }
         Event::AttemptLost(about) => line!(warn, about, "attempt lost its job"),
-        Event::HandlerMissing(about) => line!(warn, about, "no handler for an acquired job: rescheduled"),
+        Event::HandlerMissing(about) => line!(warn, about, "no handler for acquired job, rescheduled"),
         Event::AttemptFailed(about, why, at) => {
             line!(warn, about, "attempt failed", error = why, due_at = at);
         }
@@ -89,7 +89,7 @@ fn about_job(event: &Event) {
             line!(
                 warn,
                 about,
-                "handler kept its transaction open for long",
+                "handler kept its transaction open for a long time",
                 open_for = format_args!("{open_for:?}")
             );
         }

@@ -24,14 +24,15 @@ const KEPT_BYTES: usize = 16;
 /// ```
 pub fn content_id<T: Serialize + ?Sized>(payload: &T) -> Result<String> {
     let not_encodable = |error: serde_json::Error| {
-        let text = format!("the payload cannot be written as JSON, so that it has no id: {error}");
+        let text =
+            format!("cannot derive an id from the payload, since it cannot be encoded as JSON: {error}");
         Error::new(ErrorKind::Invalid, text).with_source(error)
     };
     let json = serde_json::to_value(payload).and_then(|value| serde_json::to_vec(&ordered(value)));
     let hash = Sha256::digest(json.map_err(not_encodable)?);
     let mut id = String::with_capacity(2 * KEPT_BYTES);
     for byte in hash.iter().take(KEPT_BYTES) {
-        write!(id, "{byte:02x}").expect("a string takes any text");
+        write!(id, "{byte:02x}").expect("writing to a `String` cannot fail");
     }
     Ok(id)
 }

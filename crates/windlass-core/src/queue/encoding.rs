@@ -77,7 +77,7 @@ impl<T: Serialize + DeserializeOwned> Encoding<T> for Json {
 pub(super) fn write<T: 'static>(encoding: &dyn Encoding<T>, value: &T) -> Result<Payload> {
     let codec = encoding.codec();
     let bytes = unless_it_panics(|| encoding.encode(value)).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("the value cannot be written as `{codec}`: {error}"))
+        Error::new(ErrorKind::Invalid, format!("cannot encode the value as `{codec}`: {error}"))
             .with_source(error)
     })?;
     Ok(Payload::new(codec, Bytes::from(bytes))?)
@@ -88,12 +88,12 @@ pub(super) fn read<T: 'static>(encoding: &dyn Encoding<T>, payload: &Payload) ->
     let (stored, codec) = (payload.codec(), encoding.codec());
     if *stored != codec {
         let text = format!(
-            "the payload is encoded as `{stored}`, and this queue reads `{codec}`: give both sides one encoding"
+            "the payload is encoded as `{stored}`, but this queue decodes `{codec}`: use one encoding on both sides"
         );
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     unless_it_panics(|| encoding.decode(payload.bytes())).map_err(|error| {
-        Error::new(ErrorKind::Invalid, format!("the stored `{codec}` cannot be read: {error}"))
+        Error::new(ErrorKind::Invalid, format!("cannot decode the stored `{codec}`: {error}"))
             .with_source(error)
     })
 }

@@ -78,9 +78,9 @@ where
         if Arc::ptr_eq(&job.queue.shared, &self.shared) {
             return job.new;
         }
-        let (made, given) = (job.queue.name(), self.name());
+        let (built, this) = (job.queue.name(), self.name());
         let text = format!(
-            "the job was made by another handle, of queue `{made}`: let that enqueue it, not `{given}`"
+            "the job was built by another handle, of queue `{built}`: enqueue it there, not in queue `{this}`"
         );
         Err(Error::new(ErrorKind::Invalid, text))
     }
@@ -210,7 +210,7 @@ where
             None => self.new,
             Some(_) => Err(Error::new(
                 ErrorKind::Invalid,
-                "the answer comes after the commit: enqueue in the transaction, and wait when it is committed",
+                "a job that is enqueued in a transaction runs after the commit: wait for it after the commit",
             )),
         };
         Answer::new(self.queue, new)

@@ -105,7 +105,7 @@ impl<P, O> Queue<P, O> {
     pub async fn events(&self) -> Result<Events> {
         let client = &self.shared.client;
         let watched = client.shared.dispatcher.watch().await.ok_or_else(|| {
-            Error::new(ErrorKind::Unavailable, "the notifier did not take the subscription: try again later")
+            Error::new(ErrorKind::Unavailable, "the notifier did not accept the subscription: retry later")
         })?;
         let (subscription, _watching) = watched;
         let reader =
@@ -117,7 +117,7 @@ impl<P, O> Queue<P, O> {
 /// A stream of queue events; see [`Queue::events`].
 ///
 /// The stream ends when the notifier is closed. Drop it to unsubscribe.
-#[must_use = "events are for reading"]
+#[must_use = "a stream does nothing until it is polled"]
 pub struct Events {
     /// `None` while a read is in progress, and after the end of the stream.
     reader: Option<Reader>,
@@ -201,7 +201,7 @@ impl Reader {
     async fn id(&self, news: &mut EventMessage) -> Result<Option<String>> {
         let (None, Some(chain)) = (&news.key, news.chain) else { return Ok(news.key.take()) };
         let record = answered(self.client.chain(chain)).await?;
-        let record = record.ok_or_else(|| Error::new(ErrorKind::NotFound, "the job is kept no longer"))?;
+        let record = record.ok_or_else(|| Error::new(ErrorKind::NotFound, "the job is no longer stored"))?;
         Ok(record.key.map(|key| key.key.as_str().to_owned()))
     }
 }

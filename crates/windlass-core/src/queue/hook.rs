@@ -97,7 +97,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
             Some(Ok(Ok(executed))) => changed(executed, is_ok, ttl),
             Some(Ok(Err(error))) => Err(error_text(&error)),
             Some(Err(panic)) => Err(panic),
-            None => Err(ErrorText::new("the hook took longer than it may")),
+            None => Err(ErrorText::new("the hook timed out")),
         };
         changed.map_err(|error| self.hook_failed(item, error)).ok()
     }
@@ -110,7 +110,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
 fn changed<P, O>(executed: Executed<P, O>, is_ok: bool, before: Duration) -> Result<Changed<O>, ErrorText> {
     let text = |error: Error| ErrorText::new(error.to_string());
     if executed.result.is_ok() != is_ok {
-        let text = "a hook changes a result or an error, not the one into the other";
+        let text = "a hook cannot turn a result into an error, or an error into a result";
         return Err(ErrorText::new(text));
     }
     let ttl = positive(executed.ttl).map_err(text)?;

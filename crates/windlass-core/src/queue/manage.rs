@@ -89,10 +89,10 @@ where
     /// as they are.
     pub async fn drain(&self, longest: Duration) -> Result<()> {
         self.entrance().close();
-        let mut left = "jobs are on their way to the store".to_owned();
+        let mut left = "accepted jobs are not stored yet".to_owned();
         let drained = async {
             self.entrance().wait().await;
-            left = "the store has not told how many jobs are open".to_owned();
+            left = "the store has not returned the number of open jobs".to_owned();
             loop {
                 match self.open_jobs().await? {
                     0 => return Ok(()),
@@ -115,7 +115,7 @@ where
 }
 
 fn busy() -> Error {
-    Error::new(ErrorKind::Busy, "somebody's open transaction holds the job: try again when it has ended")
+    Error::new(ErrorKind::Busy, "the job is locked by another open transaction: retry after it ends")
 }
 
 /// The outcome of a cancel.

@@ -68,7 +68,7 @@ where
             joined = queue.join(new) => joined?,
             why = options.ended(began) => {
                 let job = describe(id.as_ref(), &queue);
-                let text = format!("the store has not answered for {job} {why}: it may be enqueued all the same");
+                let text = format!("the store has not confirmed {job} {why}: it may be stored anyway");
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
         };
@@ -115,7 +115,7 @@ where
         let (kind, what) = match status {
             Status::Cancelled => (ErrorKind::ChainCancelled, format!("{job} was cancelled")),
             _ if max_attempts.is_some_and(|max| *attempt >= max) => {
-                (ErrorKind::AttemptsExhausted, format!("{job} failed in attempt {attempt}, its last"))
+                (ErrorKind::AttemptsExhausted, format!("{job} failed in its last attempt ({attempt})"))
             }
             _ => (ErrorKind::ChainFailed, format!("{job} failed")),
         };

@@ -156,7 +156,10 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     /// transaction.
     pub async fn prepare(&self) -> Result<Prepare<J, S>> {
         if self.finished.load(Ordering::Acquire) || self.prepared.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(ErrorKind::Invalid, "prepare comes once, and before finish"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "`prepare` can be called only once, and only before `finish`",
+            ));
         }
         let tx = self.begin(Stage::Prepare, &self.prepared).await?;
         let (client, ctx, hooks) = (self.client.clone(), self.ctx.clone(), self.hooks.clone());
@@ -175,11 +178,11 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     /// hook refuses the transaction.
     pub async fn finish(&self) -> Result<Step<J, S>> {
         if self.preparing.load(Ordering::Acquire) {
-            let text = "the transaction of `prepare` is still open: commit it, or drop it, before `finish`";
+            let text = "the transaction of `prepare` is still open: commit or drop it before `finish`";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         if self.finished.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(ErrorKind::Invalid, "finish comes once"));
+            return Err(Error::new(ErrorKind::Invalid, "`finish` or `atomic` can be called only once"));
         }
         let tx = self.begin(Stage::Finish, &self.finished).await?;
         let (client, parked) = (self.client.clone(), Arc::clone(&self.parked));
@@ -197,7 +200,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     /// transaction.
     pub async fn atomic(&self) -> Result<Step<J, S>> {
         if self.prepared.load(Ordering::Acquire) {
-            let text = "an attempt that was prepared is staged: call finish, or atomic alone";
+            let text = "`atomic` cannot be called after `prepare`: call `finish` instead";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         self.finish().await
@@ -303,11 +306,12 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
         match reply.leases.first() {
             Some(Renewed::Held { .. }) => Ok(()),
             Some(Renewed::Busy) => {
-                Err(Error::new(ErrorKind::Busy, "somebody's open transaction has the job"))
+                Err(Error::new(ErrorKind::Busy, "the job is locked by another open transaction"))
             }
-            Some(Renewed::Lost(_)) | None => {
-                Err(Error::new(ErrorKind::LeaseLost, "the attempt no longer holds its job: stop"))
-            }
+            Some(Renewed::Lost(_)) | None => Err(Error::new(
+                ErrorKind::LeaseLost,
+                "the attempt no longer holds the lease of its job: stop the handler",
+            )),
         }
     }
 }
@@ -341,7 +345,7 @@ pub struct Step<J: Job, S: Transactional> {
 }
 
 /// Why the transaction of a [`Step`] or [`Prepare`] is present.
-const OPEN: &str = "only the methods that end it take the transaction";
+const OPEN: &str = "only methods that consume the value take the transaction";
 
 impl<J: Job, S: Transactional> Step<J, S> {
     /// The driver's own transaction.
@@ -356,7 +360,7 @@ impl<J: Job, S: Transactional> Step<J, S> {
     }
 
     /// Completes the job and its chain with this output.
-    #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
+    #[expect(clippy::needless_pass_by_value, reason = "the outcome owns the output")]
     pub fn done(self, output: J::Output) -> Result<Done<J, S>> {
         self.end(complete(&output))
     }
@@ -401,7 +405,7 @@ impl<J: Job, S: Transactional> fmt::Debug for Step<J, S> {
 ///
 /// The worker settles the job in the transaction and commits it after the handler has returned. If the
 /// handler fails after creating this value, everything is rolled back.
-#[must_use = "a handler returns this"]
+#[must_use = "return this from the handler"]
 pub struct Done<J: Job, S: Transactional> {
     step: Step<J, S>,
     outcome: Outcome,

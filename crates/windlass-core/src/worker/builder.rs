@@ -143,23 +143,21 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
     pub async fn start(self) -> Result<Running<S>> {
         let handlers = self.handlers.build(&self.app, &self.required)?;
         if handlers.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "the worker has no handler: give it at least one"));
-        }
-        if self.concurrency == 0 {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "the worker has no slot: give it a concurrency of at least 1",
+                "the worker has no handlers: add one with `.handle(…)`",
             ));
         }
+        if self.concurrency == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "concurrency must be at least 1, got 0"));
+        }
         if self.concurrency as usize > REAP_EXCEPT_MAX {
-            let text = format!("{} slots in one worker: at most {REAP_EXCEPT_MAX}", self.concurrency);
+            let text = format!("concurrency must be at most {REAP_EXCEPT_MAX}, got {}", self.concurrency);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         if self.poll < Duration::from_millis(1) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "a poll interval of no time: give it a millisecond at least",
-            ));
+            let text = format!("poll interval must be at least 1 ms, got {:?}", self.poll);
+            return Err(Error::new(ErrorKind::Invalid, text));
         }
         let engine = Engine::new(self.client, self.name, self.concurrency, self.poll, handlers)?;
         engine.dispatcher().observe(&Event::WorkerStarted(engine.id));

@@ -32,11 +32,11 @@ pub struct State<A>(pub A);
 ///
 /// `E` is any error. If the handler returns one, the job is retried after the backoff of its type.
 #[diagnostic::on_unimplemented(
-    message = "this is not a handler of jobs",
-    label = "not a handler for this worker",
+    message = "this is not a job handler",
+    label = "not a valid handler for this worker",
     note = "a handler is an `async fn(Ctx<J>)` that returns `Result<J::Output, _>` or `Result<Next<J>, _>`, or an \
             `async fn(Attempt<J, S>)` that returns `Result<Done<J, S>, _>`, where `S` is the worker's store",
-    note = "it may take `State<A>` as its second argument; call `.state(a)` on the worker before `.handle(…)`"
+    note = "with `State<A>` as its second argument, it needs `.state(a)` on the worker before `.handle(…)`"
 )]
 pub trait Handler<J: Job, S: ?Sized, A, Marker>: Clone + Send + Sync + 'static {
     /// Runs one attempt.
@@ -260,20 +260,20 @@ impl<S: Store + ?Sized> AnyHandler<S> {
         let JobOptions { lease, timeout, .. } = self.options;
         let renewal = self.options.renewal();
         let name = self.types.last().map(TypeName::as_str).unwrap_or_default();
-        let refuse = |why: String| Err(Error::new(ErrorKind::Invalid, format!("job type `{name}` {why}")));
+        let refuse = |why: String| Err(Error::new(ErrorKind::Invalid, format!("job type `{name}`: {why}")));
         if self.concurrency == Some(0) {
-            return refuse("may run at most 0 times at once: give it a slot or no handler".to_owned());
+            return refuse("concurrency limit must be at least 1, got 0".to_owned());
         }
         if lease < Duration::from_millis(10) || lease > Duration::from_millis(DURATION_MAX_MS) {
-            return refuse(format!("has a lease of {lease:?}: give it 10 ms to a hundred years"));
+            return refuse(format!("lease must be 10 ms to 100 years, got {lease:?}"));
         }
         if renewal < Duration::from_millis(1) || renewal > lease / 2 {
             return refuse(format!(
-                "renews its lease of {lease:?} each {renewal:?}: renew at least twice in a lease"
+                "renewal interval must be 1 ms to half of the lease of {lease:?}, got {renewal:?}"
             ));
         }
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return refuse("has a timeout of no time: give it some or none".to_owned());
+            return refuse("timeout must be greater than 0: omit it for no timeout".to_owned());
         }
         Ok(())
     }

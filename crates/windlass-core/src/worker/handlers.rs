@@ -39,7 +39,7 @@ use crate::store::{Store, Transactional};
 /// assert_eq!(mail::handlers().jobs().unwrap().to_string(), "send-mail\n");
 /// # }
 /// ```
-#[must_use = "give it to a worker"]
+#[must_use = "handlers do nothing until they are added to a worker"]
 pub struct Handlers<S: ?Sized, A = ()> {
     members: Vec<Member<S, A>>,
     layers: Vec<Layer>,
@@ -215,7 +215,7 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
             return Ok(handlers);
         }
         let text = format!(
-            "handlers lack required middleware, or have it in another order: {}: add it to their sets",
+            "required middleware is missing or in the wrong order: {}: add it to these handlers",
             missing.join("; ")
         );
         Err(Error::new(ErrorKind::Invalid, text))

@@ -54,7 +54,7 @@ where
 }
 
 /// The part of an attempt that a middleware wraps: inner middleware, the handler and the settlement.
-#[must_use = "an attempt that is not run fails"]
+#[must_use = "the attempt fails unless it is run"]
 pub struct Inner {
     pub(super) pipeline: Arc<dyn Pipeline>,
     pub(super) layer: usize,

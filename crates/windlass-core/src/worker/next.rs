@@ -15,12 +15,12 @@ use crate::time::{Millis, Timestamp};
 /// The outcome of a job of type `J`, returned by its handler.
 ///
 /// If an invalid outcome is built, the attempt fails with the first error.
-#[must_use = "a handler returns this"]
+#[must_use = "return this from the handler"]
 pub struct Next<J>(pub(super) Result<Outcome>, PhantomData<fn() -> J>);
 
 impl<J: Job> Next<J> {
     /// Completes the job and its chain with this output.
-    #[expect(clippy::needless_pass_by_value, reason = "an output is given away")]
+    #[expect(clippy::needless_pass_by_value, reason = "the outcome owns the output")]
     pub fn done(output: J::Output) -> Self {
         Self(complete(&output), PhantomData)
     }
@@ -50,7 +50,7 @@ impl<J: Job> Next<J> {
         match &mut self.0 {
             Ok(Outcome::Reschedule { error, .. }) => *error = Some(error_text(&reason.into())),
             Ok(_) => {
-                let text = "only a reschedule has a reason: call `because` on it alone";
+                let text = "only a reschedule can have a reason: call `because` after `reschedule`";
                 self.0 = Err(Error::new(ErrorKind::Invalid, text));
             }
             Err(_) => {}
@@ -96,7 +96,7 @@ impl<J: Job> Next<J> {
             }
             _ => Err(Error::new(
                 ErrorKind::Invalid,
-                "only a job that is done or goes on starts a chain with its end: start it apart",
+                "only a job that completes or continues can start chains: start the chain separately",
             )),
         })
     }
@@ -111,7 +111,7 @@ impl<J: Job> Next<J> {
             }
             _ => Err(Error::new(
                 ErrorKind::Invalid,
-                "a chain that goes on keeps its retention: give another one where it ends",
+                "only an outcome that ends the chain can set its retention: call it after `done` or `fail`",
             )),
         })
     }
@@ -133,7 +133,7 @@ impl<J> fmt::Debug for Next<J> {
 }
 
 /// The next job of a chain, with options. See [`next()`].
-#[must_use = "give it to `then`"]
+#[must_use = "a continuation does nothing until it is passed to `then`"]
 pub struct Continuation<N, State> {
     id: JobId,
     /// The job, or the first error in building it, which is returned when the job ends.
@@ -142,7 +142,7 @@ pub struct Continuation<N, State> {
 }
 
 /// Creates the next job of a chain, to set its id, blockers, schedule, priority or maximum attempts.
-#[expect(clippy::needless_pass_by_value, reason = "a continuation takes its job")]
+#[expect(clippy::needless_pass_by_value, reason = "the continuation owns the job")]
 pub fn next<N: Job>(job: N) -> Continuation<N, <N::Blockers as Blockers>::Initial> {
     Continuation { id: JobId::new(), job: new_job(&job), next: PhantomData }
 }
@@ -164,7 +164,7 @@ impl<N: Job, State> Continuation<N, State> {
 
 impl<N: Job> Continuation<N, NeedsBlockedBy> {
     /// Sets the chains that the job waits for.
-    #[expect(clippy::needless_pass_by_value, reason = "handles are copied, and the call reads better")]
+    #[expect(clippy::needless_pass_by_value, reason = "passing handles by value reads better")]
     pub fn blocked_by(self, chains: <N::Blockers as Blockers>::Chains) -> Continuation<N, Ready> {
         let job = self.job.map(|job| {
             let blockers = N::Blockers::ids(&chains).into_iter().map(NewBlocker::from).collect();
@@ -188,9 +188,9 @@ impl<N: Job> Continuation<N, Ready> {
 /// `J`. It is either a job whose type has no blockers, or a job with options from [`next()`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not declared as a continuation of `{J}`",
-    label = "`{J}` does not continue with this",
+    label = "not a continuation of `{J}`",
     note = "add `then({Self})` to the #[job(...)] attribute of `{J}`",
-    note = "a job whose type declares blockers is ready after `next(job).blocked_by(…)`"
+    note = "if the job type declares blockers, pass `next(job).blocked_by(…)`"
 )]
 pub trait ContinuationOf<J> {
     /// The type of the job.

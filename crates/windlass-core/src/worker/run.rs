@@ -85,7 +85,7 @@ impl<S: Store + ?Sized> Loop<S> {
             this.subscribe().await;
             // A panic in a store counts as an error. Otherwise it would end the loop, and the worker would
             // acquire no more jobs while it still sends heartbeats.
-            let turn = catch_panic("worker's turn", this.turn()).await;
+            let turn = catch_panic("worker loop", this.turn()).await;
             let turn =
                 turn.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Unavailable, panic.to_string())));
             let wait = match turn {

@@ -35,7 +35,7 @@ pub(super) fn settlement_batcher<S: Store + ?Sized>(
     Batcher::new(size, move |items: Vec<Arc<Settling>>| -> BoxFuture<'static, _> {
         let engine = engine.upgrade();
         Box::pin(async move {
-            let stopped = || Error::new(ErrorKind::Closed, "the worker is gone");
+            let stopped = || Error::new(ErrorKind::Closed, "the worker has stopped");
             engine.ok_or_else(stopped)?.write(&items).await
         })
     })

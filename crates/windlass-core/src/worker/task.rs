@@ -112,7 +112,7 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
         Box::pin(async move {
             if (attempt.job().id, attempt.job().fence) != self.slot.attempt {
                 return self
-                    .end(self.failure(ErrorText::new("a middleware ran the attempt of another job")))
+                    .end(self.failure(ErrorText::new("a middleware passed on the attempt of another job")))
                     .await;
             }
             let Some(middleware) = self.handler.layers.get(layer) else {
@@ -223,7 +223,9 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                 Err(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None })
             }
             // `Busy` is not the handler's fault.
-            (None, _) => Err(reschedule("another transaction held the job at its end".to_owned())),
+            (None, _) => {
+                Err(reschedule("the job was locked by another transaction when it was settled".to_owned()))
+            }
         }
     }
 
@@ -283,7 +285,7 @@ pub(crate) async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) 
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 /// Returns the outcome that runs the job again after a second. The attempt does not count.

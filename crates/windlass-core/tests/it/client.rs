@@ -276,7 +276,7 @@ async fn a_chain_of_another_type_is_not_decoded() {
     let mail = client.start(mail()).await.unwrap();
     let wrong = windlass_core::Chain::<Report>::from_id(mail.id());
     let error = client.output(wrong).await.unwrap_err();
-    assert!(error.to_string().contains("is of type `mail`, and `report` was expected"), "{error}");
+    assert!(error.to_string().contains("has type `mail`, expected `report`"), "{error}");
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ fn an_output_comes_back_through_64_continuations() {
     assert_eq!(decode_output::<L0>("L64", &output).unwrap(), 7);
     assert_eq!(decode_output::<L1>("L65", &output).unwrap(), 7);
     let error = decode_output::<L0>("L65", &output).unwrap_err();
-    assert!(error.to_string().contains("up to 64 continuations"), "{error}");
+    assert!(error.to_string().contains("within 64 declared continuations"), "{error}");
 }
 
 #[test]

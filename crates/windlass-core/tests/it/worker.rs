@@ -191,7 +191,7 @@ async fn a_stored_input_that_cannot_be_read_fails_that_job_only() {
     client.store().create(Create { chains: vec![NewChain::new(id, job)] }).await.unwrap();
     let worker = Worker::new(&client).handle(repeat).start().await.unwrap();
     let error = client.wait(Chain::<Echo>::from_id(id)).timeout(TIMEOUT).await.unwrap_err();
-    assert!(error.to_string().contains("cannot be read: missing field `text`"), "{error}");
+    assert!(error.to_string().contains("cannot decode the stored payload: missing field `text`"), "{error}");
     let attempts = client.store().list_attempts(ListAttempts { job: id.first_job() }).await.unwrap().attempts;
     assert_eq!(attempts.len(), 1, "no attempt loop");
     let good = client.start(echo("hi")).await.unwrap();
@@ -414,9 +414,9 @@ async fn a_worker_that_cannot_work_is_refused() {
     }
     let client = client();
     let error = Worker::new(&client).start().await.unwrap_err();
-    assert!(error.to_string().contains("no handler"), "{error}");
+    assert!(error.to_string().contains("no handlers"), "{error}");
     let error = Worker::new(&client).handle(one).handle(one).start().await.unwrap_err();
     assert!(error.to_string().contains("two handlers"), "{error}");
     let error = Worker::new(&client).concurrency(0).handle(one).start().await.unwrap_err();
-    assert!(error.to_string().contains("no slot"), "{error}");
+    assert!(error.to_string().contains("concurrency must be at least 1, got 0"), "{error}");
 }

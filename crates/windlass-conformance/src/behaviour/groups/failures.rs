@@ -301,7 +301,7 @@ async fn texts<S: Store>(scene: Scene<S>) {
         "ä\u{fffd}\u{1F600}",
         "the handler panicked: a text",
         "the handler panicked: number 5",
-        "the handler panicked: without a message",
+        "the handler panicked: no message",
     ];
     let worker = scene.worker().handle(throw).start().await.unwrap();
     for (how, text) in (0..).zip(expected) {

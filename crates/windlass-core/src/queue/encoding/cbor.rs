@@ -11,7 +11,7 @@ pub struct Cbor;
 
 impl<T: Serialize + DeserializeOwned> Encoding<T> for Cbor {
     fn codec(&self) -> Codec {
-        Codec::new("cbor").expect("the name is made of letters")
+        Codec::new("cbor").expect("`cbor` is a valid codec name")
     }
 
     fn encode(&self, value: &T) -> Result<Vec<u8>, BoxError> {

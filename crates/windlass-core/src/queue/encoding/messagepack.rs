@@ -12,7 +12,7 @@ pub struct MessagePack;
 
 impl<T: Serialize + DeserializeOwned> Encoding<T> for MessagePack {
     fn codec(&self) -> Codec {
-        Codec::new("messagepack").expect("the name is made of letters")
+        Codec::new("messagepack").expect("`messagepack` is a valid codec name")
     }
 
     fn encode(&self, value: &T) -> Result<Vec<u8>, BoxError> {

@@ -120,9 +120,9 @@ async fn a_successor_takes_the_key_over() {
 async fn an_outcome_that_cannot_carry_a_chain_fails_the_attempt() {
     let client = client();
     for (how, says) in [
-        ("later", "only a job that is done or goes on starts a chain"),
-        ("long", "a chain that goes on keeps its retention"),
-        ("odd", "only a job that is done or goes on starts a chain"),
+        ("later", "only a job that completes or continues can start chains"),
+        ("long", "only an outcome that ends the chain can set its retention"),
+        ("odd", "only a job that completes or continues can start chains"),
     ] {
         let (chain, mail, _) = run(&client, how).await;
         let record = client.chain(chain).await.unwrap().unwrap();

@@ -69,7 +69,10 @@ async fn what_is_refused_is_named_and_harms_no_other() {
     let handle = good.handle();
     let error = client.start_many([bad, good]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().starts_with("start 1 of 2 was refused: the id belongs to another"), "{error}");
+    assert!(
+        error.to_string().starts_with("start 1 of 2 was refused: the id already belongs to another"),
+        "{error}"
+    );
     assert!(client.chain(handle).await.unwrap().is_some());
 }
 

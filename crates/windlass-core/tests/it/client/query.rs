@@ -38,10 +38,10 @@ async fn a_type_other_than_that_of_the_handle_is_an_error() {
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.to_string().contains("is of type `mail`, and `approve` was expected"), "{error}");
+        assert!(error.to_string().contains("has type `mail`, expected `approve`"), "{error}");
     }
     let error = client.input::<Approve>(chain.id().first_job()).await.unwrap_err();
-    assert!(error.to_string().contains("is of type `mail`, and `approve` was expected"), "{error}");
+    assert!(error.to_string().contains("has type `mail`, expected `approve`"), "{error}");
     let input = client.input::<Mail>(chain.id().first_job()).await.unwrap().unwrap();
     assert_eq!(input.to, "ada");
 }

@@ -239,7 +239,7 @@ async fn an_end_larger_than_a_command_fails_its_job() {
     let _worker = Worker::new(&client).handle(carry_too_much).start().await.unwrap();
     let error = client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
     let why = error.job_error().unwrap().as_str();
-    assert!(why.contains("bytes of payload in one command"), "{why}");
+    assert!(why.contains("bytes of payload exceed the limit"), "{why}");
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Failed, 1));
 }

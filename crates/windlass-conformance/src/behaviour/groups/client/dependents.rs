@@ -118,7 +118,7 @@ async fn mismatch<S: Store>(scene: Scene<S>) {
     let (base, _) = towers(&scene, 1).await;
     let error = scene.client.dependents(Chain::<Tower>::from_id(base.id())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("`Base`, and `Tower` was expected"), "{error}");
+    assert!(error.to_string().contains("`Base`, expected `Tower`"), "{error}");
 }
 
 async fn oldest<S: Store>(scene: Scene<S>) {

@@ -291,5 +291,5 @@ async fn chain_mismatch<S: Store>(scene: Scene<S>) {
     let chain = chains(&scene, &[1]).await[0];
     let error = scene.client.chain_jobs(Chain::<Last>::from_id(chain.id())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("`Step`, and `Last` was expected"), "{error}");
+    assert!(error.to_string().contains("`Step`, expected `Last`"), "{error}");
 }

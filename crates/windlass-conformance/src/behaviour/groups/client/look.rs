@@ -129,7 +129,7 @@ async fn chain_mismatch<S: Store>(scene: Scene<S>) {
     for error in [scene.client.chain(other).await.unwrap_err(), scene.client.output(other).await.unwrap_err()]
     {
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.to_string().contains("`Fetch`, and `Parse` was expected"), "{error}");
+        assert!(error.to_string().contains("`Fetch`, expected `Parse`"), "{error}");
     }
 }
 
@@ -151,7 +151,7 @@ async fn job_mismatch<S: Store>(scene: Scene<S>) {
     let chain = scene.client.start(Fetch { page: 3 }).await.unwrap();
     let error = scene.client.input::<Parse>(chain.id().first_job()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("`Fetch`, and `Parse` was expected"), "{error}");
+    assert!(error.to_string().contains("`Fetch`, expected `Parse`"), "{error}");
 }
 
 async fn blockers_none<S: Store>(scene: Scene<S>) {

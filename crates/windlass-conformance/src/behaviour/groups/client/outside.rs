@@ -229,7 +229,7 @@ async fn mismatch<S: Store>(scene: Scene<S>) {
     let chain = approval(&scene).await;
     let error = scene.client.step(Chain::<Ship>::from_id(chain.id())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("`Approve`, and `Ship` was expected"), "{error}");
+    assert!(error.to_string().contains("`Approve`, expected `Ship`"), "{error}");
     let error = scene.client.step(ChainId::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(scene.job(chain).await.status, Status::Pending);
@@ -240,7 +240,7 @@ async fn wait_mismatch<S: Store>(scene: Scene<S>) {
     let wait = scene.client.wait(Chain::<Ship>::from_id(chain.id())).timeout(Duration::from_secs(3_600));
     let error = scene.soon("the wait ends", wait.into_future()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("`Approve`, and `Ship` was expected"), "{error}");
+    assert!(error.to_string().contains("`Approve`, expected `Ship`"), "{error}");
 }
 
 async fn id<S: Store>(scene: Scene<S>) {

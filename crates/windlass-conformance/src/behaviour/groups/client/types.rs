@@ -120,7 +120,7 @@ async fn stored_input<S: Store>(scene: Scene<S>) {
     let worker = scene.worker().handle(half).start().await.unwrap();
     let error = scene.result(chain).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChainFailed);
-    assert!(error.to_string().contains("cannot be read"), "{error}");
+    assert!(error.to_string().contains("cannot decode the stored payload"), "{error}");
     assert_eq!(scene.job(chain).await.attempt, 1, "it is not tried again");
     assert_eq!(scene.output(good).await, Even(2));
     scene.stop([worker]).await;
@@ -131,7 +131,7 @@ async fn blockers<S: Store>(scene: Scene<S>) {
     let chain = start.handle();
     let error = start.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("is not stored: start it first"), "{error}");
+    assert!(error.to_string().contains("was not found: start it first"), "{error}");
     assert_eq!(scene.client.chain(chain).await.unwrap(), None);
 }
 

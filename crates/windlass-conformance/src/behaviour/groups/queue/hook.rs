@@ -146,7 +146,7 @@ async fn unwritable<S: Store>(scene: Scene<S>) {
     let consumer = queue.consume(handler).poll(POLL).await.unwrap();
     let error = queue.enqueue_and_wait("a", String::new()).poll(POLL).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChainFailed);
-    assert!(error.to_string().contains("cannot be written as `json`"), "{error}");
+    assert!(error.to_string().contains("cannot encode the value as `json`"), "{error}");
     assert_eq!(lines.all(), ["a"]);
     scene.stop_consumers([consumer]).await;
 }
