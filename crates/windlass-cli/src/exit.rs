@@ -13,7 +13,7 @@ Exit codes:
   1    the operation failed: a failed or cancelled job, a problem found, or an impossible change
   2    usage error: an invalid argument, name or JSON text, or a limit exceeded
   3    not found: the chain, job or job type is not stored
-  4    store error: unreachable, locked, another schema version, or an unsupported operation
+  4    store error: unreachable, access denied, locked, another schema version, or an unsupported operation
   5    timed out while waiting, or the job has not ended yet (`result`)
   130  interrupted by Ctrl-C or SIGTERM; `work` exits with 0 instead";
 
@@ -117,6 +117,7 @@ impl From<Error> for Failure {
             | ErrorKind::Conflict
             | ErrorKind::Unavailable
             | ErrorKind::Outdated
+            | ErrorKind::AccessDenied
             | ErrorKind::Incompatible
             | ErrorKind::Corrupt
             | ErrorKind::Closed => Code::Store,

@@ -69,8 +69,8 @@ pub use time::{Millis, Timestamp};
 pub use uuid;
 pub use worker::{
     Abort, AbortReason, AnyAttempt, Attempt, BoxError, Closing, Continuation, ContinuationOf, Ctx, Done,
-    Ended, Handler, Handlers, Hooks, Inner, Middleware, Next, Prepare, Running, Stage, State, Step, Worker,
-    next,
+    Ended, Handler, Handlers, Hooks, Inner, Middleware, Next, Prepare, Running, Stage, State, Step,
+    Unhealthy, Worker, next,
 };
 
 /// The error of a job whose lease expired before its attempt was settled.

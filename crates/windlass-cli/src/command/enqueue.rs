@@ -111,7 +111,10 @@ impl Batch for Items<'_> {
         let enqueued = self.connection.run_and_deliver_hints(topics, enqueuing).await?;
         // These errors concern the store, not the line. The following lines would fail too, so stop the batch.
         let is_of_store = |error: &&windlass::Error| {
-            matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Closed | ErrorKind::Corrupt)
+            matches!(
+                error.kind(),
+                ErrorKind::Unavailable | ErrorKind::AccessDenied | ErrorKind::Closed | ErrorKind::Corrupt
+            )
         };
         if let Some(error) = enqueued.iter().filter_map(|it| it.as_ref().err()).find(is_of_store) {
             return Err(error.clone().into());

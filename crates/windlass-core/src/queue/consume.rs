@@ -11,7 +11,9 @@ use crate::error::Result;
 use crate::id::WorkerId;
 use crate::name::ErrorText;
 use crate::store::{AnyStore, BoxFuture, Store};
-use crate::worker::{AbortReason, AnyAttempt, BoxError, Handlers, Running, Worker, catch_panic, error_text};
+use crate::worker::{
+    AbortReason, AnyAttempt, BoxError, Handlers, Running, Unhealthy, Worker, catch_panic, error_text,
+};
 
 impl<P, O> Queue<P, O>
 where
@@ -182,6 +184,11 @@ impl Consumer {
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.running.id()
+    }
+
+    /// Returns an error while the consumer cannot acquire jobs; see [`Running::health`].
+    pub fn health(&self) -> Result<(), Unhealthy> {
+        self.running.health()
     }
 
     /// Stops acquiring jobs, asks handlers to stop and waits for them until the deadline. Jobs that are still

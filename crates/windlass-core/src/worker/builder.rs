@@ -11,6 +11,7 @@ use super::any_attempt::AnyAttempt;
 use super::engine::Engine;
 use super::handler::Handler;
 use super::handlers::{Handlers, Kind};
+use super::health::Unhealthy;
 use super::hooks::Hooks;
 use super::keeper::{beat, keep};
 use super::middleware::Middleware;
@@ -184,6 +185,12 @@ impl<S: Store + ?Sized> Running<S> {
     #[must_use]
     pub fn id(&self) -> WorkerId {
         self.engine.id
+    }
+
+    /// Returns an error while the worker cannot acquire jobs, because its latest commands to the store failed.
+    /// The worker retries with backoff, and recovers on its own. Suitable for a readiness check.
+    pub fn health(&self) -> Result<(), Unhealthy> {
+        self.engine.health.get()
     }
 
     /// Stops the worker.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::AnyHandler;
+use super::health::Health;
 use super::settle::{Settling, settlement_batcher};
 use super::slot::Slots;
 use crate::client::{Batcher, Client, Dispatcher};
@@ -39,6 +40,8 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) full: AtomicBool,
     /// Notified when the keeper has something to do earlier than it planned.
     pub(super) keeper_wake: Notify,
+    /// Whether the main loop's last turn failed.
+    pub(super) health: Health,
     slots: Mutex<Slots>,
     pub(super) client: Client<S>,
 }
@@ -65,6 +68,7 @@ impl<S: Store + ?Sized> Engine<S> {
             freed: Notify::new(),
             full: AtomicBool::new(true),
             keeper_wake: Notify::new(),
+            health: Health::default(),
             slots: Mutex::new(slots),
             client,
         }))

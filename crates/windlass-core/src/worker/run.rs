@@ -91,10 +91,12 @@ impl<S: Store + ?Sized> Loop<S> {
             let wait = match turn {
                 Ok(wait) => {
                     this.failures = 0;
+                    this.engine.health.succeeded();
                     wait
                 }
                 Err(error) => {
                     this.failures += 1;
+                    this.engine.health.failed(&error);
                     let event = Event::WorkerFailed(this.engine.id, ErrorText::new(error.to_string()));
                     this.engine.dispatcher().observe(&event);
                     let delay = RECOVERY.delay(this.failures, fastrand::f64());

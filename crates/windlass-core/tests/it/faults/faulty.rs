@@ -26,6 +26,8 @@ pub(super) enum Fault {
     Waits(Arc<Notify>),
     /// Nothing is executed, and the caller gets an error.
     Fails,
+    /// Nothing is executed, and the caller gets an error of kind `AccessDenied`.
+    IsDenied,
     /// The command is executed, but the caller gets an error.
     LosesReply,
     /// The command is executed, but the caller gets no reply.
@@ -111,6 +113,7 @@ async fn apply<T>(
             carry_out.await
         }
         Some(Fault::Fails) => Err(down()),
+        Some(Fault::IsDenied) => Err(Error::new(ErrorKind::AccessDenied, "wrong password")),
         Some(Fault::LosesReply) => carry_out.await.and(Err(down())),
         Some(Fault::HangsAfterwards) => {
             let _ = carry_out.await;

@@ -67,6 +67,38 @@ async fn a_call_of_the_worker_that_panics_is_repeated() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_access_is_unhealthy_until_it_gets_access_again() {
+    let store = Faulty::default();
+    let seen = Seen::default();
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let worker = Worker::new(&client).poll(SOON).handle(echo::<Task>).start().await.unwrap();
+    pass(SOON).await;
+    worker.health().unwrap();
+    store.break_all(&["acquire", "renew", "reap", "next_due", "beat"], &Fault::IsDenied);
+    pass(MINUTE).await;
+    let unhealthy = worker.health().unwrap_err();
+    assert_eq!(unhealthy.error.kind(), ErrorKind::AccessDenied);
+    let failures = seen.count(|event| matches!(event, Event::WorkerFailed(..)));
+    assert_eq!(unhealthy.failures as usize, failures);
+    assert!((3..20).contains(&failures), "{failures} tries in a minute: it backs off");
+
+    store.mend();
+    let chain = client.start(task("x")).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1");
+    worker.health().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_without_access_ends_at_once() {
+    let (store, client) = faulty();
+    let chain = client.start(task("x")).await.unwrap();
+    store.break_all(&["get_chains"], &Fault::IsDenied);
+    let began = tokio::time::Instant::now();
+    let error = client.wait(chain).timeout(MINUTE).await.unwrap_err();
+    assert_eq!((error.kind(), began.elapsed()), (ErrorKind::AccessDenied, Duration::ZERO));
+}
+
 /// Checks that a worker runs later jobs after it met this fault.
 async fn check_work_continues(command: &'static str, fault: Fault) {
     let (store, client) = faulty();

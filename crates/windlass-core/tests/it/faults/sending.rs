@@ -143,6 +143,16 @@ async fn a_lost_reply_is_followed_by_another_try() {
     }
 }
 
+/// A repeat cannot succeed before an operator acts.
+#[tokio::test(start_paused = true)]
+async fn denied_access_is_reported_without_a_repeat() {
+    for case in CASES {
+        let (answer, calls) = call(case, Fault::IsDenied, 1).await;
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind(), calls), (ErrorKind::AccessDenied, 1), "{}: {error}", case.name);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_busy_row_is_tried_again() {
     for case in CASES.iter().filter(|case| case.may_be_busy) {
