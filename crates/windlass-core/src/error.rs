@@ -105,6 +105,14 @@ impl Error {
         self.0.inner.as_deref()
     }
 
+    /// Replaces the message. Kind and source stay the same.
+    #[must_use]
+    pub fn with_message(self, message: impl Into<String>) -> Self {
+        let Inner { kind, job_error, source, .. } = &*self.0;
+        let (job_error, source) = (job_error.clone(), source.clone());
+        Self(Arc::new(Inner { kind: *kind, message: message.into(), job_error, source }))
+    }
+
     /// Creates the error for a chain that ended without an output.
     #[must_use]
     pub(crate) fn chain_failed(chain: ChainId, status: Status, job_error: Option<ErrorText>) -> Self {

@@ -50,7 +50,7 @@ impl AcquireRows {
                 self.jobs.push(Acquired { job, key, chain_trace, chain_created_at, retention, blockers });
             }
             "output" => {
-                let acquired = self.jobs.get_mut(values.place()?);
+                let acquired = self.jobs.get_mut(values.item_index()?);
                 acquired.ok_or_else(|| corrupt("an output for no job"))?.blockers.push(values.output()?);
             }
             _ => ripple(&mut self.ripple, &mut values)?,
@@ -88,7 +88,7 @@ impl Execute for Renew {
                 "lost" => Renewed::Lost(values.lost()?),
                 _ => return Err(corrupt(&format!("the lease {kind:?}"))),
             };
-            put(&mut leases, values.place()?, renewed)?;
+            put(&mut leases, values.item_index()?, renewed)?;
         }
         let now = now.ok_or_else(|| corrupt("a renewal without its time"))?;
         Ok(RenewReply { leases: in_order(leases)?, now })

@@ -25,7 +25,7 @@ impl Execute for Create {
             chains.push(refusal.map(Created::Refused));
         }
         if !places.is_empty() {
-            let sent = news.places();
+            let sent = news.indexes();
             let (time, statements) = ([call.time()].into_iter(), call.statements());
             let (statement, parameters) = if !news.are_apart() {
                 (&statements.create, time.chain(news.parameters()).collect())
@@ -45,7 +45,7 @@ impl Execute for Create {
                         }
                     }
                     "deferred" => deferred = true,
-                    _ => put(&mut chains, place(values.place()?), values.created()?)?,
+                    _ => put(&mut chains, place(values.item_index()?), values.created()?)?,
                 }
             }
         }

@@ -16,7 +16,7 @@ impl Execute for Expire {
             let mut values = Values::from(row);
             if values.part == "expired" {
                 let (chain, chain_type) = (values.chain_id()?, values.type_name()?);
-                reply.chains.push(Expired { chain, chain_type, closed_as: values.word()? });
+                reply.chains.push(Expired { chain, chain_type, closed_as: values.enum_value()? });
             } else {
                 reply.jobs = values.number()?;
                 reply.more = values.flag()?;

@@ -12,11 +12,11 @@ use windlass_core::{
     AttemptRecord, ChainRecord, Error, ErrorKind, Fence, JobRecord, Result, Status, Timestamp, TypeName,
 };
 
+use crate::enum_text::enum_text;
 use crate::provider::{Parameter, Provider, Row};
 use crate::reply::{ChainFacts, Values};
 use crate::request::{id, names, targets, types};
 use crate::store::{Call, Execute};
-use crate::word::word;
 
 impl Execute for GetJobs {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<GetJobsReply> {
@@ -26,7 +26,7 @@ impl Execute for GetJobs {
         let mut jobs: Vec<Option<JobRecord>> = self.jobs.iter().map(|_| None).collect();
         for row in rows {
             let mut values = Values::from(row);
-            crate::reply::put(&mut jobs, values.place()?, values.job()?)?;
+            crate::reply::put(&mut jobs, values.item_index()?, values.job()?)?;
         }
         Ok(GetJobsReply { jobs })
     }
@@ -114,7 +114,7 @@ impl Execute for ListAttempts {
             let mut values = Values::from(row);
             Ok(AttemptRecord {
                 worker: values.worker_id()?,
-                end: values.word()?,
+                end: values.enum_value()?,
                 error: values.error(),
                 attempt: values.number()?,
                 fence: Fence(values.number()?),
@@ -180,8 +180,8 @@ fn chains_by_item(rows: Vec<Row>) -> Result<(BTreeMap<usize, ChainRecord>, Optio
         let mut values = Values::from(row);
         match values.part.as_str() {
             "next" => next = Some(cursor(&mut values)?),
-            "chain" => drop(facts.insert(values.place()?, values.chain()?)),
-            _ => jobs.entry(values.place()?).or_default().push(values.job()?),
+            "chain" => drop(facts.insert(values.item_index()?, values.chain()?)),
+            _ => jobs.entry(values.item_index()?).or_default().push(values.job()?),
         }
     }
     let with_jobs = |(place, facts): (usize, ChainFacts)| {
@@ -198,7 +198,7 @@ fn cursor(values: &mut Values) -> Result<Cursor> {
 /// Returns the parameters of a page: order, last row of the previous page, and size.
 fn page(page: &Page) -> Result<[Parameter; 3]> {
     let not_ours = |_| {
-        let text = "the cursor is not one that this store gave: start from the first page";
+        let text = "the cursor is not from this store: start from the first page";
         Error::new(ErrorKind::Invalid, text)
     };
     let after = page.after.as_ref().map(|Cursor(text)| text.parse::<i64>().map_err(not_ours)).transpose()?;
@@ -217,7 +217,7 @@ fn walked(page: &Page, all: bool) -> Parameter {
 }
 
 fn statuses(statuses: &[Status]) -> Parameter {
-    Parameter::Texts(Some(statuses.iter().map(|status| word(*status)).collect()))
+    Parameter::Texts(Some(statuses.iter().map(|status| enum_text(*status)).collect()))
 }
 
 fn time(time: Option<Timestamp>) -> Parameter {

@@ -9,16 +9,16 @@ use crate::reply::{Values, corrupt};
 use crate::store::Call;
 
 /// Age from which an open transaction is reported. Vacuum cannot remove rows that died after it began.
-const HELD: Duration = Duration::from_secs(5 * 60);
+const LONG_TRANSACTION: Duration = Duration::from_secs(5 * 60);
 
 /// Tolerated difference between the clocks of this machine and the database.
-const SKEW: Duration = Duration::from_secs(5);
+const SKEW_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) async fn findings<P: Provider>(
     mut call: Call<'_, P>,
     held: Option<Duration>,
 ) -> Result<Vec<Finding>> {
-    let seconds = i64::try_from(held.unwrap_or(HELD).as_secs()).unwrap_or(i64::MAX);
+    let seconds = i64::try_from(held.unwrap_or(LONG_TRANSACTION).as_secs()).unwrap_or(i64::MAX);
     let asked = now_millis();
     let rows = call.run(&call.statements().health, vec![Parameter::Number(Some(seconds))]).await?;
     let answered = now_millis();
@@ -37,9 +37,9 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
                     "process {pid} ({application:?}, {state}) has had a transaction open for {seconds} seconds"
                 ),
                 format!(
-                    "end it, or the process with `select pg_terminate_backend({pid})`: rows that died since it \
-                     began cannot be cleaned away, and acquiring slows down; `idle_in_transaction_session_timeout` \
-                     ends such transactions by itself"
+                    "end it, or its process with `select pg_terminate_backend({pid})`: until then, vacuum cannot remove \
+                     rows that died since it began, and acquiring slows down; set \
+                     `idle_in_transaction_session_timeout` to end such transactions automatically"
                 ),
             )
         }
@@ -48,15 +48,15 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
             (
                 format!("the table {table} has {dead} dead rows beside {live} live ones"),
                 format!(
-                    "run `vacuum {table}`; if they stay, an old transaction, a prepared one or a replication slot \
-                     holds them back: look at pg_stat_activity, pg_prepared_xacts and pg_replication_slots"
+                    "run `vacuum {table}`; if they remain, an old transaction, a prepared transaction or a \
+                     replication slot still needs them: check pg_stat_activity, pg_prepared_xacts and pg_replication_slots"
                 ),
             )
         }
         "vacuum" => {
             let table = values.text()?;
             (
-                format!("the table {table} lacks the autovacuum settings that its migration gave it"),
+                format!("the table {table} lacks the autovacuum settings of its migration"),
                 format!(
                     "run `alter table {table} reset (autovacuum_enabled)` and `alter table {table} set \
                      (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000)`"
@@ -65,19 +65,19 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
         }
         "no_vacuum" => (
             "autovacuum is off on this server".to_owned(),
-            "set `autovacuum = on` in postgresql.conf and reload it: nothing else cleans dead rows away"
+            "set `autovacuum = on` in postgresql.conf and reload it: nothing else removes dead rows"
                 .to_owned(),
         ),
         "invalid" => {
             let index = values.text()?;
             (
-                format!("the index {index} is not valid, because its making was broken off"),
+                format!("the index {index} is invalid, because its build was interrupted"),
                 format!("run `reindex index concurrently {index}`"),
             )
         }
         "isolation" | "read_only" | "timeout" | "hidden" => session(&mut values)?,
         "now" => return Ok(skew(values.number()?, asked, answered)),
-        part => return Err(corrupt(&format!("the finding {part:?}"))),
+        part => return Err(corrupt(&format!("a health check returned the unknown finding {part:?}"))),
     };
     Ok(Some(Finding { what, cure }))
 }
@@ -90,8 +90,8 @@ fn session(values: &mut Values) -> Result<(String, String)> {
             (
                 format!("transactions of role `{role}` are {level} by default"),
                 format!(
-                    "jobs are safe, but each command of the store takes two round trips more to run at read committed, \
-                     and your own transactions must be run again when they conflict: run `alter role {role} set \
+                    "jobs are safe, but each command of the store takes two more round trips to run at read committed, \
+                     and your own transactions must be run again after a conflict: run `alter role {role} set \
                      default_transaction_isolation = 'read committed'` unless you need that level (it may also be set \
                      for the database or in postgresql.conf)"
                 ),
@@ -102,7 +102,7 @@ fn session(values: &mut Values) -> Result<(String, String)> {
             (
                 format!("transactions of role `{role}` are read-only by default"),
                 format!(
-                    "commands in your own transactions fail, and those of the store take two round trips more: run \
+                    "commands in your own transactions fail, and those of the store take two more round trips: run \
                      `alter role {role} set default_transaction_read_only = off` (it may also be set for the database or \
                      in postgresql.conf)"
                 ),
@@ -113,8 +113,8 @@ fn session(values: &mut Values) -> Result<(String, String)> {
             (
                 format!("`statement_timeout` of role `{role}` is {timeout} ms"),
                 format!(
-                    "a command may wait a second for locks, so those of the store take two round trips more to run with a \
-                     longer timeout, and those in your own transactions may be cancelled: run `alter role {role} set \
+                    "a command may wait a second for locks, so those of the store take two more round trips to raise the \
+                     timeout, and those in your own transactions may be cancelled: run `alter role {role} set \
                      statement_timeout = '10s'`, or more"
                 ),
             )
@@ -123,21 +123,23 @@ fn session(values: &mut Values) -> Result<(String, String)> {
             let table = values.text()?;
             (
                 format!("row-level security hides rows of the table {table} from this role"),
-                format!("run `alter table {table} disable row level security`, or give the role `bypassrls`"),
+                format!(
+                    "run `alter table {table} disable row level security`, or grant the role `bypassrls`"
+                ),
             )
         }
-        part => return Err(corrupt(&format!("the finding {part:?}"))),
+        part => return Err(corrupt(&format!("a health check returned the unknown finding {part:?}"))),
     })
 }
 
-/// Reports a clock difference greater than [`SKEW`]. `asked` and `answered` are this machine's times before and after
+/// Reports a clock difference greater than [`SKEW_MAX`]. `asked` and `answered` are this machine's times before and after
 /// the query that read the server's clock.
 fn skew(server: i64, asked: i64, answered: i64) -> Option<Finding> {
     let apart = (asked - server).max(server - answered);
     let apart = Duration::from_millis(u64::try_from(apart).unwrap_or(0));
-    (apart > SKEW).then(|| Finding {
-        what: format!("the clocks of this machine and of the database are {apart:?} apart"),
-        cure: "let both follow a time server; jobs go by the clock of the database".to_owned(),
+    (apart > SKEW_MAX).then(|| Finding {
+        what: format!("the clocks of this machine and of the database differ by {apart:?}"),
+        cure: "synchronize both with a time server; due times follow the clock of the database".to_owned(),
     })
 }
 

@@ -15,15 +15,15 @@ pub(crate) enum NotificationLine {
     Hint(Hint),
     /// Jobs of a type were scheduled, but too many hints were queued to send each. Delivered as a gap, so that
     /// subscribers query the store.
-    Unheard(TypeName),
+    Collapsed(TypeName),
     /// An event was too large to send. Delivered as a gap to event subscribers.
     TooLarge,
     /// A notification that a notifier sends to itself to test its connection.
-    Trial(Uuid),
+    Test(Uuid),
 }
 
 impl NotificationLine {
-    /// Encodes the line: a word for the kind, then the values. A type name comes last. It may contain spaces, but no
+    /// Encodes the line: the kind, then the values. A type name comes last. It may contain spaces, but no
     /// control characters.
     pub(crate) fn encoded(&self) -> String {
         match self {
@@ -43,8 +43,8 @@ impl NotificationLine {
             }
             // `Hint` is non-exhaustive. Kinds that this version does not know cannot be encoded.
             Self::Hint(_) | Self::TooLarge => "too-large".to_owned(),
-            Self::Unheard(job_type) => format!("unheard {job_type}"),
-            Self::Trial(nonce) => format!("trial {nonce}"),
+            Self::Collapsed(job_type) => format!("unheard {job_type}"),
+            Self::Test(nonce) => format!("trial {nonce}"),
         }
     }
 
@@ -66,9 +66,9 @@ impl NotificationLine {
                 Self::Hint(Hint::OwnershipLost { worker, job })
             }
             "event" => Self::Hint(Hint::Event(bytes(rest)?)),
-            "unheard" => Self::Unheard(TypeName::new(rest).ok()?),
+            "unheard" => Self::Collapsed(TypeName::new(rest).ok()?),
             "too-large" => Self::TooLarge,
-            "trial" => Self::Trial(rest.parse().ok()?),
+            "trial" => Self::Test(rest.parse().ok()?),
             _ => return None,
         })
     }
@@ -97,9 +97,9 @@ mod tests {
             NotificationLine::Hint(Hint::OwnershipLost { worker: WorkerId::new(), job: JobId::new() }),
             NotificationLine::Hint(Hint::Event(Bytes::from_static(b"\0\n\xff any"))),
             NotificationLine::Hint(Hint::Event(Bytes::new())),
-            NotificationLine::Unheard(TypeName::new("a b").unwrap()),
+            NotificationLine::Collapsed(TypeName::new("a b").unwrap()),
             NotificationLine::TooLarge,
-            NotificationLine::Trial(Uuid::now_v7()),
+            NotificationLine::Test(Uuid::now_v7()),
         ] {
             let text = line.encoded();
             assert_eq!(NotificationLine::decoded(&text), Some(line), "{text}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_passed_over() {
+    fn malformed_lines_are_ignored() {
         for text in ["", "scheduled", "scheduled x 1 a", "closed nobody", "event 0", "later 1"] {
             assert_eq!(NotificationLine::decoded(text), None, "{text}");
         }

@@ -98,6 +98,7 @@ mod settle;
 
 mod notifier;
 
+mod enum_text;
 mod hint;
 mod migrate;
 mod provider;
@@ -105,7 +106,6 @@ mod reply;
 mod request;
 mod session;
 mod statement;
-mod word;
 
 #[cfg(feature = "sqlx")]
 mod sqlx;

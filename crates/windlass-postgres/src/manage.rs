@@ -23,7 +23,7 @@ impl Execute for Cancel {
         for row in call.run(&call.statements().cancel, parameters).await? {
             let mut values = Values::from(row);
             match values.part.as_str() {
-                "cancelled" => put(&mut chains, values.place()?, cancelled(&mut values)?)?,
+                "cancelled" => put(&mut chains, values.item_index()?, cancelled(&mut values)?)?,
                 _ => ripple(&mut followed, &mut values)?,
             }
         }
@@ -43,7 +43,7 @@ fn cancelled(values: &mut Values) -> Result<Cancelled> {
         "cancelled" => Cancelled::Cancelled { chain, job: values.job_id()? },
         "asked" => Cancelled::Asked { chain, job: values.job_id()?, worker: values.worker_id()? },
         "running" => Cancelled::Running { chain },
-        "closed" => Cancelled::Closed { chain, closed_as: values.word()? },
+        "closed" => Cancelled::Closed { chain, closed_as: values.enum_value()? },
         _ => return Err(corrupt(&format!("the cancellation {kind:?}"))),
     })
 }
@@ -56,7 +56,7 @@ impl Execute for Trigger {
         let mut refused: Vec<Option<Option<Untriggerable>>> = self.jobs.iter().map(|_| None).collect();
         for row in call.run(&call.statements().trigger, parameters).await? {
             let mut values = Values::from(row);
-            let place = values.place()?;
+            let place = values.item_index()?;
             if values.part == "triggered" {
                 let (job, job_type, chain_type) =
                     (values.placed()?, values.type_name()?, values.type_name()?);
@@ -67,7 +67,7 @@ impl Execute for Trigger {
                 None => None,
                 Some("not_found") => Some(Untriggerable::NotFound),
                 Some("busy") => Some(Untriggerable::Busy),
-                Some(_) => Some(Untriggerable::NotPending(values.word()?)),
+                Some(_) => Some(Untriggerable::NotPending(values.enum_value()?)),
             };
             put(&mut refused, place, why)?;
         }
@@ -92,7 +92,7 @@ impl Execute for Retry {
             let mut values = Values::from(row);
             match values.part.as_str() {
                 "deferred" => deferred = true,
-                _ => put(&mut chains, values.place()?, retried(&mut values)?)?,
+                _ => put(&mut chains, values.item_index()?, retried(&mut values)?)?,
             }
         }
         Ok(RetryReply { chains: in_order(chains)?, deferred })
@@ -108,7 +108,7 @@ fn retried(values: &mut Values) -> Result<Retried> {
             chain_type: values.type_name()?,
         },
         "already_retried" => Retried::AlreadyRetried,
-        "not_retriable" => Retried::NotRetriable(values.word()?),
+        "not_retriable" => Retried::NotRetriable(values.enum_value()?),
         "not_found" => Retried::NotFound,
         "busy" => Retried::Busy,
         _ => Retried::Refused(values.refusal(None)?),
@@ -134,7 +134,7 @@ impl Execute for Delete {
                 _ => {
                     let (chain, job) = (values.chain_id()?, values.job_id()?);
                     let worker = values.maybe_id().map(WorkerId::from_uuid);
-                    let (chain_type, status) = (values.type_name()?, values.word()?);
+                    let (chain_type, status) = (values.type_name()?, values.enum_value()?);
                     let running = worker.map(|worker| (job, worker));
                     deleted.chains.push(DeletedChain { chain, chain_type, status, running });
                 }
@@ -158,7 +158,7 @@ impl Execute for SetRetention {
                 "busy" => RetentionSet::Busy,
                 _ => RetentionSet::NotFound,
             };
-            put(&mut chains, values.place()?, set)?;
+            put(&mut chains, values.item_index()?, set)?;
         }
         Ok(SetRetentionReply { chains: in_order(chains)? })
     }
@@ -171,7 +171,7 @@ impl Execute for Pause {
         let mut were_paused: Vec<Option<bool>> = self.types.iter().map(|_| None).collect();
         for row in call.run(&call.statements().pause, parameters).await? {
             let mut values = Values::from(row);
-            put(&mut were_paused, values.place()?, values.flag()?)?;
+            put(&mut were_paused, values.item_index()?, values.flag()?)?;
         }
         Ok(PauseReply { were_paused: in_order(were_paused)? })
     }

@@ -8,9 +8,9 @@ use crate::provider::{Parameter, Provider, Statement};
 use crate::statement::Names;
 
 /// How long to wait for another program that is migrating.
-const PATIENCE: Duration = Duration::from_secs(600);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 /// Delay between two attempts to get the migration lock.
-const PAUSE: Duration = Duration::from_millis(50);
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// One migration. A released migration is never changed; new ones are appended.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
 /// Replaces the role's timeouts: a migration takes as long as it takes, and its transaction is idle while a step runs on
 /// another connection. It waits for locks for a bounded time, because commands queue up behind a migration that waits for
 /// a table. Even on an empty database it waits now and then, for PostgreSQL's own catalogs.
-const TIMEOUTS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \
+const SET_TIMEOUTS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \
                         set local lock_timeout = '30s'";
 
 /// Keeps types and functions of the application from shadowing PostgreSQL's own.
@@ -79,9 +79,9 @@ pub(crate) async fn migrate<P: Provider>(
         return Err(Error::new(
             ErrorKind::Outdated,
             format!(
-                "the schema {} is at version {found}, and this program needs {latest}: run the statements of \
+                "{} is at version {found}, but this program requires version {latest}: run the statements of \
                  `migrations_sql`, or let the store migrate",
-                names.shown()
+                names.description()
             ),
         ));
     }
@@ -133,22 +133,24 @@ async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
     let text = format!(
         "select 'locked', null::integer, null::uuid[], null::text[], \
          array[pg_try_advisory_xact_lock(hashtextextended('{}', 0))::int::bigint], null::bytea[]",
-        names.shown()
+        names.identifier()
     );
     let attempt = Statement::new(text, false);
-    let ends_at = Instant::now() + PATIENCE;
+    let ends_at = Instant::now() + LOCK_TIMEOUT;
     while Instant::now() < ends_at {
         let mut tx = provider.begin_read_committed().await?;
         let rows = provider.run_in(P::lend(&mut tx), &attempt, Vec::new()).await?;
         if rows.first().is_some_and(|row| row.numbers == [Some(1)]) {
-            provider.script_in(P::lend(&mut tx), TIMEOUTS).await?;
+            provider.script_in(P::lend(&mut tx), SET_TIMEOUTS).await?;
             return Ok(tx);
         }
         provider.rollback(tx).await?;
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(LOCK_RETRY_DELAY).await;
     }
-    let text =
-        format!("another program has been migrating {} for {PATIENCE:?}: look what it does", names.shown());
+    let text = format!(
+        "another program has been migrating {} for {LOCK_TIMEOUT:?}: check whether it is stuck, and end it if so",
+        names.description()
+    );
     Err(Error::new(ErrorKind::Busy, text))
 }
 
@@ -204,9 +206,9 @@ fn check(found: i64, latest: i64, names: &Names) -> Result<()> {
     Err(Error::new(
         ErrorKind::Incompatible,
         format!(
-            "the schema {} is at version {found}, and this program knows versions up to {latest} and works with the one \
-             after it: update this program",
-            names.shown()
+            "{} is at version {found}, but this program supports versions up to {}: update this program",
+            names.description(),
+            latest + 1
         ),
     ))
 }

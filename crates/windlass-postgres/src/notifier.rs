@@ -24,28 +24,28 @@ use crate::provider::{Listener, Parameter, Provider, Statement, pooled};
 use crate::store::Options;
 
 /// Pause after each notification, in which more hints can collect for the next one.
-const PAUSE: Duration = Duration::from_millis(2);
+const SEND_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Timeout of the test notification on a new listening connection.
-const TRIAL: Duration = Duration::from_secs(5);
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long `subscribe` waits for the listening connection.
-const READY: Duration = Duration::from_secs(10);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Delay between connection attempts: initial and maximum. It doubles after each failure.
-const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Delay before the next attempt if notifications do not arrive on the connection.
-const DEAF: Duration = Duration::from_secs(60);
+const UNSUPPORTED_DELAY: Duration = Duration::from_secs(60);
 
 /// Queue length from which further `Scheduled` hints of a type collapse into one line.
-const SINGLE_MAX: usize = 200;
+const COLLAPSE_FROM: usize = 200;
 
 /// Queue length from which each new hint displaces the oldest one.
-const WAITING_MAX: usize = 10_000;
+const QUEUE_MAX: usize = 10_000;
 
 /// Queue length from which events are refused. The rest of the queue is reserved for hints that workers need.
-const EVENTS_MAX: usize = WAITING_MAX / 2;
+const EVENTS_MAX: usize = QUEUE_MAX / 2;
 
 /// Carries hints between processes that use the same database.
 ///
@@ -62,16 +62,16 @@ struct Shared<P> {
     channel: String,
     notify: Statement,
     state: Mutex<State>,
-    wanted: Notify,
-    ready: watch::Sender<Hearing>,
+    queued: Notify,
+    listening: watch::Sender<Listening>,
     next_subscriber: AtomicU64,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Hint>,
+    queue: VecDeque<Hint>,
     /// Types whose `Scheduled` hints were collapsed.
-    unheard: BTreeSet<TypeName>,
+    collapsed: BTreeSet<TypeName>,
     /// Number of hints dropped since the last warning about it.
     dropped: usize,
     topics: HashMap<Topic, HashMap<u64, Publisher>>,
@@ -79,27 +79,32 @@ struct State {
 }
 
 /// State of the listening connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
-    NotYet,
-    Listens,
+#[derive(Clone, Debug)]
+enum Listening {
+    /// It was never open.
+    Connecting,
+    /// It is open, or being reopened after it was lost.
+    Live,
     /// Notifications do not arrive, so workers poll.
-    Deaf,
+    Unsupported,
+    /// The server denies access. The notifier keeps trying, because credentials may change.
+    Denied(Error),
 }
 
 impl<P: Provider> PostgresNotifier<P> {
     /// Creates a notifier for the namespace in `options`. A background task opens the listening connection and reopens
-    /// it whenever it is lost.
+    /// it whenever it is lost. If the server denies access, subscribing fails with
+    /// [`ErrorKind::AccessDenied`].
     pub fn new(provider: P, options: &Options) -> Result<Self> {
         let names = options.names()?;
         let text = names.render(include_str!("../sql/notify.sql"));
         let shared = Arc::new(Shared {
             provider,
-            channel: names.shown(),
+            channel: names.identifier(),
             notify: Statement::new(text, options.caches_statements()),
             state: Mutex::default(),
-            wanted: Notify::new(),
-            ready: watch::channel(Hearing::NotYet).0,
+            queued: Notify::new(),
+            listening: watch::channel(Listening::Connecting).0,
             next_subscriber: AtomicU64::new(0),
         });
         let tasks = vec![
@@ -132,7 +137,7 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let collected = self.shared.open()?.collect(hint);
-            self.shared.wanted.notify_one();
+            self.shared.queued.notify_one();
             collected
         })
     }
@@ -140,19 +145,21 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
         Box::pin(async move {
             if topics.is_empty() {
-                let text = "a subscription to nothing: give at least one topic";
+                let text = "a subscription needs at least one topic, got none";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             let subscription = self.shared.subscribe(topics)?;
-            let mut ready = self.shared.ready.subscribe();
-            let heard = timeout(READY, ready.wait_for(|hearing| *hearing != Hearing::NotYet)).await;
+            let mut listening = self.shared.listening.subscribe();
+            let is_known = |listening: &Listening| !matches!(listening, Listening::Connecting);
+            let known = timeout(SUBSCRIBE_TIMEOUT, listening.wait_for(is_known)).await;
             drop(self.shared.open()?);
-            match heard {
+            match known.map(|listening| listening.map(|listening| listening.clone())) {
+                Ok(Ok(Listening::Denied(error))) => Err(error),
                 Ok(_) => Ok(subscription),
                 Err(_) => Err(Error::new(
                     ErrorKind::Unavailable,
                     format!(
-                        "no listening connection to PostgreSQL within {READY:?}: check that the server runs"
+                        "no listening connection to PostgreSQL within {SUBSCRIBE_TIMEOUT:?}: check that the server runs"
                     ),
                 )),
             }
@@ -168,7 +175,7 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
         let topics = {
             let mut state = self.shared.state();
             state.closed = true;
-            state.waiting.clear();
+            state.queue.clear();
             std::mem::take(&mut state.topics)
         };
         drop(topics);
@@ -180,32 +187,31 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
 impl State {
     /// Queues a hint.
     fn collect(&mut self, hint: Hint) -> Result<()> {
-        let waiting = self.waiting.len();
+        let queued = self.queue.len();
         match &hint {
-            Hint::Scheduled { job_type, .. } if waiting >= SINGLE_MAX => {
-                self.unheard.insert(job_type.clone());
+            Hint::Scheduled { job_type, .. } if queued >= COLLAPSE_FROM => {
+                self.collapsed.insert(job_type.clone());
                 return Ok(());
             }
-            Hint::Event(_) if waiting >= EVENTS_MAX => {
-                let text = format!(
-                    "{waiting} hints wait to be sent: check that PostgreSQL answers, or publish no events"
-                );
+            Hint::Event(_) if queued >= EVENTS_MAX => {
+                let text =
+                    format!("{queued} hints are queued: check that PostgreSQL answers, or publish no events");
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }
             _ => {}
         }
-        if waiting >= WAITING_MAX {
-            self.waiting.pop_front();
+        if queued >= QUEUE_MAX {
+            self.queue.pop_front();
             self.dropped += 1;
         }
-        self.waiting.push_back(hint);
+        self.queue.push_back(hint);
         Ok(())
     }
 
     /// Takes all queued lines and the number of dropped hints.
     fn take(&mut self) -> (Vec<NotificationLine>, usize) {
-        let unheard = std::mem::take(&mut self.unheard).into_iter().map(NotificationLine::Unheard);
-        let lines = self.waiting.drain(..).map(NotificationLine::Hint).chain(unheard).collect();
+        let collapsed = std::mem::take(&mut self.collapsed).into_iter().map(NotificationLine::Collapsed);
+        let lines = self.queue.drain(..).map(NotificationLine::Hint).chain(collapsed).collect();
         (lines, std::mem::take(&mut self.dropped))
     }
 
@@ -213,9 +219,9 @@ impl State {
     fn deliver(&self, line: NotificationLine) {
         let (topic, hint) = match line {
             NotificationLine::Hint(hint) => (hint.topic(), Some(hint)),
-            NotificationLine::Unheard(job_type) => (Topic::Scheduled(job_type), None),
+            NotificationLine::Collapsed(job_type) => (Topic::Scheduled(job_type), None),
             NotificationLine::TooLarge => (Topic::Events, None),
-            NotificationLine::Trial(_) => return,
+            NotificationLine::Test(_) => return,
         };
         for publisher in self.topics.get(&topic).into_iter().flat_map(HashMap::values) {
             match &hint {
@@ -230,7 +236,7 @@ impl<P: Provider> Shared<P> {
     fn open(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state();
         if state.closed {
-            return Err(Error::new(ErrorKind::Closed, "the notifier was closed: make a new one"));
+            return Err(Error::new(ErrorKind::Closed, "the notifier is closed: create a new one"));
         }
         Ok(state)
     }
@@ -259,7 +265,7 @@ impl<P: Provider> Shared<P> {
     /// Sends queued hints in batches, forever.
     async fn keep_sending(self: Arc<Self>) {
         loop {
-            self.wanted.notified().await;
+            self.queued.notified().await;
             loop {
                 let (lines, dropped) = self.state().take();
                 if lines.is_empty() {
@@ -267,14 +273,14 @@ impl<P: Provider> Shared<P> {
                 }
                 if dropped > 0 {
                     tracing::warn!(
-                        "{dropped} hints were dropped: more came than PostgreSQL took, and workers poll for the rest"
+                        "{dropped} hints were dropped, because PostgreSQL did not keep up: workers poll instead"
                     );
                 }
                 // A lost hint is harmless, since subscribers also poll.
                 if let Err(error) = self.send(payloads(lines)).await {
-                    tracing::debug!(%error, "a notification was not sent");
+                    tracing::debug!(%error, "sending a notification failed");
                 }
-                sleep(PAUSE).await;
+                sleep(SEND_INTERVAL).await;
             }
         }
     }
@@ -287,46 +293,53 @@ impl<P: Provider> Shared<P> {
 
     /// Listens forever. Reconnects whenever the connection is lost.
     async fn keep_listening(self: Arc<Self>) {
-        let (first, longest) = RECONNECT;
-        let (mut wait, mut warned) = (first, false);
+        let (initial, longest) = RECONNECT_DELAY;
+        let (mut delay, mut warned_unsupported, mut warned_denied) = (initial, false, false);
         loop {
-            let mut unheard = None;
-            match self.provider.listen(&self.channel).await {
-                Ok(mut listener) => match self.try_out(&mut *listener).await {
-                    Ok(()) => {
-                        wait = first;
-                        // Hints may have been lost since the previous connection.
-                        if self.ready.send_replace(Hearing::Listens) != Hearing::NotYet {
-                            self.gap();
-                        }
-                        let error = self.hear(&mut *listener).await;
-                        tracing::debug!(%error, "the listening connection was lost");
+            let error = match self.connect().await {
+                Ok(mut listener) => {
+                    (delay, warned_denied) = (initial, false);
+                    // Hints may have been lost since the previous connection.
+                    if !matches!(self.listening.send_replace(Listening::Live), Listening::Connecting) {
+                        self.gap();
                     }
-                    Err(error) if error.kind() == ErrorKind::Unsupported => unheard = Some(error),
-                    Err(error) => tracing::debug!(%error, "the listening connection was lost"),
-                },
-                Err(error) if error.kind() == ErrorKind::Unsupported => unheard = Some(error),
-                Err(error) => tracing::debug!(%error, "no listening connection"),
-            }
-            if let Some(error) = unheard {
-                self.ready.send_replace(Hearing::Deaf);
-                if !std::mem::replace(&mut warned, true) {
-                    tracing::warn!(
-                        "notifications of PostgreSQL do not arrive, so that workers poll: {error}"
-                    );
+                    self.deliver_all(&mut *listener).await
                 }
-                wait = DEAF;
+                Err(error) => error,
+            };
+            match error.kind() {
+                ErrorKind::Unsupported => {
+                    self.listening.send_replace(Listening::Unsupported);
+                    if !std::mem::replace(&mut warned_unsupported, true) {
+                        tracing::warn!("notifications of PostgreSQL do not arrive, so workers poll: {error}");
+                    }
+                    delay = UNSUPPORTED_DELAY;
+                }
+                ErrorKind::AccessDenied => {
+                    if !std::mem::replace(&mut warned_denied, true) {
+                        tracing::warn!("no listening connection, so workers poll: {error}");
+                    }
+                    self.listening.send_replace(Listening::Denied(error));
+                }
+                _ => tracing::debug!(%error, "no listening connection"),
             }
-            sleep(wait).await;
-            wait = (wait * 2).clamp(first, longest.max(wait));
+            sleep(delay).await;
+            delay = (delay * 2).clamp(initial, longest.max(delay));
         }
     }
 
+    /// Opens a listening connection and tests it.
+    async fn connect(&self) -> Result<Box<dyn Listener>> {
+        let mut listener = self.provider.listen(&self.channel).await?;
+        self.test(&mut *listener).await?;
+        Ok(listener)
+    }
+
     /// Sends a test notification to this notifier and handles all notifications until it arrives.
-    async fn try_out(&self, listener: &mut dyn Listener) -> Result<()> {
+    async fn test(&self, listener: &mut dyn Listener) -> Result<()> {
         let nonce = Uuid::now_v7();
-        let ends_at = Instant::now() + TRIAL;
-        self.send(vec![NotificationLine::Trial(nonce).encoded()]).await?;
+        let ends_at = Instant::now() + TEST_TIMEOUT;
+        self.send(vec![NotificationLine::Test(nonce).encoded()]).await?;
         loop {
             let Ok(payload) = tokio::time::timeout_at(ends_at, listener.next()).await else {
                 return Err(pooled());
@@ -338,7 +351,7 @@ impl<P: Provider> Shared<P> {
     }
 
     /// Delivers notifications until the connection is lost.
-    async fn hear(&self, listener: &mut dyn Listener) -> Error {
+    async fn deliver_all(&self, listener: &mut dyn Listener) -> Error {
         loop {
             match listener.next().await {
                 Ok(payload) => drop(self.take(&payload)),
@@ -349,15 +362,15 @@ impl<P: Provider> Shared<P> {
 
     /// Delivers the hints of a notification. Returns the nonces of the test notifications in it.
     fn take(&self, payload: &str) -> Vec<Uuid> {
-        let mut trials = Vec::new();
+        let mut tests = Vec::new();
         let state = self.state();
         for line in payload.lines().filter_map(NotificationLine::decoded) {
-            if let NotificationLine::Trial(nonce) = line {
-                trials.push(nonce);
+            if let NotificationLine::Test(nonce) = line {
+                tests.push(nonce);
             }
             state.deliver(line);
         }
-        trials
+        tests
     }
 
     /// Signals to all subscribers that they may have missed hints.

@@ -44,7 +44,7 @@ impl Execute for CompleteFromOutside {
                         }),
                         "already_applied" => CompleteFromOutsideReply::AlreadyApplied,
                         "changed" => CompleteFromOutsideReply::Changed {
-                            status: values.word()?,
+                            status: values.enum_value()?,
                             version: Version(values.number()?),
                         },
                         "not_found" => CompleteFromOutsideReply::NotFound,
@@ -52,7 +52,7 @@ impl Execute for CompleteFromOutside {
                         _ => CompleteFromOutsideReply::Refused(values.refusal(invalid.clone())?),
                     });
                 }
-                "created" => put(&mut created, values.place()?, values.created()?)?,
+                "created" => put(&mut created, values.item_index()?, values.created()?)?,
                 _ => ripple(&mut followed, &mut values)?,
             }
         }

@@ -140,7 +140,7 @@ pub struct Row {
     /// Ids.
     pub ids: Vec<Option<Uuid>>,
     /// Texts.
-    pub words: Vec<Option<String>>,
+    pub texts: Vec<Option<String>>,
     /// Numbers.
     pub numbers: Vec<Option<i64>>,
     /// Payloads.
@@ -154,7 +154,7 @@ pub struct Row {
 /// failed.
 pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, read write";
 
-/// Gives the statements of a transaction enough time.
+/// Raises the timeouts of a transaction.
 pub(crate) const SET_TIMEOUTS: &str =
     "set local statement_timeout = '1min'; set local idle_in_transaction_session_timeout = '1min'";
 
@@ -164,51 +164,77 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
     let (kind, cure) = match code {
         // A lock that was not granted in time, or a row that a concurrent transaction inserted.
         "55P03" | "23505" => {
-            (ErrorKind::Busy, "another transaction holds the rows: try again, or end that transaction")
+            (ErrorKind::Busy, "another transaction has locked the rows; try again, or end that transaction")
         }
         // A serialization failure, or a deadlock.
-        "40001" | "40P01" => (
-            ErrorKind::Conflict,
-            "the transaction conflicts with a concurrent one: roll it back and run it again from its first statement",
-        ),
+        "40001" | "40P01" => {
+            (ErrorKind::Conflict, "roll the transaction back and run it again from its first statement")
+        }
         "3F000" | "42P01" | "42883" | "42704" => {
-            (ErrorKind::Incompatible, "the schema is missing or another version's: run the migrations")
+            (ErrorKind::Incompatible, "the schema is missing or has another version; run the migrations")
         }
         // Raised by `own_v1`. The store then begins a transaction for the command.
-        "WL002" => (
-            ErrorKind::Unsupported,
-            "the store runs its commands at read committed, in transactions that write",
-        ),
+        "WL002" => {
+            (ErrorKind::Unsupported, "the store's commands need a read-write transaction at read committed")
+        }
         "25006" => (
             ErrorKind::Unavailable,
-            "the transaction is read-only: begin one that writes or, if the server is a standby, connect to the primary",
+            "begin a read-write transaction or, if the server is a standby, connect to the primary",
         ),
         // `begin … read write` on a standby.
         "0A000" => (
             ErrorKind::Unavailable,
-            "the server does not support this statement: if it is a hot standby, connect to the primary; if the schema was \
-             changed, try again",
+            "if the server is a hot standby, connect to the primary; if the schema was changed, try again",
         ),
         "25P03" => (
             ErrorKind::Unavailable,
-            "the transaction was idle for longer than `idle_in_transaction_session_timeout`: keep it shorter, or raise that",
+            "the transaction was idle for longer than `idle_in_transaction_session_timeout`; keep it shorter, or raise the \
+             timeout",
         ),
         "57014" => (
             ErrorKind::Unavailable,
-            "the statement was cancelled, by `statement_timeout` or by an operator: raise the timeout, or try again",
+            "raise `statement_timeout`, or try again if an operator cancelled the statement",
         ),
-        "25P02" => (ErrorKind::Invalid, "an earlier statement of the transaction failed: roll it back"),
-        "25P01" => (ErrorKind::Invalid, "there is no transaction: begin one first"),
-        "42501" => (ErrorKind::Unavailable, "the role lacks a privilege: grant it"),
-        "53100" => (ErrorKind::Unavailable, "the disk is full: make room"),
-        "28P01" | "28000" => {
-            (ErrorKind::Unavailable, "the server refused the login: check user and password")
+        "25P02" => (ErrorKind::Invalid, "an earlier statement of the transaction failed; roll it back"),
+        "25P01" => (ErrorKind::Invalid, "begin a transaction first"),
+        "42501" => (ErrorKind::AccessDenied, GRANT),
+        "53100" => (ErrorKind::Unavailable, "the disk is full; free some space"),
+        "3D000" => (ErrorKind::AccessDenied, CREATE_DATABASE),
+        // PgBouncer reports denied access as a protocol violation.
+        "08P01" if is_missing_database(message) => (ErrorKind::AccessDenied, CREATE_DATABASE),
+        "08P01" if is_refused_login(message) => (ErrorKind::AccessDenied, CHECK_LOGIN),
+        // Class 28: invalid authorization.
+        _ if code.starts_with("28") => (ErrorKind::AccessDenied, CHECK_LOGIN),
+        _ if code.starts_with("XX") => {
+            (ErrorKind::Corrupt, "the database may be damaged; check the server's log")
         }
-        "3D000" => (ErrorKind::Unavailable, "there is no such database: create it"),
-        _ if code.starts_with("XX") => (ErrorKind::Corrupt, "the database may be damaged: look at its log"),
-        _ => (ErrorKind::Unavailable, "try again, and look at the server's log"),
+        _ => (ErrorKind::Unavailable, "check the server's log, and try again"),
     };
-    Error::new(kind, format!("PostgreSQL says: {message} ({code}); {cure}"))
+    Error::new(kind, format!("PostgreSQL: {message} ({code}): {cure}"))
+}
+
+const CHECK_LOGIN: &str = "check the user name and password, and the server's `pg_hba.conf`";
+const CREATE_DATABASE: &str = "create the database, or correct its name in the URL";
+const GRANT: &str = "grant the privilege to the connection's role";
+
+/// Replaces the unnamed role in the error of a missing privilege. PostgreSQL's message names only the object.
+pub(crate) fn name_role(error: Error, role: &str) -> Error {
+    if error.kind() != ErrorKind::AccessDenied {
+        return error;
+    }
+    let message = error.to_string().replace("the connection's role", &format!("role `{role}`"));
+    error.with_message(message)
+}
+
+fn is_missing_database(message: &str) -> bool {
+    message.starts_with("no such database")
+        || (message.starts_with("database ") && message.ends_with("does not exist"))
+}
+
+fn is_refused_login(message: &str) -> bool {
+    let begins =
+        ["password authentication failed", "SASL authentication failed", "no such user", "server login"];
+    begins.iter().any(|begin| message.starts_with(begin))
 }
 
 /// Returns the error for a connection that cannot listen because a pooler is in between.
@@ -216,7 +242,7 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
 pub fn pooled() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "a pooler in transaction mode is in between; give the notifier a direct connection, or turn it off",
+        "the connection goes through a pooler in transaction mode: connect the notifier directly, or use none",
     )
 }
 
@@ -230,7 +256,7 @@ pub(crate) const BACKEND: &str = "select pg_backend_pid()::text";
 /// Returns the error for a connection that is lost or cannot be opened.
 #[must_use]
 pub fn unreachable(what: impl fmt::Display) -> Error {
-    let text = format!("PostgreSQL cannot be reached: {what}; check the address and that the server runs");
+    let text = format!("PostgreSQL cannot be reached: {what}: check the address, and that the server runs");
     Error::new(ErrorKind::Unavailable, text)
 }
 
@@ -239,7 +265,7 @@ pub fn unreachable(what: impl fmt::Display) -> Error {
 pub fn no_connection() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the pool gave no connection in time: check that the server runs, allow more connections, or hold transactions \
-         for a shorter time",
+        "timed out while waiting for a connection of the pool: check that the server runs, allow more connections, or \
+         keep transactions shorter",
     )
 }

@@ -14,8 +14,8 @@ use windlass_core::{
     TraceContext, TypeName, Version, WorkerId,
 };
 
+use crate::enum_text::EnumText;
 use crate::provider::Row;
-use crate::word::Word;
 
 /// A row read value by value, in the order in which the statement returns them.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Values {
     pub(crate) part: String,
     pub(crate) item: Option<i32>,
     ids: IntoIter<Option<Uuid>>,
-    words: IntoIter<Option<String>>,
+    texts: IntoIter<Option<String>>,
     numbers: IntoIter<Option<i64>>,
     bytes: IntoIter<Option<Bytes>>,
 }
@@ -34,7 +34,7 @@ impl From<Row> for Values {
             part: row.part,
             item: row.item,
             ids: row.ids.into_iter(),
-            words: row.words.into_iter(),
+            texts: row.texts.into_iter(),
             numbers: row.numbers.into_iter(),
             bytes: row.bytes.into_iter(),
         }
@@ -43,9 +43,9 @@ impl From<Row> for Values {
 
 impl Values {
     /// Index of the item that the row answers.
-    pub(crate) fn place(&self) -> Result<usize> {
+    pub(crate) fn item_index(&self) -> Result<usize> {
         let item = self.item.and_then(|item| usize::try_from(item).ok()).filter(|item| *item > 0);
-        item.map(|item| item - 1).ok_or_else(|| corrupt("a row without its item"))
+        item.map(|item| item - 1).ok_or_else(|| corrupt("a reply row has no item number"))
     }
 
     pub(crate) fn maybe_id(&mut self) -> Option<Uuid> {
@@ -53,7 +53,7 @@ impl Values {
     }
 
     pub(crate) fn id(&mut self) -> Result<Uuid> {
-        self.maybe_id().ok_or_else(|| corrupt("a row without an id"))
+        self.maybe_id().ok_or_else(|| corrupt("a reply row lacks an id"))
     }
 
     pub(crate) fn job_id(&mut self) -> Result<JobId> {
@@ -69,29 +69,32 @@ impl Values {
     }
 
     pub(crate) fn maybe_text(&mut self) -> Option<String> {
-        self.words.next().flatten()
+        self.texts.next().flatten()
     }
 
     /// Whether a text is left.
     pub(crate) fn has_text(&self) -> bool {
-        self.words.len() > 0
+        self.texts.len() > 0
     }
 
     pub(crate) fn text(&mut self) -> Result<String> {
-        self.maybe_text().ok_or_else(|| corrupt("a row without a text"))
+        self.maybe_text().ok_or_else(|| corrupt("a reply row lacks a text"))
     }
 
     pub(crate) fn type_name(&mut self) -> Result<TypeName> {
         TypeName::new(self.text()?).map_err(unreadable)
     }
 
-    pub(crate) fn maybe_word<T: Word>(&mut self) -> Result<Option<T>> {
-        let known = |text: String| T::from_word(&text).ok_or_else(|| corrupt(&format!("{text:?} in a row")));
+    pub(crate) fn maybe_enum<T: EnumText>(&mut self) -> Result<Option<T>> {
+        let known = |text: String| {
+            T::from_text(&text)
+                .ok_or_else(|| corrupt(&format!("a reply row contains the unknown value {text:?}")))
+        };
         self.maybe_text().map(known).transpose()
     }
 
-    pub(crate) fn word<T: Word>(&mut self) -> Result<T> {
-        self.maybe_word()?.ok_or_else(|| corrupt("a row without a word"))
+    pub(crate) fn enum_value<T: EnumText>(&mut self) -> Result<T> {
+        self.maybe_enum()?.ok_or_else(|| corrupt("a reply row lacks an enum value"))
     }
 
     pub(crate) fn error(&mut self) -> Option<ErrorText> {
@@ -103,12 +106,16 @@ impl Values {
     }
 
     pub(crate) fn maybe_number<T: TryFrom<i64>>(&mut self) -> Result<Option<T>> {
-        let convert = |number| T::try_from(number).map_err(|_| corrupt(&format!("{number} in a row")));
+        let convert = |number| {
+            T::try_from(number).map_err(|_| {
+                corrupt(&format!("a reply row contains the number {number}, which is out of range"))
+            })
+        };
         self.numbers.next().flatten().map(convert).transpose()
     }
 
     pub(crate) fn number<T: TryFrom<i64>>(&mut self) -> Result<T> {
-        self.maybe_number()?.ok_or_else(|| corrupt("a row without a number"))
+        self.maybe_number()?.ok_or_else(|| corrupt("a reply row lacks a number"))
     }
 
     pub(crate) fn flag(&mut self) -> Result<bool> {
@@ -120,7 +127,7 @@ impl Values {
     }
 
     pub(crate) fn time(&mut self) -> Result<Timestamp> {
-        self.maybe_time()?.ok_or_else(|| corrupt("a row without a time"))
+        self.maybe_time()?.ok_or_else(|| corrupt("a reply row lacks a time"))
     }
 
     fn maybe_span(&mut self) -> Result<Option<Millis>> {
@@ -128,7 +135,7 @@ impl Values {
     }
 
     fn span(&mut self) -> Result<Millis> {
-        self.maybe_span()?.ok_or_else(|| corrupt("a row without a duration"))
+        self.maybe_span()?.ok_or_else(|| corrupt("a reply row lacks a duration"))
     }
 
     /// Reads the bytes of a payload. Its codec has been read before.
@@ -142,7 +149,7 @@ impl Values {
         Ok(Placed {
             job: self.job_id()?,
             chain: self.chain_id()?,
-            status: self.word()?,
+            status: self.enum_value()?,
             due_at: self.time()?,
         })
     }
@@ -153,7 +160,7 @@ impl Values {
         let next = match self.maybe_id().map(JobId::from_uuid) {
             None => None,
             Some(next) => {
-                Some(Placed { job: next, chain: job.chain, status: self.word()?, due_at: self.time()? })
+                Some(Placed { job: next, chain: job.chain, status: self.enum_value()?, due_at: self.time()? })
             }
         };
         Ok(Applied { job, next, created: Vec::new() })
@@ -162,12 +169,12 @@ impl Values {
     /// Reads why an attempt no longer holds its job.
     pub(crate) fn lost(&mut self) -> Result<Lost> {
         let text = self.text()?;
-        Ok(match (text.as_str(), Status::from_word(&text).map(Status::closed_as)) {
+        Ok(match (text.as_str(), Status::from_text(&text).map(Status::closed_as)) {
             ("not_found", _) => Lost::NotFound,
             ("running", _) => Lost::TakenOver,
             (_, Some(Some(closed_as))) => Lost::Closed(closed_as),
             (_, Some(None)) => Lost::Requeued,
-            _ => return Err(corrupt(&format!("{text:?} in a row"))),
+            _ => return Err(corrupt(&format!("a reply row contains the unknown value {text:?}"))),
         })
     }
 
@@ -175,7 +182,7 @@ impl Values {
     pub(crate) fn refusal(&mut self, invalid: Option<Refusal>) -> Result<Refusal> {
         let text = self.text()?;
         Ok(match text.as_str() {
-            "invalid" => invalid.ok_or_else(|| corrupt("a refusal without a reason"))?,
+            "invalid" => invalid.ok_or_else(|| corrupt("a refusal has no reason"))?,
             "id_taken" => Refusal::IdTaken,
             "cancel_requested" => Refusal::CancelRequested,
             "too_many_chains" => Refusal::TooManyChains,
@@ -184,7 +191,7 @@ impl Values {
             "waits_for_itself" => Refusal::WaitsForItself(self.chain_id()?),
             "key_taken" => Refusal::KeyTaken(self.chain_id()?),
             "needed" => Refusal::Needed { chain: self.chain_id()?, by: self.job_id()? },
-            _ => return Err(corrupt(&format!("the refusal {text:?}"))),
+            _ => return Err(corrupt(&format!("a refusal has the unknown reason {text:?}"))),
         })
     }
 
@@ -231,7 +238,7 @@ impl Values {
 
     fn existing(&mut self) -> Result<Existing> {
         let (chain, status, job_type, codec) =
-            (self.chain_id()?, self.word()?, self.type_name()?, self.maybe_text());
+            (self.chain_id()?, self.enum_value()?, self.type_name()?, self.maybe_text());
         let (error, trace) = (self.error(), self.trace()?);
         Ok(Existing { chain, status, job_type, output: self.payload(codec)?, error, trace })
     }
@@ -239,7 +246,7 @@ impl Values {
     fn unblocked(&mut self) -> Result<Unblocked> {
         let (job, job_type, chain_type) = (self.placed()?, self.type_name()?, self.type_name()?);
         let trace = |text: Option<String>| text.map(TraceContext::new).transpose().map_err(unreadable);
-        let traces = self.words.by_ref().map(trace).collect::<Result<_>>()?;
+        let traces = self.texts.by_ref().map(trace).collect::<Result<_>>()?;
         Ok(Unblocked { job, job_type, chain_type, traces })
     }
 
@@ -249,7 +256,7 @@ impl Values {
             job: self.job_id()?,
             chain_type: self.type_name()?,
             job_type: self.type_name()?,
-            closed_as: self.word::<ClosedAs>()?,
+            closed_as: self.enum_value::<ClosedAs>()?,
             error: self.error(),
             trace: self.trace()?,
             created_at: self.time()?,
@@ -258,7 +265,7 @@ impl Values {
 
     pub(crate) fn output(&mut self) -> Result<BlockerOutput> {
         let chain = self.chain_id()?;
-        let (chain_type, job_type, status) = (self.type_name()?, self.type_name()?, self.word()?);
+        let (chain_type, job_type, status) = (self.type_name()?, self.type_name()?, self.enum_value()?);
         let (codec, error) = (self.maybe_text(), self.error());
         Ok(BlockerOutput { chain, chain_type, job_type, status, output: self.payload(codec)?, error })
     }
@@ -267,9 +274,9 @@ impl Values {
     pub(crate) fn job(&mut self) -> Result<JobRecord> {
         let (id, chain) = (self.job_id()?, self.chain_id()?);
         let (worker, request, closed_by) = (self.maybe_id(), self.maybe_id(), self.maybe_id());
-        let (job_type, chain_type, status) = (self.type_name()?, self.type_name()?, self.word()?);
+        let (job_type, chain_type, status) = (self.type_name()?, self.type_name()?, self.enum_value()?);
         let (input_codec, output_codec) = (self.maybe_text(), self.maybe_text());
-        let (error, on_blocker_failure, trace) = (self.error(), self.word()?, self.trace()?);
+        let (error, on_blocker_failure, trace) = (self.error(), self.enum_value()?, self.trace()?);
         let (index, priority, due_at) = (self.number()?, self.number()?, self.time()?);
         let (attempt, max_attempts) = (self.number()?, self.maybe_number()?);
         let (fence, version) = (Fence(self.number()?), Version(self.number()?));
@@ -282,7 +289,7 @@ impl Values {
             job_type,
             chain_type,
             status,
-            input: self.payload(input_codec)?.ok_or_else(|| corrupt("a job without an input"))?,
+            input: self.payload(input_codec)?.ok_or_else(|| corrupt("a job has no input"))?,
             output: self.payload(output_codec)?,
             error,
             priority,
@@ -331,8 +338,8 @@ impl Values {
     /// Reads a chain without its jobs, in the order of `chain_reply_v1`.
     pub(crate) fn chain(&mut self) -> Result<ChainFacts> {
         let (id, latest, chain_type) = (self.chain_id()?, self.job_id()?, self.type_name()?);
-        let (key, hold) = (self.maybe_text(), self.maybe_word()?);
-        let (closed_as, trace) = (self.maybe_word::<ClosedAs>()?, self.trace()?);
+        let (key, hold) = (self.maybe_text(), self.maybe_enum()?);
+        let (closed_as, trace) = (self.maybe_enum::<ClosedAs>()?, self.trace()?);
         let created_at = self.time()?;
         let retention = Retention { completed: self.span()?, failed: self.span()?, cancelled: self.span()? };
         let (closed_at, retain_until) = (self.maybe_time()?, self.maybe_time()?);
@@ -369,7 +376,7 @@ impl ChainFacts {
     /// Adds the first and the latest job, found in `jobs`.
     pub(crate) fn with_jobs(self, jobs: &[JobRecord]) -> Result<ChainRecord> {
         let job = |id: JobId| jobs.iter().find(|job| job.id == id).cloned();
-        let latest = job(self.latest).ok_or_else(|| corrupt("a chain without its latest job"))?;
+        let latest = job(self.latest).ok_or_else(|| corrupt("the latest job of a chain is missing"))?;
         Ok(ChainRecord {
             id: self.id,
             chain_type: self.chain_type,
@@ -390,31 +397,34 @@ pub(crate) fn ripple(ripple: &mut Ripple, values: &mut Values) -> Result<()> {
         "unblocked" => ripple.unblocked.push(values.unblocked()?),
         "closed" => ripple.closed.push(values.closed()?),
         "deferred" => ripple.deferred = true,
-        part => return Err(corrupt(&format!("the part {part:?} of a reply"))),
+        part => return Err(corrupt(&format!("a reply has the unknown part {part:?}"))),
     }
     Ok(())
 }
 
 /// Returns the answers in order. Fails if an item has none.
 pub(crate) fn in_order<T>(answers: Vec<Option<T>>) -> Result<Vec<T>> {
-    answers.into_iter().map(|answer| answer.ok_or_else(|| corrupt("no answer for an item"))).collect()
+    answers.into_iter().map(|answer| answer.ok_or_else(|| corrupt("a reply lacks an item"))).collect()
 }
 
 /// Stores the answer for an item. Fails if the item was not sent or already has an answer.
 pub(crate) fn put<T>(answers: &mut [Option<T>], place: usize, answer: T) -> Result<()> {
-    let slot = answers.get_mut(place).ok_or_else(|| corrupt("an answer for an item that was not sent"))?;
+    let slot = answers.get_mut(place).ok_or_else(|| corrupt("a reply contains an item that was not sent"))?;
     match slot.replace(answer) {
         None => Ok(()),
-        Some(_) => Err(corrupt("two answers for an item")),
+        Some(_) => Err(corrupt("a reply contains an item twice")),
     }
 }
 
 /// Returns an error of kind `Corrupt`, for a row that this crate never writes.
 pub(crate) fn corrupt(what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("the store gave {what}: look at its tables with care"))
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("the PostgreSQL store is inconsistent: {what}: inspect its tables before you continue"),
+    )
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+#[allow(clippy::needless_pass_by_value, reason = "`map_err` passes it by value")]
 fn unreadable(refusal: Refusal) -> Error {
-    corrupt(&format!("a value that no longer passes: {refusal}"))
+    corrupt(&format!("a stored value is invalid: {refusal}"))
 }

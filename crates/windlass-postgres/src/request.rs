@@ -8,8 +8,8 @@ use windlass_core::Payload;
 use windlass_core::command::{NewChain, NewJob, NextJob, Outcome, Schedule, Settlement, Step, Target, Types};
 use windlass_core::{ErrorText, Millis, TypeName};
 
+use crate::enum_text::enum_text;
 use crate::provider::Parameter;
-use crate::word::word;
 
 type Numbers = Vec<Option<i64>>;
 type Texts = Vec<Option<String>>;
@@ -50,7 +50,7 @@ impl NewJobs {
         self.push_job(*chain.id.as_uuid(), &chain.job);
         let key = chain.key.as_ref();
         self.keys.push(key.map(|key| key.key.to_string()));
-        self.key_holds.push(key.and_then(|key| word(key.hold)));
+        self.key_holds.push(key.and_then(|key| enum_text(key.hold)));
         self.key_windows.push(key.and_then(|key| key.window).map(span));
         self.replaces.push(key.and_then(|key| key.replaces).map(|chain| *chain.as_uuid()));
         self.keep_completed.push(Some(span(chain.retention.completed)));
@@ -82,7 +82,7 @@ impl NewJobs {
         self.due_after.push(after);
         self.priorities.push(Some(job.priority.into()));
         self.max_attempts.push(job.max_attempts.map(i64::from));
-        self.on_blocker_failure.push(word(job.on_blocker_failure));
+        self.on_blocker_failure.push(enum_text(job.on_blocker_failure));
         self.traces.push(job.trace.as_ref().map(ToString::to_string));
         let number = number(self.ids.len());
         for blocker in &job.blockers {
@@ -93,7 +93,7 @@ impl NewJobs {
     }
 
     /// Returns the index of each new job by id.
-    pub(crate) fn places(&self) -> HashMap<Uuid, usize> {
+    pub(crate) fn indexes(&self) -> HashMap<Uuid, usize> {
         self.ids.iter().enumerate().filter_map(|(place, id)| Some(((*id)?, place))).collect()
     }
 
@@ -258,7 +258,7 @@ impl Settlements {
     }
 
     /// Returns the index of each settlement by job id.
-    pub(crate) fn places(&self) -> HashMap<Uuid, usize> {
+    pub(crate) fn indexes(&self) -> HashMap<Uuid, usize> {
         self.jobs.iter().enumerate().filter_map(|(place, job)| Some(((*job)?, place))).collect()
     }
 

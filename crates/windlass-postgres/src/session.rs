@@ -17,6 +17,7 @@ const SETTINGS: &str = "select 'settings', null::integer, null::uuid[], array[\
     pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('fsync'), \
     pg_catalog.current_setting('default_transaction_isolation'), \
     pg_catalog.current_setting('default_transaction_read_only'), pg_catalog.pg_is_in_recovery()::text, \
+    current_user::text, \
     (select pg_catalog.min(s.reset_val::bigint)::text from pg_catalog.pg_settings s where s.reset_val <> '0' and \
     s.name in ('statement_timeout', 'idle_in_transaction_session_timeout'))], \
     null::bigint[], null::bytea[]";
@@ -36,31 +37,34 @@ pub(crate) struct Defaults {
     /// Whether each command needs a transaction begun for it.
     pub(crate) needs_begin: bool,
     /// Whether that transaction needs longer timeouts.
-    pub(crate) is_hasty: bool,
+    pub(crate) has_short_timeout: bool,
     /// Whether transactions read from a snapshot: repeatable read or serializable.
     pub(crate) snapshots: bool,
+    /// Name of the role.
+    pub(crate) role: String,
 }
 
 /// Returns the defaults of a session. Fails if the store would not work on this server or in this session.
 pub(crate) async fn check<P: Provider>(provider: &P) -> Result<Defaults> {
-    let found = words(provider, SETTINGS, Vec::new()).await?;
-    let setting = |place: usize| found.get(place).map(String::as_str).unwrap_or_default();
+    let found = texts(provider, SETTINGS, Vec::new()).await?;
+    let setting = |index: usize| found.get(index).map(String::as_str).unwrap_or_default();
     if setting(4) == "true" {
         return Err(Error::new(
             ErrorKind::Unavailable,
-            "the server is a hot standby, which takes no writes: connect to the primary",
+            "the server is a hot standby, which accepts no writes: connect to the primary",
         ));
     }
-    check_path(&words(provider, SEARCH_PATH, Vec::new()).await?)?;
+    check_path(&texts(provider, SEARCH_PATH, Vec::new()).await?)?;
     let durability = match (setting(0), setting(1)) {
         ("off", _) | (_, "off") => Durability::Buffered,
         _ => Durability::Synced,
     };
     let snapshots = matches!(setting(2), "repeatable read" | "serializable");
     // In milliseconds; `own_v1` has the same bound.
-    let is_hasty = matches!(setting(5).parse(), Ok(1..10_000));
-    let needs_begin = snapshots || setting(3) == "on" || is_hasty;
-    Ok(Defaults { durability, needs_begin, is_hasty, snapshots })
+    let has_short_timeout = matches!(setting(6).parse(), Ok(1..10_000));
+    let needs_begin = snapshots || setting(3) == "on" || has_short_timeout;
+    let role = setting(5).to_owned();
+    Ok(Defaults { durability, needs_begin, has_short_timeout, snapshots, role })
 }
 
 /// Returns an error if another schema precedes `pg_catalog` in the search path. An operator of the application could
@@ -83,20 +87,20 @@ pub(crate) async fn check_access<P: Provider>(provider: &P, names: &Names) -> Re
     let tables = TABLES.map(|table| Some(format!("{}{table}", names.prefix)));
     let parameters =
         vec![Parameter::Text(Some(names.schema.clone())), Parameter::Texts(Some(tables.to_vec()))];
-    let hidden = words(provider, ROW_SECURITY, parameters).await?;
+    let hidden = texts(provider, ROW_SECURITY, parameters).await?;
     if hidden.is_empty() {
         return Ok(());
     }
     let (schema, table) = (&names.schema, hidden.join("`, `"));
     let text = format!(
         "row-level security hides rows of `{table}` in schema `{schema}` from this role: run `alter table … disable row \
-         level security`, connect as the owner of the tables, or give the role `bypassrls`"
+         level security`, connect as the owner of the tables, or grant the role `bypassrls`"
     );
     Err(Error::new(ErrorKind::Invalid, text))
 }
 
 /// Returns the texts of all rows of a query.
-async fn words<P: Provider>(provider: &P, text: &str, parameters: Vec<Parameter>) -> Result<Vec<String>> {
+async fn texts<P: Provider>(provider: &P, text: &str, parameters: Vec<Parameter>) -> Result<Vec<String>> {
     let rows: Vec<Row> = provider.run(&Statement::new(text.to_owned(), false), parameters).await?;
-    Ok(rows.into_iter().flat_map(|row| row.words).flatten().collect())
+    Ok(rows.into_iter().flat_map(|row| row.texts).flatten().collect())
 }

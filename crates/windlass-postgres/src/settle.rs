@@ -81,7 +81,7 @@ impl<'a> SettleRows<'a> {
         }
         let created = carriers.iter().map(|_| None).collect();
         let settled = settlements.iter().map(|_| None).collect();
-        let places = items.places();
+        let places = items.indexes();
         (items, Self { settlements, places, carriers, settled, created, ripple: Ripple::default() })
     }
 
@@ -93,7 +93,7 @@ impl<'a> SettleRows<'a> {
     fn take(&mut self, mut values: Values) -> Result<()> {
         match values.part.as_str() {
             "settled" => {
-                let place = values.place()?;
+                let place = values.item_index()?;
                 let settled = self.settled(place, &mut values)?;
                 put(&mut self.settled, place, settled)
             }
@@ -106,7 +106,7 @@ impl<'a> SettleRows<'a> {
                 }
                 Ok(())
             }
-            "created" => put(&mut self.created, values.place()?, values.created()?),
+            "created" => put(&mut self.created, values.item_index()?, values.created()?),
             _ => ripple(&mut self.ripple, &mut values),
         }
     }

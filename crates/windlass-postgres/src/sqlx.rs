@@ -17,13 +17,13 @@ use crate::provider::{
 };
 
 /// Acquire timeout of a pool that [`Sqlx::connect`] creates.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Idle time from which a connection is pinged before use.
-const RESTED: Duration = Duration::from_secs(1);
+const PING_IDLE: Duration = Duration::from_secs(1);
 
 /// When this process last lost a server. Connections that have been idle since then may be dead as well.
-static LOST: RwLock<Option<Instant>> = RwLock::new(None);
+static LAST_LOSS: RwLock<Option<Instant>> = RwLock::new(None);
 
 /// A [`Provider`] on a pool of sqlx connections.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Sqlx {
         // Connect once without the pool: a pool retries until its timeout and then hides the cause.
         let first = PgConnection::connect_with(&options).await.map_err(from_driver)?;
         first.close().await.map_err(from_driver)?;
-        let pool = Self::pool_options().acquire_timeout(PATIENCE).connect_lazy_with(options);
+        let pool = Self::pool_options().acquire_timeout(ACQUIRE_TIMEOUT).connect_lazy_with(options);
         Ok(Self { pool, owned: true })
     }
 
@@ -52,8 +52,8 @@ impl Sqlx {
     pub fn pool_options() -> PgPoolOptions {
         PgPoolOptions::new().test_before_acquire(false).before_acquire(|connection, about| {
             Box::pin(async move {
-                let lost = *LOST.read().unwrap_or_else(PoisonError::into_inner);
-                if about.idle_for >= RESTED || lost.is_some_and(|lost| about.idle_for >= lost.elapsed()) {
+                let lost = *LAST_LOSS.read().unwrap_or_else(PoisonError::into_inner);
+                if about.idle_for >= PING_IDLE || lost.is_some_and(|lost| about.idle_for >= lost.elapsed()) {
                     connection.ping().await?;
                 }
                 Ok(true)
@@ -264,31 +264,32 @@ fn row(row: &PgRow) -> sqlx::Result<Row> {
         part: row.try_get(0)?,
         item: row.try_get(1)?,
         ids: row.try_get::<Option<_>, _>(2)?.unwrap_or_default(),
-        words: row.try_get::<Option<_>, _>(3)?.unwrap_or_default(),
+        texts: row.try_get::<Option<_>, _>(3)?.unwrap_or_default(),
         numbers: row.try_get::<Option<_>, _>(4)?.unwrap_or_default(),
         bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
     })
 }
 
 fn from_driver(error: sqlx::Error) -> Error {
-    let told = match &error {
+    let converted = match &error {
         sqlx::Error::Database(database) => {
             from_sqlstate(&database.code().unwrap_or_default(), database.message())
         }
         sqlx::Error::PoolTimedOut => no_connection(),
-        sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the pool was closed: open the store again"),
+        sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the pool is closed: open the store again"),
         sqlx::Error::Configuration(_) => {
-            Error::new(ErrorKind::Invalid, format!("the address of the database is wrong: {error}"))
+            Error::new(ErrorKind::Invalid, format!("the address of the database is invalid: {error}"))
         }
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
-        | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
-            Error::new(ErrorKind::Corrupt, format!("a row cannot be read: {error}; look at it with care"))
-        }
+        | sqlx::Error::ColumnIndexOutOfBounds { .. } => Error::new(
+            ErrorKind::Corrupt,
+            format!("a row cannot be decoded: {error}: inspect the tables before you continue"),
+        ),
         _ => unreachable(&error),
     };
-    if told.kind() == ErrorKind::Unavailable {
-        *LOST.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    if converted.kind() == ErrorKind::Unavailable {
+        *LAST_LOSS.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
-    told.with_source(error)
+    converted.with_source(error)
 }

@@ -82,9 +82,17 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Returns the namespace as text, for messages, the notification channel and the migration lock.
-    pub(crate) fn shown(&self) -> String {
+    /// Returns the namespace as text, for the notification channel and the migration lock.
+    pub(crate) fn identifier(&self) -> String {
         format!("{}.{}", self.schema, self.prefix)
+    }
+
+    /// Returns the namespace as text, for messages.
+    pub(crate) fn description(&self) -> String {
+        match self.prefix.as_str() {
+            "" => format!("the schema `{}`", self.schema),
+            prefix => format!("the schema `{}` (prefix `{prefix}`)", self.schema),
+        }
     }
 
     /// Replaces the placeholders in a text with the names of this namespace. The files use `windlass.` as a prefix for

@@ -15,7 +15,7 @@ use windlass_core::{
 
 use crate::health;
 use crate::migrate::{MIGRATIONS, migrate, sql};
-use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement};
+use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement, name_role};
 use crate::session::{self, TABLES};
 use crate::statement::{Names, Statements};
 
@@ -23,7 +23,7 @@ use crate::statement::{Names, Statements};
 pub const NAME_MAX_BYTES: usize = 30;
 
 /// Maximum number of attempts for a command that conflicts with a concurrent transaction.
-const TRIES: usize = 3;
+const CONFLICT_TRIES: usize = 3;
 
 /// How often, and after how long, an attempt's job is locked again while its lease is being renewed.
 const LOCK_TRIES: usize = 25;
@@ -111,8 +111,8 @@ impl Options {
             || !good(&self.prefix)
         {
             let text = format!(
-                "the schema {:?} and the prefix {:?} are not at most {NAME_MAX_BYTES} of a-z, 0-9 and _ each, beginning \
-                 neither with a digit nor with pg_",
+                "the schema {:?} or the prefix {:?} is invalid: use at most {NAME_MAX_BYTES} characters of a-z, 0-9 and _ \
+                 each, and begin neither with a digit nor with pg_",
                 self.schema, self.prefix
             );
             return Err(Error::new(ErrorKind::Invalid, text));
@@ -135,8 +135,10 @@ pub struct PostgresStore<P> {
     begins: AtomicBool,
     /// Whether transactions read from a snapshot by default: repeatable read or serializable.
     snapshots: bool,
+    /// Name of the connection's role, for messages.
+    role: String,
     /// Whether these transactions need longer timeouts than the session's.
-    is_hasty: AtomicBool,
+    has_short_timeout: AtomicBool,
     closed: AtomicBool,
     round_trips: AtomicU64,
     commits: AtomicU64,
@@ -148,8 +150,9 @@ impl<P: Provider> PostgresStore<P> {
     pub async fn open(provider: P, options: Options) -> Result<Self> {
         let names = options.names()?;
         let defaults = session::check(&provider).await?;
-        migrate(&provider, &names, MIGRATIONS, options.migrate).await?;
-        session::check_access(&provider, &names).await?;
+        let denied = |error| name_role(error, &defaults.role);
+        migrate(&provider, &names, MIGRATIONS, options.migrate).await.map_err(denied)?;
+        session::check_access(&provider, &names).await.map_err(denied)?;
         Ok(Self {
             statements: Statements::new(&names, options.cached_statements),
             in_transaction: Statements::in_transaction(&names, options.cached_statements),
@@ -159,8 +162,9 @@ impl<P: Provider> PostgresStore<P> {
             clock: options.clock,
             durability: defaults.durability,
             begins: AtomicBool::new(defaults.needs_begin),
-            is_hasty: AtomicBool::new(defaults.is_hasty),
+            has_short_timeout: AtomicBool::new(defaults.has_short_timeout),
             snapshots: defaults.snapshots,
+            role: defaults.role,
             closed: AtomicBool::new(false),
             round_trips: AtomicU64::new(0),
             commits: AtomicU64::new(0),
@@ -181,7 +185,7 @@ impl<P: Provider> PostgresStore<P> {
 
     pub(crate) fn call<'a>(&'a self, tx: Option<P::Lent<'a>>) -> Result<Call<'a, P>> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the store was closed: open it again"));
+            return Err(Error::new(ErrorKind::Closed, "the store is closed: open it again"));
         }
         Ok(Call { store: self, tx })
     }
@@ -201,7 +205,7 @@ impl<P: Provider> PostgresStore<P> {
         match self.run_begun(statement, parameters.to_vec()).await {
             // The timeout of this session is too short, too.
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                self.is_hasty.store(true, Ordering::Relaxed);
+                self.has_short_timeout.store(true, Ordering::Relaxed);
                 self.run_begun(statement, parameters.to_vec()).await
             }
             done => done,
@@ -213,7 +217,7 @@ impl<P: Provider> PostgresStore<P> {
         let mut tx = self.provider.begin_read_committed().await?;
         self.round_trips.fetch_add(2, Ordering::Relaxed);
         let rows = async {
-            if self.is_hasty.load(Ordering::Relaxed) {
+            if self.has_short_timeout.load(Ordering::Relaxed) {
                 self.round_trips.fetch_add(1, Ordering::Relaxed);
                 self.provider.script_in(P::lend(&mut tx), SET_TIMEOUTS).await?;
             }
@@ -243,9 +247,11 @@ impl<P: Provider> PostgresStore<P> {
             Ok(Some(Renewed::Held { .. })) => return Ok(tx),
             Ok(Some(Renewed::Busy)) => Error::new(
                 ErrorKind::Busy,
-                "another transaction holds the job: try again, or end that transaction",
+                "another transaction has locked the job: try again, or end that transaction",
             ),
-            Ok(_) => Error::new(ErrorKind::LeaseLost, "the attempt no longer holds its job: stop"),
+            Ok(_) => {
+                Error::new(ErrorKind::LeaseLost, "the attempt no longer holds its job: stop working on it")
+            }
             Err(error) => error,
         };
         let _ = self.provider.rollback(tx).await;
@@ -258,10 +264,7 @@ impl<P: Provider> PostgresStore<P> {
         if depth > 0 {
             return Ok(depth);
         }
-        Err(Error::new(
-            ErrorKind::Invalid,
-            "the transaction has no savepoint: make one before you return to it",
-        ))
+        Err(Error::new(ErrorKind::Invalid, "the transaction has no savepoint: call `savepoint` first"))
     }
 }
 
@@ -298,9 +301,10 @@ impl<'a, P: Provider> Call<'a, P> {
         let store = self.store;
         store.round_trips.fetch_add(1, Ordering::Relaxed);
         if let Some(tx) = &mut self.tx {
-            return store.provider.run_in(P::lend_on(tx), statement, parameters).await;
+            let done = store.provider.run_in(P::lend_on(tx), statement, parameters).await;
+            return done.map_err(|error| name_role(error, &store.role));
         }
-        let mut left = TRIES;
+        let mut left = CONFLICT_TRIES;
         loop {
             match store.run_alone(statement, &parameters).await {
                 // The statement wrote nothing, so it can run again.
@@ -311,7 +315,7 @@ impl<'a, P: Provider> Call<'a, P> {
                 }
                 done => {
                     store.commits.fetch_add(1, Ordering::Relaxed);
-                    return done;
+                    return done.map_err(|error| name_role(error, &store.role));
                 }
             }
             store.round_trips.fetch_add(1, Ordering::Relaxed);
@@ -469,7 +473,7 @@ impl<P: Provider> Transactional for PostgresStore<P> {
             if !command.is_transactional() {
                 let name = command.name();
                 let text = format!(
-                    "`{name}` belongs to workers and takes effect at once: give it outside the transaction"
+                    "`{name}` cannot run in a transaction: workers rely on its immediate effect; run it without one"
                 );
                 return Err(Error::new(ErrorKind::Invalid, text));
             }

@@ -40,7 +40,7 @@ impl TokioPostgres {
     /// store closes the pool.
     pub async fn connect(url: &str) -> Result<Self> {
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            Error::new(ErrorKind::Invalid, format!("the address of the database is wrong: {error}"))
+            Error::new(ErrorKind::Invalid, format!("the address of the database is invalid: {error}"))
                 .with_source(error)
         })?;
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
@@ -264,7 +264,7 @@ impl Provider for TokioPostgres {
             let listen = self.listening.as_ref().ok_or_else(|| {
                 Error::new(
                     ErrorKind::Unsupported,
-                    "a pool does not tell how to connect: give that by `TokioPostgres::listening`",
+                    "a pool does not expose its connection settings: pass them to `TokioPostgres::listening`",
                 )
             })?;
             let listening = listen().await?;
@@ -384,7 +384,7 @@ fn row(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
         part: row.try_get(0)?,
         item: row.try_get(1)?,
         ids: row.try_get::<_, Option<_>>(2)?.unwrap_or_default(),
-        words: row.try_get::<_, Option<_>>(3)?.unwrap_or_default(),
+        texts: row.try_get::<_, Option<_>>(3)?.unwrap_or_default(),
         numbers: row.try_get::<_, Option<_>>(4)?.unwrap_or_default(),
         bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
     })
@@ -394,16 +394,25 @@ fn from_pool(error: deadpool_postgres::PoolError) -> Error {
     use deadpool_postgres::PoolError;
     match error {
         PoolError::Backend(error) => from_driver(error),
-        PoolError::Closed => Error::new(ErrorKind::Closed, "the pool was closed: open the store again"),
+        PoolError::Closed => Error::new(ErrorKind::Closed, "the pool is closed: open the store again"),
         PoolError::Timeout(_) => no_connection(),
         _ => unreachable(&error).with_source(error),
     }
 }
 
 fn from_driver(error: tokio_postgres::Error) -> Error {
-    let told = match error.as_db_error() {
+    let converted = match error.as_db_error() {
         Some(database) => from_sqlstate(database.code().code(), database.message()),
+        None if is_without_password(&error) => Error::new(
+            ErrorKind::AccessDenied,
+            "PostgreSQL requires a password, and the configuration has none: add it to the URL",
+        ),
         None => unreachable(&error),
     };
-    told.with_source(error)
+    converted.with_source(error)
+}
+
+/// Whether the server asked for a password that the configuration lacks. The driver has no public kind for this.
+fn is_without_password(error: &tokio_postgres::Error) -> bool {
+    error.source().is_some_and(|source| source.to_string() == "password missing")
 }

@@ -97,7 +97,7 @@ impl<P: Provider> Office<P> {
     async fn refuses(&self, connection: impl Into<P::Lent<'_>>) {
         let error = self.client.in_tx(connection.into()).start(Approve).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert!(error.to_string().contains("there is no transaction: begin one first"), "{error}");
+        assert!(error.to_string().contains("begin a transaction first"), "{error}");
         assert_eq!(self.look().await, UNTOUCHED);
     }
 }

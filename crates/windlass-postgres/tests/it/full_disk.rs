@@ -107,7 +107,7 @@ async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     let (known, batch) = (small.handle(), vec![small.build().unwrap(), large.build().unwrap()]);
     let error = client.store().create(Create { chains: batch }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("the disk is full: make room"), "{error}");
+    assert!(error.to_string().contains("the disk is full; free some space"), "{error}");
     assert!(client.chain(known).await.unwrap().is_none(), "the batch is not there by halves");
     office.gate.add_permits(4);
     drop(office.refused.acquire_many(SLOTS).await.unwrap());

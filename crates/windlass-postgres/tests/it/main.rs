@@ -5,6 +5,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod access;
 mod borrowed;
 mod connection;
 mod crash;

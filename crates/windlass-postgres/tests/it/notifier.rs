@@ -78,7 +78,7 @@ async fn hints_that_pile_up_are_bounded_and_drops_are_told() {
     assert_eq!(subscription.next().await, Some(Signal::Hint(closed)));
     assert_eq!(
         warnings.texts(),
-        ["7 hints were dropped: more came than PostgreSQL took, and workers poll for the rest"]
+        ["7 hints were dropped, because PostgreSQL did not keep up: workers poll instead"]
     );
 }
 

@@ -135,7 +135,10 @@ where
     worker.stop(TIMEOUT).await;
     let texts = warnings.texts();
     assert_eq!(texts.len(), 1, "{texts:?}");
-    assert!(texts[0].contains("workers poll: a pooler in transaction mode is in between"), "{texts:?}");
+    assert!(
+        texts[0].contains("workers poll: the connection goes through a pooler in transaction mode"),
+        "{texts:?}"
+    );
 }
 
 #[tokio::test]

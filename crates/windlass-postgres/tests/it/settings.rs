@@ -54,7 +54,7 @@ async fn read_only_transactions_by_default_do_not_stop_the_store() {
     let create = Create { chains: vec![s.start("a").build()] };
     let store = PostgresStore::open(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
     let error = store.run_in((&mut tx).into(), create).await.unwrap_err();
-    assert!(error.to_string().contains("begin one that writes"), "{error}");
+    assert!(error.to_string().contains("begin a read-write transaction"), "{error}");
 }
 
 /// A command may wait for a row for longer than the role's `statement_timeout`: one item is busy, and the timeout does

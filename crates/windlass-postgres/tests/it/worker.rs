@@ -93,7 +93,7 @@ async fn check_outside<P: Provider>(provider: P, end: impl AsyncFn(&mut P::Tx)) 
     end(&mut tx).await;
     let error = client.in_tx(P::lend(&mut tx)).start(Greet { user: 1 }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert!(error.to_string().contains("there is no transaction: begin one first"), "{error}");
+    assert!(error.to_string().contains("begin a transaction first"), "{error}");
     drop(tx);
     let counted = client.count(Types::All).await.unwrap();
     assert!(counted.types.is_empty(), "{counted:?}");

@@ -3,17 +3,17 @@
 use windlass_core::{AttemptEnd, ClosedAs, KeyHold, OnBlockerFailure, Status};
 
 /// An enum that is stored as text.
-pub(crate) trait Word: Copy + Sized + 'static {
+pub(crate) trait EnumText: Copy + Sized + 'static {
     /// Each value and its stored text.
-    const WORDS: &'static [(Self, &'static str)];
+    const TEXTS: &'static [(Self, &'static str)];
 
-    fn from_word(word: &str) -> Option<Self> {
-        Self::WORDS.iter().find(|(_, known)| *known == word).map(|(value, _)| *value)
+    fn from_text(text: &str) -> Option<Self> {
+        Self::TEXTS.iter().find(|(_, known)| *known == text).map(|(value, _)| *value)
     }
 }
 
-impl Word for Status {
-    const WORDS: &'static [(Self, &'static str)] = &[
+impl EnumText for Status {
+    const TEXTS: &'static [(Self, &'static str)] = &[
         (Self::Blocked, "blocked"),
         (Self::Pending, "pending"),
         (Self::Running, "running"),
@@ -23,18 +23,18 @@ impl Word for Status {
     ];
 }
 
-impl Word for ClosedAs {
-    const WORDS: &'static [(Self, &'static str)] =
+impl EnumText for ClosedAs {
+    const TEXTS: &'static [(Self, &'static str)] =
         &[(Self::Completed, "completed"), (Self::Failed, "failed"), (Self::Cancelled, "cancelled")];
 }
 
-impl Word for OnBlockerFailure {
-    const WORDS: &'static [(Self, &'static str)] =
+impl EnumText for OnBlockerFailure {
+    const TEXTS: &'static [(Self, &'static str)] =
         &[(Self::Wait, "wait"), (Self::Fail, "fail"), (Self::Receive, "receive")];
 }
 
-impl Word for KeyHold {
-    const WORDS: &'static [(Self, &'static str)] = &[
+impl EnumText for KeyHold {
+    const TEXTS: &'static [(Self, &'static str)] = &[
         (Self::Open, "open"),
         (Self::Completed, "completed"),
         (Self::CompletedOrFailed, "completed_or_failed"),
@@ -42,8 +42,8 @@ impl Word for KeyHold {
     ];
 }
 
-impl Word for AttemptEnd {
-    const WORDS: &'static [(Self, &'static str)] = &[
+impl EnumText for AttemptEnd {
+    const TEXTS: &'static [(Self, &'static str)] = &[
         (Self::Running, "running"),
         (Self::Completed, "completed"),
         (Self::Continued, "continued"),
@@ -59,6 +59,6 @@ impl Word for AttemptEnd {
 }
 
 /// Returns the stored text of a value.
-pub(crate) fn word<T: Word + PartialEq>(value: T) -> Option<String> {
-    T::WORDS.iter().find(|(known, _)| *known == value).map(|(_, word)| (*word).to_owned())
+pub(crate) fn enum_text<T: EnumText + PartialEq>(value: T) -> Option<String> {
+    T::TEXTS.iter().find(|(known, _)| *known == value).map(|(_, text)| (*text).to_owned())
 }
