@@ -9,8 +9,21 @@ use windlass_core::{Error, ErrorKind};
 
 /// Converts a driver error into a store error whose message says what to do.
 pub(crate) fn from_driver(error: RedisError) -> Error {
+    for_user(error, None)
+}
+
+/// Converts a driver error like [`from_driver`], and names the user if access is denied.
+pub(crate) fn for_user(error: RedisError, user: Option<&str>) -> Error {
     let (kind, cure) = cure(&error);
-    Error::new(kind, format!("the Redis server: {error}: {cure}")).with_source(error)
+    let user = user.filter(|_| kind == ErrorKind::AccessDenied);
+    let user = user.map(|user| format!(" (user `{user}`)")).unwrap_or_default();
+    Error::new(kind, format!("Redis: {error}{user}: {cure}")).with_source(error)
+}
+
+/// Whether the server refused the login. With RESP2 the driver has its own kind for this, with RESP3 it returns the
+/// server's error.
+pub(crate) fn is_refused_login(error: &RedisError) -> bool {
+    error.kind() == DriverKind::AuthenticationFailed || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
 }
 
 /// Whether the server rejected a command because the user may not run it or because it does not exist.
@@ -23,7 +36,9 @@ pub(crate) fn is_forbidden(error: &RedisError) -> bool {
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        format!("{what}: something else has written under this namespace; look at it before going on"),
+        format!(
+            "{what}: another program may have written under this namespace; inspect it before you continue"
+        ),
     )
 }
 
@@ -44,42 +59,52 @@ fn is_tls(error: &RedisError) -> bool {
 }
 
 fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
-    let forbidden = (ErrorKind::Unavailable, "allow this user scripts and the keys `{windlass:*`");
+    let forbidden = (
+        ErrorKind::AccessDenied,
+        "allow the user scripts, and the keys and channels of the namespace: \
+         `ACL SETUSER <user> ~{windlass:*}* &{windlass:*}* +@all -@dangerous`",
+    );
     match (error.kind(), error.code()) {
+        _ if is_refused_login(error) => {
+            (ErrorKind::AccessDenied, "check the user name and password in the URL")
+        }
         (DriverKind::Server(ServerErrorKind::BusyLoading), _) => {
-            (ErrorKind::Unavailable, "it loads its data; try again")
+            (ErrorKind::Unavailable, "try again when the server has loaded its data")
         }
         (DriverKind::Server(ServerErrorKind::ReadOnly), _) => {
-            (ErrorKind::Unavailable, "it is a replica; connect to the primary")
-        }
-        (DriverKind::AuthenticationFailed, _) | (_, Some("NOAUTH")) => {
-            (ErrorKind::Unavailable, "mend the user or the password in the URL")
+            (ErrorKind::Unavailable, "the server is a replica; connect to the primary")
         }
         (DriverKind::Server(ServerErrorKind::NoPerm), _) => forbidden,
         (DriverKind::Server(ServerErrorKind::ResponseError), _) if is_forbidden_in_script(error) => forbidden,
-        (_, Some("OOM")) => (ErrorKind::Unavailable, "it is out of memory; raise `maxmemory` or expire more"),
-        (_, Some("BUSY")) => (ErrorKind::Busy, "a script of somebody's runs for too long; try again"),
+        (_, Some("OOM")) => {
+            (ErrorKind::Unavailable, "the server is out of memory; raise `maxmemory`, or shorten retentions")
+        }
+        (_, Some("BUSY")) => {
+            (ErrorKind::Busy, "another client's script has been running for too long; try again")
+        }
         (_, Some("WRONGTYPE")) => (
             ErrorKind::Corrupt,
-            "something else has written under this namespace; nothing was changed, look at the key",
+            "another program has written under this namespace; nothing was changed; inspect the key before you continue",
         ),
-        (DriverKind::Server(ServerErrorKind::ResponseError), _) => {
-            (ErrorKind::Corrupt, "a script stopped; nothing of this call was written, look at what is stored")
-        }
+        (DriverKind::Server(ServerErrorKind::ResponseError), _) => (
+            ErrorKind::Corrupt,
+            "a script failed, and nothing of this call was written; inspect the stored data before you continue",
+        ),
         (DriverKind::InvalidClientConfig, _) => {
-            (ErrorKind::Invalid, "mend the URL; one with `rediss://` needs the feature `tls`")
+            (ErrorKind::Invalid, "correct the URL; `rediss://` requires the feature `tls`")
         }
-        (DriverKind::Io, _) if is_tls(error) => {
-            (ErrorKind::Unavailable, "have the system trust its certificate, or bring a client that does")
-        }
+        (DriverKind::Io, _) if is_tls(error) => (
+            ErrorKind::Unavailable,
+            "add the server's certificate to the system's, or pass a client that trusts it",
+        ),
         (DriverKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask), _) => (
             ErrorKind::Unavailable,
-            "it is part of a cluster, and another shard has this namespace; open the store by URL, or with a cluster's \
-             connection",
+            "the server is part of a cluster, and another shard holds this namespace; open the store by URL, or with a \
+             cluster connection",
         ),
         (DriverKind::Server(ServerErrorKind::TryAgain), _) => {
-            (ErrorKind::Unavailable, "the cluster moves this namespace to another shard; try again")
+            (ErrorKind::Unavailable, "the cluster is moving this namespace to another shard; try again")
         }
-        _ => (ErrorKind::Unavailable, "try again when it can be reached; the command is safe to repeat"),
+        _ => (ErrorKind::Unavailable, "check that the server is reachable, and try again"),
     }
 }

@@ -49,7 +49,7 @@ impl Server {
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         if major.is_some_and(|major| major < REDIS_MINIMUM_MAJOR) {
             let message = format!(
-                "the server is Redis {version}, and the scripts need {REDIS_MINIMUM_MAJOR}.0 or later: upgrade it, \
+                "the server is Redis {version}, but the scripts require {REDIS_MINIMUM_MAJOR}.0 or later: upgrade it, \
                  or use a Valkey server"
             );
             return Err(Error::new(ErrorKind::Incompatible, message));
@@ -120,7 +120,7 @@ impl Server {
         let policy = self.info("maxmemory_policy");
         (!policy.is_empty() && policy != NO_EVICTION).then(|| Finding {
             what: format!(
-                "the server's `maxmemory-policy` is `{policy}`: when its memory is full it removes jobs"
+                "the server's `maxmemory-policy` is `{policy}`: when its memory is full, it removes jobs"
             ),
             cure: format!("set `maxmemory-policy {NO_EVICTION}`"),
         })
@@ -136,7 +136,7 @@ impl Server {
         }
         (self.info("aof_last_write_status") == "err").then(|| Finding {
             what: "the server's last write to its append-only file failed".to_owned(),
-            cure: "look at its disk".to_owned(),
+            cure: "check its disk and its log".to_owned(),
         })
     }
 
@@ -146,15 +146,15 @@ impl Server {
         let percent = used.saturating_mul(100) / limit;
         (percent >= MEMORY_FULL_PERCENT).then(|| Finding {
             what: format!(
-                "the server uses {percent} % of its `maxmemory`: when it is full it takes no more jobs"
+                "the server uses {percent} % of its `maxmemory`: when its memory is full, it accepts no more jobs"
             ),
-            cure: "raise `maxmemory`, or keep closed chains for less time".to_owned(),
+            cure: "raise `maxmemory`, or shorten retentions".to_owned(),
         })
     }
 
     fn role(&self) -> Option<Finding> {
         (self.info("role") == "slave").then(|| Finding {
-            what: "the server is a replica, which takes no writes".to_owned(),
+            what: "the server is a replica, which accepts no writes".to_owned(),
             cure: "connect to the primary".to_owned(),
         })
     }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_waited_for_where_the_server_can_tell() {
+    fn a_wait_includes_disks_if_the_server_supports_it() {
         let check = |version, aof, words: &str| {
             let wait = server(&[("redis_version", version), ("aof_enabled", aof)]);
             let wait = wait.wait(2, Duration::from_micros(1)).get_packed_command();

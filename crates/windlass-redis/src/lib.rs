@@ -117,6 +117,6 @@ mod settle;
 #[doc(hidden)]
 pub mod known_bad;
 
-pub use connection::Connection;
+pub use connection::{ClientConnection, Connection};
 pub use notifier::RedisNotifier;
 pub use store::{CAPABILITIES, NAMESPACE_MAX_BYTES, Options, RedisStore};

@@ -27,7 +27,7 @@ impl PageOut {
     fn new(page: &Page) -> Result<Self> {
         page.check()?;
         let not_ours = |_| {
-            let text = "the cursor is not one that this store gave: start from the first page";
+            let text = "the cursor is not from this store: start from the first page";
             Error::new(ErrorKind::Invalid, text)
         };
         let after = page.after.as_ref().map(|Cursor(text)| text.parse().map_err(not_ours)).transpose()?;

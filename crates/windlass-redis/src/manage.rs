@@ -302,6 +302,6 @@ pub(crate) fn check_items(what: &str, items: usize) -> Result<()> {
     if items <= BATCH_MAX_ITEMS {
         return Ok(());
     }
-    let text = format!("{items} {what} in one command: split it into commands of at most {BATCH_MAX_ITEMS}");
+    let text = format!("a command has at most {BATCH_MAX_ITEMS} {what}, got {items}: split it");
     Err(Error::new(ErrorKind::Invalid, text))
 }

@@ -31,13 +31,13 @@ use crate::store::{Options, tag};
 use listener::Listener;
 
 /// How long `subscribe` waits for the subscription to become live.
-const READY: Duration = Duration::from_secs(10);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of hints in one script call.
 const BATCH_MAX: usize = 500;
 
 /// Maximum number of queued hints. Publishing more fails.
-const WAITING_MAX: usize = 10_000;
+const QUEUE_MAX: usize = 10_000;
 
 /// Carries hints between processes that use the same Redis server or cluster.
 ///
@@ -59,8 +59,7 @@ struct Shared {
     wanted: Notify,
     /// Notified when `State::topics` has changed.
     changed: Notify,
-    /// The `State::version` that the listener has subscribed to.
-    live: watch::Sender<u64>,
+    live: watch::Sender<Live>,
     next_subscriber: AtomicU64,
 }
 
@@ -71,6 +70,15 @@ struct State {
     /// Incremented by each new subscription, and when a topic loses its last subscriber.
     version: u64,
     closed: bool,
+}
+
+/// State of the listening connection.
+#[derive(Clone, Debug, Default)]
+struct Live {
+    /// The `State::version` that the listener has subscribed to.
+    version: u64,
+    /// Why the server denies access, if it does. The listener keeps trying, because credentials may change.
+    denied: Option<Error>,
 }
 
 struct Waiting {
@@ -97,7 +105,7 @@ impl RedisNotifier {
             state: Mutex::default(),
             wanted: Notify::new(),
             changed: Notify::new(),
-            live: watch::channel(0).0,
+            live: watch::Sender::default(),
             next_subscriber: AtomicU64::new(0),
         });
         let listener = Listener::new(client, Arc::clone(&shared))?;
@@ -140,18 +148,22 @@ impl Notifier for RedisNotifier {
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
         Box::pin(async move {
             if topics.is_empty() {
-                let text = "a subscription to nothing: give at least one topic";
+                let text = "a subscription needs at least one topic, got none";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             let (subscription, version) = self.shared.subscribe(topics)?;
             let mut live = self.shared.live.subscribe();
-            let is_live = timeout(READY, live.wait_for(|live| *live >= version)).await;
+            let is_known = |live: &Live| live.version >= version || live.denied.is_some();
+            let known = timeout(SUBSCRIBE_TIMEOUT, live.wait_for(is_known)).await;
             drop(self.shared.open()?);
-            match is_live {
-                Ok(_) => Ok(subscription),
+            match known.map(|live| live.ok().and_then(|live| live.denied.clone())) {
+                Ok(Some(denied)) => Err(denied),
+                Ok(None) => Ok(subscription),
                 Err(_) => Err(Error::new(
                     ErrorKind::Unavailable,
-                    format!("no listening connection to Redis within {READY:?}: check that the server runs"),
+                    format!(
+                        "no listening connection to Redis within {SUBSCRIBE_TIMEOUT:?}: check that the server runs"
+                    ),
                 )),
             }
         })
@@ -192,21 +204,21 @@ impl Shared {
     /// Queues a hint. For a hint with a wake budget, returns a receiver for the result of sending it.
     fn collect(&self, hint: Hint) -> Result<Option<oneshot::Receiver<Result<()>>>> {
         let mut state = self.open()?;
-        if state.waiting.len() >= WAITING_MAX {
-            let text = "too many hints wait to be sent: the server is slow or cannot be reached";
+        if state.waiting.len() >= QUEUE_MAX {
+            let text = "too many hints are queued: check that the Redis server answers";
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
-        let (sent, told) = match hint {
+        let (sent, result) = match hint {
             Hint::Scheduled { .. } => {
-                let (sent, told) = oneshot::channel();
-                (Some(sent), Some(told))
+                let (sent, result) = oneshot::channel();
+                (Some(sent), Some(result))
             }
             _ => (None, None),
         };
         state.waiting.push_back(Waiting { hint, sent });
         drop(state);
         self.wanted.notify_one();
-        Ok(told)
+        Ok(result)
     }
 
     /// Registers a subscription. It is live once `live` reaches the returned version.
@@ -260,11 +272,11 @@ impl Shared {
                 let arguments: Vec<_> = batch.iter().flat_map(|waiting| arguments(&waiting.hint)).collect();
                 let sent: Result<()> = send(&mut connection, &publish, &self.tag, &arguments).await;
                 if let Err(error) = &sent {
-                    tracing::debug!(%error, "hints were not sent");
+                    tracing::debug!(%error, "sending hints failed");
                 }
-                for told in batch.into_iter().filter_map(|waiting| waiting.sent) {
+                for publisher in batch.into_iter().filter_map(|waiting| waiting.sent) {
                     // Fails if the publisher was dropped, which is fine.
-                    let _ = told.send(sent.clone());
+                    let _ = publisher.send(sent.clone());
                 }
             }
         }
@@ -293,5 +305,5 @@ fn arguments(hint: &Hint) -> [Vec<u8>; 3] {
 }
 
 fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the notifier was closed: make a new one")
+    Error::new(ErrorKind::Closed, "the notifier is closed: create a new one")
 }

@@ -46,7 +46,7 @@ pub(crate) async fn check_store(connection: &mut Connection, tag: &str, more: Op
     if WRITES.iter().all(|command| missing.iter().any(|missing| missing == command)) {
         missing.retain(|command| READS.contains(&command.as_str()));
     }
-    refuse(&missing, tag, &format!("~{tag}*"))
+    refuse(&missing, tag, &format!("~{tag}*"), connection.user())
 }
 
 /// Returns an error if the user lacks some of the commands that a notifier needs.
@@ -57,7 +57,7 @@ pub(crate) async fn check_notifier(connection: &mut Connection, tag: &str) -> Re
     if ["DECR", "INCRBY", "PEXPIRE", "SPUBLISH"].iter().all(|write| missing.iter().any(|it| it == write)) {
         return Ok(());
     }
-    refuse(&missing, tag, &format!("~{tag}* &{tag}*"))
+    refuse(&missing, tag, &format!("~{tag}* &{tag}*"), connection.user())
 }
 
 /// Returns the commands that the user may not run on keys and channels of `tag`.
@@ -69,16 +69,17 @@ async fn forbidden(connection: &mut Connection, tag: &str, commands: &[&str]) ->
 }
 
 /// Returns an error that lists the missing commands and the ACL rules that grant them, if any are missing.
-fn refuse(missing: &[String], tag: &str, places: &str) -> Result<()> {
+fn refuse(missing: &[String], tag: &str, patterns: &str, user: Option<&str>) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    let user = user.unwrap_or("<user>");
     let grants: String = missing.iter().map(|command| format!(" +{}", command.to_lowercase())).collect();
     let message = format!(
-        "the Redis user may not use {} on {tag}*: have it allowed with `ACL SETUSER … {places}{grants}`",
+        "the Redis user `{user}` may not run {} on {tag}*: run `ACL SETUSER {user} {patterns}{grants}`",
         missing.join(", ")
     );
-    Err(Error::new(ErrorKind::Unavailable, message))
+    Err(Error::new(ErrorKind::AccessDenied, message))
 }
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn all_commands_of_the_scripts_are_looked_at() {
+    fn the_permission_check_covers_all_commands_of_the_scripts() {
         let used = quoted(TEXTS.iter().map(|(_, text)| *text));
         let listed: BTreeSet<_> = [READS, WRITES, OTHER].concat().into_iter().collect();
         assert_eq!(used, listed);

@@ -141,7 +141,7 @@ fn arguments(request: &impl Serialize, payloads: Payloads) -> Result<Vec<Vec<u8>
 
 fn read<R: DeserializeOwned>(reply: &[u8]) -> Result<R> {
     rmp_serde::from_slice(reply)
-        .map_err(|error| corrupt(format!("a script's reply cannot be read ({error})")))
+        .map_err(|error| corrupt(format!("the reply of a script cannot be decoded ({error})")))
 }
 
 /// Calls a script by its hash. If the server does not know it, sends the text with the call: loading it separately
@@ -165,7 +165,7 @@ pub(crate) async fn send<T: FromRedisValue>(
     if let Err(error) = &reply {
         leave_replica(connection, error).await;
     }
-    reply.map_err(from_driver)
+    reply.map_err(|error| connection.error(error))
 }
 
 /// Calls a script like [`send`] and pipelines `then` directly after it, so that no other command comes between them.
@@ -182,16 +182,19 @@ async fn send_with(
         pipeline.add_command(call(command, script, tag, arguments)).add_command(then.clone()).ignore_errors();
         pipeline
     };
-    let mut replies: Vec<RedisResult<Value>> =
-        pipeline("EVALSHA", &script.hash).query_async(connection).await.map_err(from_driver)?;
+    let mut replies: Vec<RedisResult<Value>> = pipeline("EVALSHA", &script.hash)
+        .query_async(connection)
+        .await
+        .map_err(|error| connection.error(error))?;
     if replies.first().is_some_and(|reply| reply.as_ref().is_err_and(is_unknown)) {
-        replies = pipeline("EVAL", &script.text).query_async(connection).await.map_err(from_driver)?;
+        let pipeline = pipeline("EVAL", &script.text);
+        replies = pipeline.query_async(connection).await.map_err(|error| connection.error(error))?;
     }
     if let Some(Err(error)) = replies.first() {
         leave_replica(connection, error).await;
     }
     let mut replies = replies.into_iter();
-    let mut next = || replies.next().unwrap_or(Ok(Value::Nil)).map_err(from_driver);
+    let mut next = || replies.next().unwrap_or(Ok(Value::Nil)).map_err(|error| connection.error(error));
     let reply = Vec::from_redis_value(next()?).map_err(|error| from_driver(error.into()))?;
     Ok((reply, next()?))
 }
@@ -203,7 +206,7 @@ async fn send_with(
 /// cannot reconnect.
 async fn leave_replica(connection: &mut Connection, error: &RedisError) {
     if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-        && matches!(connection, Connection::Manager(_))
+        && matches!(connection, Connection::Client(_) | Connection::Manager(_))
     {
         // `QUIT` makes the server close the connection. The driver notices with the next command and reconnects.
         for command in ["QUIT", "PING"] {

@@ -265,9 +265,7 @@ impl RedisStore {
 
     fn connections(&self) -> Result<Connections> {
         let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
-        connections
-            .clone()
-            .ok_or_else(|| Error::new(ErrorKind::Closed, "the store was closed: open another one"))
+        connections.clone().ok_or_else(|| Error::new(ErrorKind::Closed, "the store is closed: open it again"))
     }
 
     async fn run_erase(&self) -> Result<()> {
@@ -446,7 +444,7 @@ pub(crate) fn tag(namespace: &str) -> Result<String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     if namespace.is_empty() || namespace.len() > NAMESPACE_MAX_BYTES || !namespace.bytes().all(plain) {
         let message = format!(
-            "{namespace:?} is no namespace: take 1 to {NAMESPACE_MAX_BYTES} of a-z, 0-9, `_` and `-`"
+            "the namespace {namespace:?} is invalid: use 1 to {NAMESPACE_MAX_BYTES} characters of a-z, 0-9, `_` and `-`"
         );
         return Err(Error::new(ErrorKind::Invalid, message));
     }

@@ -239,13 +239,13 @@ from_script! { String:
         "completed" => Ok(Self::Completed),
         "failed" => Ok(Self::Failed),
         "cancelled" => Ok(Self::Cancelled),
-        _ => Err(format!("there is no status {raw:?}")),
+        _ => Err(format!("unknown status {raw:?}")),
     },
     ClosedAs => |raw| Status::from_script(raw.clone())?.closed_as().ok_or(format!("{raw} is not an end")),
     OnBlockerFailure => |raw| match raw.as_str() {
         "fail" => Ok(Self::Fail),
         "receive" => Ok(Self::Receive),
-        _ => Err(format!("there is no blocker-failure policy {raw:?}")),
+        _ => Err(format!("unknown blocker-failure policy {raw:?}")),
     },
     WorkerName => |raw| Self::new(raw).map_err(text),
     AttemptEnd => |raw| match raw.as_str() {
@@ -260,14 +260,14 @@ from_script! { String:
         "reaped" => Ok(Self::Reaped),
         "cancelled" => Ok(Self::Cancelled),
         "displaced" => Ok(Self::Displaced),
-        _ => Err(format!("there is no end {raw:?} of an attempt")),
+        _ => Err(format!("unknown attempt end {raw:?}")),
     },
     KeyHold => |raw| match raw.as_str() {
         "open" => Ok(Self::Open),
         "completed" => Ok(Self::Completed),
         "completed_or_failed" => Ok(Self::CompletedOrFailed),
         "any" => Ok(Self::Any),
-        _ => Err(format!("there is no way {raw:?} to hold a key")),
+        _ => Err(format!("unknown key hold {raw:?}")),
     },
 }
 from_script! { i64: Timestamp => |raw| Self::from_millis(raw).map_err(text), }

@@ -9,20 +9,20 @@ use redis::{
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use windlass_core::{Hint, Result, Topic};
+use windlass_core::{ErrorKind, Hint, Result, Topic};
 
-use super::Shared;
+use super::{Live, Shared};
 use crate::connection::CONNECT_TIMEOUT;
-use crate::error::from_driver;
+use crate::error::{for_user, from_driver};
 use crate::hint;
 
 /// Delay between connection attempts: initial and maximum. It doubles after each failure.
-const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Interval between pings, which detect a connection that is dead but not closed.
-const PING: Duration = Duration::from_secs(10);
+const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Response timeout on the listening connection, also for pings.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keeps the listening connection open.
 ///
@@ -48,19 +48,37 @@ impl Listener {
 
     /// Listens forever. Reconnects whenever the connection is lost.
     pub(super) async fn keep_listening(mut self) {
-        let (first, longest) = RECONNECT;
+        let (first, longest) = RECONNECT_DELAY;
         let mut wait = first;
         let mut missed = false;
         loop {
             let error = self.listen(&mut missed, &mut wait).await;
-            tracing::debug!(?error, "the listening connection was lost");
+            tracing::debug!(?error, "no listening connection");
             if let Some((node, _)) = error.as_ref().and_then(RedisError::redirect_node)
                 && let Some(client) = self.client_of(node)
             {
                 self.client = client;
             }
+            if let Some(error) = error {
+                self.check_access(error);
+            }
             sleep(wait).await;
             wait = (wait * 2).min(longest);
+        }
+    }
+
+    /// Reports it to subscribers if the server denies access, and logs it once until the connection is live again.
+    fn check_access(&self, error: RedisError) {
+        let user = self.client.get_connection_info().redis_settings().username();
+        let error = for_user(error, Some(user.unwrap_or("default")));
+        if error.kind() != ErrorKind::AccessDenied {
+            return;
+        }
+        let text = error.to_string();
+        let mut is_first = true;
+        self.shared.live.send_modify(|live| is_first = live.denied.replace(error).is_none());
+        if is_first {
+            tracing::warn!("no listening connection, so workers poll: {text}");
         }
     }
 
@@ -73,7 +91,7 @@ impl Listener {
         let config = AsyncConnectionConfig::new()
             .set_push_sender(pushes)
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(ANSWER));
+            .set_response_timeout(Some(RESPONSE_TIMEOUT));
         let mut connection = match self.client.get_multiplexed_async_connection_with_config(&config).await {
             Ok(connection) => connection,
             Err(error) => return Some(error),
@@ -82,7 +100,7 @@ impl Listener {
         if let Err(error) = self.catch_up(&mut connection, &mut channels).await {
             return Some(error);
         }
-        *wait = RECONNECT.0;
+        *wait = RECONNECT_DELAY.0;
         if std::mem::replace(missed, true) {
             self.shared.gap();
         }
@@ -96,7 +114,7 @@ impl Listener {
         channels: &mut Channels,
         pushed: &mut UnboundedReceiver<PushInfo>,
     ) -> RedisResult<()> {
-        let mut ping = interval(PING);
+        let mut ping = interval(PING_INTERVAL);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -134,7 +152,7 @@ impl Listener {
             }
         }
         *channels = wanted;
-        self.shared.live.send_replace(version);
+        self.shared.live.send_replace(Live { version, denied: None });
         Ok(())
     }
 

@@ -102,7 +102,7 @@ fn cmd(command: &str, arguments: &[&str]) -> Cmd {
 async fn check_elsewhere(connection: MultiplexedConnection, options: Options) {
     let error = RedisStore::with_connection(connection, options).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("another shard has this namespace"), "{error}");
+    assert!(error.to_string().contains("another shard holds this namespace"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
 #[path = "../fixture/mod.rs"]
 mod fixture;
 
+mod access;
 mod cluster;
 mod crash;
 mod damage;

@@ -79,7 +79,7 @@ async fn a_namespace_is_plain() {
         let notifier = RedisNotifier::open(&server.url(), &options).await.unwrap_err();
         for error in [store, notifier] {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad:.10}");
-            assert!(error.to_string().contains("take 1 to 64 of a-z"), "{error}");
+            assert!(error.to_string().contains("use 1 to 64 characters of a-z"), "{error}");
         }
     }
 }

@@ -88,11 +88,11 @@ async fn a_creation_waits_for_the_disks_of_replicas_where_the_server_can_tell() 
     let has_waitaof: redis::RedisResult<Value> =
         redis::cmd("WAITAOF").arg(0).arg(0).arg(0).query_async(&mut connection).await;
     let has_waitaof = !has_waitaof.is_err_and(|error| error.to_string().contains("unknown command"));
-    let (patience, reached) = match has_waitaof {
+    let (timeout, reached) = match has_waitaof {
         true => (Duration::from_millis(50), Durability::Buffered),
         false => (TIMEOUT, Durability::Replicated(1)),
     };
-    let reply = open(patience).await.create(create()).await.unwrap();
+    let reply = open(timeout).await.create(create()).await.unwrap();
     assert_eq!(reply.durability, reached);
 
     let mut persist = redis::cmd("CONFIG");

@@ -107,13 +107,13 @@ async fn check_both(client: &Client, says: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_says_what_to_do_and_no_secret() {
     let server = server().await;
-    check_both(&trusting(&url(&server, "wrong"), &server.certificate()), "mend the user or the password")
+    check_both(&trusting(&url(&server, "wrong"), &server.certificate()), "check the user name and password")
         .await;
-    check_both(&trusting(&server.url(), &server.certificate()), "mend the user or the password").await;
+    check_both(&trusting(&server.url(), &server.certificate()), "check the user name and password").await;
 
     let stranger = RedisServer::builder().tls().start().await;
     let other = trusting(&url(&server, PASSWORD_IN_URL), &stranger.certificate());
-    check_both(&other, "trust its certificate").await;
+    check_both(&other, "certificate").await;
 }
 
 #[tokio::test]
@@ -126,6 +126,6 @@ async fn a_url_that_cannot_be_read_is_not_repeated() {
         let error = RedisStore::open(&url, Options::default()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         let text = format!("{error} {error:?}");
-        assert!(text.contains("mend the URL") && !text.contains("s3"), "{text}");
+        assert!(text.contains("correct the URL") && !text.contains("s3"), "{text}");
     }
 }
