@@ -13,7 +13,7 @@ use crate::hint::token;
 const TTL: Duration = Duration::from_secs(60);
 
 /// How many times a compare-and-swap is tried. Each failure means that another process has succeeded.
-const TRIES: u32 = 100;
+const SWAP_TRIES: u32 = 100;
 
 /// How often, and after how long, opening the bucket is tried again.
 const OPEN_TRIES: u32 = 5;
@@ -30,8 +30,11 @@ impl Budgets {
     /// Opens the bucket with this name, and creates it if it is missing.
     pub(crate) async fn open(client: Client, bucket: &str, namespace: String) -> Result<Self> {
         let no_bucket = |error: &dyn std::error::Error| {
-            let cure = "turn JetStream on, mend the bucket's name, or go without a bucket";
-            Error::new(ErrorKind::Unavailable, format!("no bucket for wake budgets ({error}): {cure}"))
+            let cure = "enable JetStream, check the name of the bucket, or open the notifier without one";
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("the bucket for wake budgets cannot be opened ({error}): {cure}"),
+            )
         };
         let jetstream = async_nats::jetstream::new(client);
         let mut tries = 1;
@@ -55,8 +58,8 @@ impl Budgets {
 
     /// Adds to the budget of a type.
     pub(crate) async fn grow(&self, job_type: &TypeName, by: u32) -> Result<()> {
-        for _ in 0..TRIES {
-            let (left, revision) = self.look(job_type).await?.unwrap_or((0, 0));
+        for _ in 0..SWAP_TRIES {
+            let (left, revision) = self.read(job_type).await?.unwrap_or((0, 0));
             if self.change(job_type, left + u64::from(by), revision).await? {
                 return Ok(());
             }
@@ -68,8 +71,8 @@ impl Budgets {
 
     /// Takes one from the budget of a type. Returns whether the caller may wake.
     pub(crate) async fn claim(&self, job_type: &TypeName) -> Result<bool> {
-        for _ in 0..TRIES {
-            let Some((left, revision)) = self.look(job_type).await? else { return Ok(true) };
+        for _ in 0..SWAP_TRIES {
+            let Some((left, revision)) = self.read(job_type).await? else { return Ok(true) };
             if left == 0 {
                 return Ok(false);
             }
@@ -82,7 +85,7 @@ impl Budgets {
     }
 
     /// Returns what is left of the budget and its revision, or `None` if there is no budget.
-    async fn look(&self, job_type: &TypeName) -> Result<Option<(u64, u64)>> {
+    async fn read(&self, job_type: &TypeName) -> Result<Option<(u64, u64)>> {
         let entry = self.bucket.entry(self.key(job_type)).await.map_err(unavailable)?;
         let entry = entry.filter(|entry| entry.operation == Operation::Put);
         let left = |value: &[u8]| std::str::from_utf8(value).ok()?.parse::<u64>().ok();
@@ -127,6 +130,9 @@ fn stream_of(bucket: &str) -> stream::Config {
 }
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the wake budget on NATS: {error}: try again"))
-        .with_source(error)
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("NATS: the wake budget cannot be read or changed: {error}: try again"),
+    )
+    .with_source(error)
 }

@@ -25,10 +25,10 @@ use crate::hint;
 pub const NAMESPACE_MAX_BYTES: usize = 64;
 
 /// How long a subscription waits for the server to confirm it.
-const READY: Duration = Duration::from_secs(10);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often to check whether the client has reconnected. The check only reads a counter.
-const LOOK: Duration = Duration::from_millis(200);
+const RECONNECT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Options for opening a [`NatsNotifier`].
 #[derive(Clone, Debug)]
@@ -78,13 +78,15 @@ impl NatsNotifier {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the URL or the namespace is invalid. [`ErrorKind::Unavailable`] if no server can be
-    /// reached, the login fails, or the bucket cannot be opened.
+    /// [`ErrorKind::Invalid`] if the URL or the namespace is invalid. [`ErrorKind::AccessDenied`] if the server
+    /// refuses the login. [`ErrorKind::Unavailable`] if no server can be reached or the bucket cannot be opened.
     pub async fn open(url: &str, options: Options) -> Result<Self> {
         let servers: Vec<_> = url.split(',').map(str::trim).collect();
         let addresses: Vec<_> = servers.to_server_addrs().map_err(|_| unreadable())?.collect();
-        let login = login(addresses.first().ok_or_else(unreadable)?);
-        Self::with_client(login.connect(addresses).await.map_err(no_connection)?, options).await
+        let first = addresses.first().ok_or_else(unreadable)?;
+        let (login, user) = (login(first), user(first));
+        let client = login.connect(addresses).await.map_err(|error| no_connection(error, user))?;
+        Self::with_client(client, options).await
     }
 
     /// Uses an existing client.
@@ -107,7 +109,7 @@ impl NatsNotifier {
     fn check_open(&self) -> Result<()> {
         match *self.connects.borrow() {
             Some(_) => Ok(()),
-            None => Err(Error::new(ErrorKind::Closed, "the notifier was closed: make a new one")),
+            None => Err(Error::new(ErrorKind::Closed, "the notifier is closed: create a new one")),
         }
     }
 
@@ -121,11 +123,11 @@ impl NatsNotifier {
         let inbox = self.client.new_inbox();
         let mut answers = self.client.subscribe(inbox.clone()).await.map_err(unavailable)?;
         self.client.publish(inbox, "".into()).await.map_err(unavailable)?;
-        match timeout(READY, answers.next()).await {
+        match timeout(CONFIRM_TIMEOUT, answers.next()).await {
             Ok(Some(_)) => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("NATS did not answer within {READY:?}: check that the server runs"),
+                format!("NATS did not answer within {CONFIRM_TIMEOUT:?}: check that the server runs"),
             )),
         }
     }
@@ -163,7 +165,7 @@ impl Notifier for NatsNotifier {
         Box::pin(async move {
             self.check_open()?;
             if topics.is_empty() {
-                let text = "a subscription to nothing: give at least one topic";
+                let text = "a subscription needs at least one topic, got none";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             let mut streams = Vec::with_capacity(topics.len());
@@ -175,7 +177,7 @@ impl Notifier for NatsNotifier {
             self.catch_up().await?;
             let (end, ended) = oneshot::channel::<()>();
             let (publisher, subscription) = Subscription::new(move || drop(end));
-            tokio::spawn(hand_on(select_all(streams), publisher, ended, self.connects.subscribe()));
+            tokio::spawn(forward(select_all(streams), publisher, ended, self.connects.subscribe()));
             Ok(subscription)
         })
     }
@@ -218,7 +220,7 @@ impl Messages {
 
 /// Forwards hints until the subscription ends or the notifier is closed. Signals a gap whenever the client has
 /// reconnected, because hints may have been lost in between.
-async fn hand_on(
+async fn forward(
     mut hints: SelectAll<Hints>,
     publisher: Publisher,
     mut ended: oneshot::Receiver<()>,
@@ -244,10 +246,10 @@ async fn hand_on(
 /// Publishes reconnects of the client. Polls the counter, because a client that the caller brings has no other way to
 /// report them.
 async fn watch_connects(client: Client, connects: watch::Sender<Option<u64>>) {
-    let mut look = interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(RECONNECT_CHECK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        look.tick().await;
+        ticks.tick().await;
         let count = count_connects(&client);
         connects.send_if_modified(|known| match known {
             Some(known) if *known != count => {
@@ -267,7 +269,7 @@ fn check_namespace(namespace: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     if namespace.is_empty() || namespace.len() > NAMESPACE_MAX_BYTES || !namespace.bytes().all(plain) {
         let text = format!(
-            "{namespace:?} is no namespace: take 1 to {NAMESPACE_MAX_BYTES} of a-z, 0-9, `_` and `-`"
+            "the namespace {namespace:?} is invalid: use 1 to {NAMESPACE_MAX_BYTES} characters of a-z, 0-9, `_` and `-`"
         );
         return Err(Error::new(ErrorKind::Invalid, text));
     }
@@ -286,7 +288,7 @@ fn login(address: &ServerAddr) -> ConnectOptions {
 
 /// Returns the error of an invalid address. The text omits the address, which may contain a password.
 fn unreadable() -> Error {
-    let text = "the address of NATS cannot be read: mend the URL, as in `nats://user:password@host:port`";
+    let text = "the address of the NATS server is invalid: use `nats://user:password@host:port`";
     Error::new(ErrorKind::Invalid, text)
 }
 
@@ -296,19 +298,35 @@ fn is_tls(error: &ConnectError) -> bool {
     error.kind() == ConnectErrorKind::Tls || io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
+/// Returns the user name of an address, for messages. An address without a password has a token instead, which is
+/// secret.
+fn user(address: &ServerAddr) -> Option<String> {
+    address.password().and(address.username()).map(str::to_owned)
+}
+
 /// Returns the error of a failed connect, with a remedy.
-fn no_connection(error: ConnectError) -> Error {
-    let cure = match error.kind() {
+fn no_connection(error: ConnectError, user: Option<String>) -> Error {
+    let (kind, cure) = match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            "mend the user or the password in the URL"
+            let cure = match user {
+                Some(user) => format!("check the password of user `{user}` in the URL"),
+                None => "check the user name and password, or the token, in the URL".to_owned(),
+            };
+            (ErrorKind::AccessDenied, cure)
         }
-        _ if is_tls(&error) => "have the system trust its certificate, or bring a client that does",
+        _ if is_tls(&error) => {
+            let cure = "add the server's certificate to the system's, or pass a client that trusts it";
+            (ErrorKind::Unavailable, cure.to_owned())
+        }
         _ => return unavailable(error),
     };
-    Error::new(ErrorKind::Unavailable, format!("NATS: {error}: {cure}")).with_source(error)
+    Error::new(kind, format!("NATS: {error}: {cure}")).with_source(error)
 }
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("NATS: {error}: try again when it can be reached"))
-        .with_source(error)
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("NATS: {error}: check that the server is reachable, and try again"),
+    )
+    .with_source(error)
 }
