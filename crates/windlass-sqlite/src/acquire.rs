@@ -51,7 +51,7 @@ pub(crate) async fn acquire(
     working.load_dependents(session, &[]).await?;
     working.ripple(&mut ripple);
     working.load_traces(session, &mut ripple).await?;
-    working.write(session).await?;
+    working.flush(session).await?;
     let jobs = take_due(session, request, working.now).await?;
     Ok(AcquireReply { jobs, ripple, now: working.now })
 }
@@ -119,7 +119,7 @@ async fn blocker_outputs(
             chain: ChainId::from_uuid(row.uuid("chain")?),
             chain_type: row.type_name("chain_type")?,
             job_type: row.type_name("type")?,
-            status: row.word("status")?,
+            status: row.enum_value("status")?,
             output: row.maybe_payload("output_codec", "output")?,
             error: row.maybe_error()?,
         });
@@ -144,7 +144,7 @@ async fn renew(session: &mut Session<'_>, request: &Renew, now: Timestamp) -> Re
             last.insert(renew.job, (hex(renew.job.as_uuid()), renew.fence.0, until.as_millis()));
             Renewed::Held { until, cancel_requested: row.flag("cancel_requested")? }
         } else {
-            Renewed::Lost(lost(row.word("status")?))
+            Renewed::Lost(lost(row.enum_value("status")?))
         };
     }
     if !last.is_empty() {
@@ -176,7 +176,7 @@ async fn reap(
     let reaped = expired.into_iter().filter_map(|row| reap_one(working, row, &mut ripple)).collect();
     working.ripple(&mut ripple);
     working.load_traces(session, &mut ripple).await?;
-    working.write(session).await?;
+    working.flush(session).await?;
     Ok(ReapReply { reaped, ripple })
 }
 

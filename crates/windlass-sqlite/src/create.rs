@@ -17,7 +17,7 @@ use crate::unit_of_work::{CreatedJob, Needs, UnitOfWork};
 pub(crate) type Aliases = HashMap<ChainId, ChainId>;
 
 /// The position of a new job: its chain, and its index in it.
-pub(crate) struct Place {
+pub(crate) struct JobPosition {
     pub(crate) id: JobId,
     pub(crate) chain: ChainId,
     pub(crate) chain_type: TypeName,
@@ -33,7 +33,7 @@ impl Execute for Create {
         working.believe_chains(session.spoiled.early.take());
         let mut aliases = Aliases::new();
         let chains = self.chains.iter().map(|new| working.create_chain(new, &mut aliases)).collect();
-        working.write(session).await?;
+        working.flush(session).await?;
         Ok(CreateReply { chains, durability: session.base.durability, deferred: false })
     }
 }
@@ -130,8 +130,9 @@ impl UnitOfWork {
             self.free_key(&chain_type, &key.key);
             self.point(chain_type.clone(), key.key.clone(), new.id);
         }
-        let place = Place { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
-        let job = self.insert_job(place, &new.job, blockers);
+        let position =
+            JobPosition { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
+        let job = self.insert_job(position, &new.job, blockers);
         self.put_chain(ChainRow {
             seq: job.seq,
             id: new.id,
@@ -162,7 +163,12 @@ impl UnitOfWork {
         self.put_chain(former);
     }
 
-    pub(crate) fn insert_job(&mut self, place: Place, new: &NewJob, blockers: Vec<NewBlocker>) -> JobRow {
+    pub(crate) fn insert_job(
+        &mut self,
+        position: JobPosition,
+        new: &NewJob,
+        blockers: Vec<NewBlocker>,
+    ) -> JobRow {
         let (blockers, failed) = self.attach(blockers, new.on_blocker_failure);
         let open: BTreeSet<_> =
             blockers.iter().filter(|blocker| !blocker.resolved).map(|blocker| blocker.chain).collect();
@@ -173,11 +179,11 @@ impl UnitOfWork {
         };
         let row = JobRow {
             seq: self.next_seq(),
-            id: place.id,
-            chain: place.chain,
-            index: place.index,
+            id: position.id,
+            chain: position.chain,
+            index: position.index,
             job_type: new.job_type.clone(),
-            chain_type: place.chain_type,
+            chain_type: position.chain_type,
             status,
             due_at: new.schedule.due(self.now),
             attempt: 0,

@@ -63,11 +63,11 @@ fn read_leaving(row: &Row) -> Result<Leaving> {
         expired: Expired {
             chain: ChainId::from_uuid(row.uuid("id")?),
             chain_type: row.type_name("type")?,
-            closed_as: row.word("chain_closed_as")?,
+            closed_as: row.enum_value("chain_closed_as")?,
         },
         needed_by: row.number("needed_by")?,
         jobs: row.number("jobs")?,
-        needs: needs.map_err(|_| corrupt("a blocker without an id"))?,
+        needs: needs.map_err(|_| corrupt("a blocker has no id"))?,
     })
 }
 

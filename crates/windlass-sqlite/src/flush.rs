@@ -7,7 +7,7 @@ use windlass_core::limit::HISTORY_MAX;
 use windlass_core::{AttemptEnd, JobId, OnBlockerFailure, Payload, Result, Status};
 
 use crate::provider::{Statement, Value};
-use crate::row::{ChainRow, JobRow, Word, hex};
+use crate::row::{ChainRow, EnumText, JobRow, hex};
 use crate::session::Session;
 use crate::statement::set;
 use crate::unit_of_work::{CreatedJob, UnitOfWork};
@@ -17,7 +17,7 @@ impl UnitOfWork {
     ///
     /// The statements run in the transaction that loaded the rows. The write lock has been held since, so they need no
     /// conditions on the old state.
-    pub(crate) async fn write(&self, session: &mut Session<'_>) -> Result<()> {
+    pub(crate) async fn flush(&self, session: &mut Session<'_>) -> Result<()> {
         self.write_changed(session).await?;
         self.write_created(session).await?;
         self.write_waits(session).await?;
@@ -97,7 +97,7 @@ impl UnitOfWork {
             worker: hex(record.worker.as_uuid()),
             started_at: record.started_at.as_millis(),
             ended_at: record.ended_at.unwrap_or(self.now).as_millis(),
-            ended: record.end.word(),
+            ended: record.end.enum_text(),
             error: record.error.as_ref().map(|error| error.as_str().to_owned()),
         };
         let attempts = set(&self.attempts.iter().map(attempt).collect::<Vec<_>>())?;
@@ -114,7 +114,7 @@ impl UnitOfWork {
             row.index,
             row.job_type.as_str(),
             row.chain_type.as_str(),
-            row.status.word(),
+            row.status.enum_text(),
             created.priority,
             row.due_at.as_millis(),
             row.max_attempts,
@@ -122,7 +122,7 @@ impl UnitOfWork {
             row.version.0,
             row.waits,
             row.blockers,
-            row.on_blocker_failure.word(),
+            row.on_blocker_failure.enum_text(),
             self.now.as_millis(),
             row.closed_at.map(|at| at.as_millis()),
         );
@@ -270,7 +270,7 @@ fn inserted_chain(chain: &ChainRow) -> InsertedChain<'_> {
         written.latest,
         written.latest_position,
         key.map(|key| key.key.as_str()),
-        key.map(|key| key.hold.word()),
+        key.map(|key| key.hold.enum_text()),
         key.and_then(|key| key.window).map(windlass_core::Millis::get),
         written.key_held,
         chain.retention.completed.get(),
@@ -308,7 +308,7 @@ impl WrittenChain {
             latest_position: row.latest_index,
             key_held: row.key.as_ref().map(|key| key.held),
             chain_closed_at: row.closed.map(|closed| closed.at.as_millis()),
-            chain_closed_as: row.closed.map(|closed| closed.closed_as.word()),
+            chain_closed_as: row.closed.map(|closed| closed.closed_as.enum_text()),
             retain_until: row.closed.map(|closed| closed.retain_until.as_millis()),
             leaves_at: row.leaves_at().map(|at| at.as_millis()),
             trim_at: row.trim_at.map(|at| at.as_millis()),
@@ -349,14 +349,14 @@ impl<'a> UpdatedJob<'a> {
         let (output_start, output_length) = row.output.as_ref().map_or((0, 0), |output| outputs.push(output));
         Self {
             seq: row.seq,
-            status: row.status.word(),
+            status: row.status.enum_text(),
             due_at: row.due_at.as_millis(),
             attempt: row.attempt,
             version: row.version.0,
             waits: row.waits,
             closed_at: row.closed_at.map(|at| at.as_millis()),
             closed_by: row.closed_by.map(|worker| hex(worker.as_uuid())),
-            ended: row.ended.map(Word::word),
+            ended: row.ended.map(EnumText::enum_text),
             outside: row.outside.map(|request| hex(request.as_uuid())),
             cancel_requested: row.cancel_requested,
             error: row.error.as_ref().map(|error| error.as_str()),

@@ -35,31 +35,32 @@ pub(crate) async fn findings<P: Provider>(
     synchronous: i64,
     look_for_damage: bool,
 ) -> Result<Vec<Finding>> {
-    let look = async |text: &'static str| -> Result<Vec<Row>> {
+    let query = async |text: &'static str| -> Result<Vec<Row>> {
         provider.run(&Statement::new(text), Vec::new()).await
     };
     let mut findings = Vec::new();
-    for row in look("select journal_mode from pragma_journal_mode where journal_mode != 'wal'").await? {
+    for row in query("select journal_mode from pragma_journal_mode where journal_mode != 'wal'").await? {
         findings.push(finding(
             format!("the journal mode is {}", row.text("journal_mode")?),
-            "run `pragma journal_mode = wal`: without it readers and writers wait for each other",
+            "run `pragma journal_mode = wal`: in other modes, readers and writers wait for each other",
         ));
     }
     if synchronous == 0 {
         findings.push(finding(
             "SQLite never waits for the disk: `synchronous` is off",
-            "set it to `full`, or to `normal` if the latest commits may be lost with the power: as it is, the whole file may be",
+            "set it to `full`, or to `normal` if a power failure may lose the latest commits: with `off`, it may damage the \
+             file",
         ));
     }
-    for row in look("select file from pragma_database_list where name = 'main'").await? {
-        findings.extend(of_the_place(Path::new(row.text("file")?)));
+    for row in query("select file from pragma_database_list where name = 'main'").await? {
+        findings.extend(of_location(Path::new(row.text("file")?)));
     }
-    for row in look(FREE_PAGES).await? {
+    for row in query(FREE_PAGES).await? {
         let (free, all): (i64, i64) = (row.number("free")?, row.number("all_pages")?);
-        findings.extend(free_room(free, all));
+        findings.extend(free_space(free, all));
     }
     if look_for_damage {
-        for row in look("select quick_check from pragma_quick_check where quick_check != 'ok'").await? {
+        for row in query("select quick_check from pragma_quick_check where quick_check != 'ok'").await? {
             findings.push(finding(
                 format!("the file is damaged: {}", row.text("quick_check")?),
                 "restore it from a backup",
@@ -78,34 +79,34 @@ fn finding(what: impl Into<String>, cure: &str) -> Finding {
 }
 
 /// Checks the file system that the file is on, and the size of the log.
-fn of_the_place(file: &Path) -> Vec<Finding> {
+fn of_location(file: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
     let bytes = PathBuf::from(log).metadata().map_or(0, |found| found.len());
     if bytes > LOG_MAX_BYTES {
         findings.push(finding(
-            format!("the write-ahead log has {} MiB", bytes >> 20),
-            "end the reader or the transaction that has been open for long, then run `pragma wal_checkpoint(truncate)`: until \
-             then the log grows with every write",
+            format!("the write-ahead log is {} MiB", bytes >> 20),
+            "end the reader or transaction that has been open for a long time, then run `pragma wal_checkpoint(truncate)`: \
+             until then, every write makes the log longer",
         ));
     }
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let place = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    if let Some(shared) = shared_file_system(&mounts, &place) {
+    let location = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    if let Some(shared) = shared_file_system(&mounts, &location) {
         findings.push(finding(
-            format!("the file is on a file system that machines share ({shared})"),
-            "move it to a disk of this machine: SQLite's locks do not hold there, and the file will be damaged",
+            format!("the file is on a network or cluster file system ({shared})"),
+            "move it to a local disk: SQLite's locks do not work on such a file system, and the file will be damaged",
         ));
     }
     findings
 }
 
-fn free_room(free: i64, all: i64) -> Option<Finding> {
+fn free_space(free: i64, all: i64) -> Option<Finding> {
     (free > FREE_MAX_BYTES && free > all / 2).then(|| {
         finding(
             format!("{} of the file's {} MiB are free", free >> 20, all >> 20),
-            "nothing, if the file will fill again; else run `vacuum` at a quiet time, which gives the room back",
+            "nothing if the file will grow again; otherwise run `vacuum` when there is little load, to shrink it",
         )
     })
 }
@@ -117,9 +118,9 @@ fn shared_file_system<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
         let mut words = line.split(' ').skip(1);
         Some((words.next()?, words.next()?))
     };
-    let holding = mounts.lines().filter_map(mount).filter(|(place, _)| path.starts_with(place));
+    let holding = mounts.lines().filter_map(mount).filter(|(mount_point, _)| path.starts_with(mount_point));
     // Of several mounts on the same path the last one is visible, and `max_by_key` returns the last maximum.
-    let (_, kind) = holding.max_by_key(|(place, _)| place.len())?;
+    let (_, kind) = holding.max_by_key(|(mount_point, _)| mount_point.len())?;
     SHARED.contains(&kind).then_some(kind)
 }
 
@@ -138,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn room_is_a_finding_if_it_is_most_of_a_large_file() {
-        assert!(free_room(17 << 20, 30 << 20).is_some());
-        assert!(free_room(17 << 20, 40 << 20).is_none());
-        assert!(free_room(1 << 20, 1 << 20).is_none());
+    fn free_space_is_a_finding_if_it_is_most_of_a_large_file() {
+        assert!(free_space(17 << 20, 30 << 20).is_some());
+        assert!(free_space(17 << 20, 40 << 20).is_none());
+        assert!(free_space(1 << 20, 1 << 20).is_none());
     }
 }

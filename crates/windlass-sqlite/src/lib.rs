@@ -74,9 +74,9 @@ mod registry;
 mod retry;
 mod settle;
 
+mod flush;
 mod ripple;
 mod unit_of_work;
-mod write;
 
 mod array;
 mod migrate;

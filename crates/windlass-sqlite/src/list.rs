@@ -12,7 +12,7 @@ use windlass_core::{
 
 use crate::get::{read_into, type_set};
 use crate::provider::{Row, Value};
-use crate::row::{ChainRow, Word};
+use crate::row::{ChainRow, EnumText};
 use crate::session::{Execute, Session};
 use crate::statement::set;
 
@@ -86,12 +86,8 @@ impl Execute for Count {
 
 /// Returns the parameters that all lists share.
 fn page(page: &Page) -> Result<Vec<Value>> {
-    let not_ours = |_| {
-        Error::new(
-            ErrorKind::Invalid,
-            "the cursor is not one that this store gave: start from the first page",
-        )
-    };
+    let not_ours =
+        |_| Error::new(ErrorKind::Invalid, "the cursor is not from this store: start from the first page");
     let after = page.after.as_ref().map(|Cursor(text)| text.parse::<u64>().map_err(not_ours)).transpose()?;
     let after = after.map(|after| i64::try_from(after).unwrap_or(i64::MAX));
     Ok(vec![(page.order == Order::Newest).into(), after.into(), PAGE_SCAN_MAX.into(), page.max.into()])
@@ -110,7 +106,7 @@ fn statuses(statuses: &[Status]) -> Result<Value> {
     if statuses.is_empty() {
         return Ok(Value::Null);
     }
-    set(&statuses.iter().map(|status| status.word()).collect::<Vec<_>>())
+    set(&statuses.iter().map(|status| status.enum_text()).collect::<Vec<_>>())
 }
 
 fn time(at: Option<Timestamp>) -> Value {
@@ -140,7 +136,7 @@ fn attempt(row: &Row) -> Result<AttemptRecord> {
         worker: WorkerId::from_uuid(row.uuid("worker")?),
         started_at: row.time("started_at")?,
         ended_at: row.maybe_time("ended_at")?,
-        end: row.word("ended")?,
+        end: row.enum_value("ended")?,
         error: row.maybe_error()?,
     })
 }

@@ -28,7 +28,7 @@ impl Execute for Cancel {
         let chains = self.chains.iter().map(cancel).collect();
         working.ripple(&mut ripple);
         working.load_traces(session, &mut ripple).await?;
-        working.write(session).await?;
+        working.flush(session).await?;
         Ok(CancelReply { chains, ripple })
     }
 }
@@ -50,7 +50,7 @@ impl Execute for Trigger {
         let mut seen = HashSet::new();
         let jobs = found.into_iter().flatten();
         let triggered = jobs.filter_map(|job| working.trigger(job, seen.insert(job))).collect();
-        working.write(session).await?;
+        working.flush(session).await?;
         Ok(TriggerReply::Triggered(triggered))
     }
 }
@@ -61,7 +61,7 @@ impl Execute for SetRetention {
         let mut working = UnitOfWork::new(session.now());
         working.load_targets(session, &self.chains).await?;
         let chains = self.chains.iter().map(|target| working.retain(target, self.retention)).collect();
-        working.write(session).await?;
+        working.flush(session).await?;
         Ok(SetRetentionReply { chains })
     }
 }

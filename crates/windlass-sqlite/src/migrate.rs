@@ -22,11 +22,11 @@ const RETRY: Duration = Duration::from_millis(5);
 
 /// Switches the file to a write-ahead log; the file keeps this setting. The switch needs an exclusive lock, and SQLite
 /// fails at once instead of waiting if another connection writes.
-pub(crate) async fn log_ahead<P: Provider>(provider: &P, patience: Duration) -> Result<()> {
+pub(crate) async fn log_ahead<P: Provider>(provider: &P, write_timeout: Duration) -> Result<()> {
     let began_at = Instant::now();
     loop {
         match provider.script("pragma journal_mode = wal").await {
-            Err(error) if error.kind() == ErrorKind::Busy && began_at.elapsed() < patience => {
+            Err(error) if error.kind() == ErrorKind::Busy && began_at.elapsed() < write_timeout => {
                 tokio::time::sleep(RETRY).await;
             }
             done => return done,
@@ -43,14 +43,18 @@ pub(crate) async fn migrate<P: Provider>(
 ) -> Result<()> {
     let prefix = options.table_prefix();
     let statements = Statements::new(prefix);
-    let mut tx = provider.begin(options.patience()).await?;
+    let mut tx = provider.begin(options.write_timeout()).await?;
     provider.run_in(&mut tx, &statements.make_migration, Vec::new()).await?;
     let rows = provider.run_in(&mut tx, &statements.latest_migration, Vec::new()).await?;
     let done = rows.first().map_or(Ok(0), |row| row.number::<usize>("step"))?;
     if done > migrations.len() {
         return Err(Error::new(
             ErrorKind::Incompatible,
-            format!("the tables {prefix}* have step {done}, of a newer version: update this program"),
+            format!(
+                "the tables {prefix}* are at version {done}, but this program supports versions up to {}: update this \
+                 program",
+                migrations.len()
+            ),
         ));
     }
     if done == migrations.len() {
@@ -60,7 +64,8 @@ pub(crate) async fn migrate<P: Provider>(
         return Err(Error::new(
             ErrorKind::Outdated,
             format!(
-                "the tables {prefix}* are missing or old, at step {done} of {}: run the migrations, or let the store do so",
+                "the tables {prefix}* are at version {done}, but this program requires version {}: run the migrations, or \
+                 let the store run them",
                 migrations.len()
             ),
         ));
@@ -141,8 +146,8 @@ mod tests {
 
         let error = SqliteStore::open(options.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incompatible);
-        let told = format!("step {}, of a newer version: update this program", MIGRATIONS.len() + 1);
-        assert!(error.to_string().contains(&told), "{error}");
+        let text = format!("version {}, but this program supports versions up to", MIGRATIONS.len() + 1);
+        assert!(error.to_string().contains(&text), "{error}");
     }
 
     #[tokio::test]

@@ -20,13 +20,13 @@ use crate::statement::set;
 use crate::store::SqliteStore;
 
 /// How often the log file is checked while there are subscriptions.
-const TICK: Duration = Duration::from_millis(10);
+const TICK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Minimum interval between queries for stop requests, which read all running jobs.
-const STOPPING_EVERY: Duration = Duration::from_millis(50);
+const STOPPING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// For how many ticks after a change of the log the queries are repeated.
-const LOOKED_AFTER_TICKS: u32 = 256;
+const QUERY_TICKS_MAX: u32 = 256;
 
 /// Maximum number of chains in one query.
 const CHAINS_AT_ONCE: usize = 1_000;
@@ -75,7 +75,7 @@ struct Awaited {
     /// The first job of each type at the last query, so that each is announced once.
     heads: HashMap<TypeName, Head>,
     /// Types for which this process has published a hint since the last query.
-    told: HashSet<TypeName>,
+    announced: HashSet<TypeName>,
     /// Whether a task is watching the file.
     watching: bool,
 }
@@ -94,7 +94,7 @@ enum HeadState {
 /// The pending job of a type with the earliest due time.
 struct Head {
     job: i64,
-    told: bool,
+    announced: bool,
 }
 
 impl<P: Provider> SqliteNotifier<P> {
@@ -116,7 +116,7 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         if let Hint::Scheduled { job_type, .. } = &hint {
             // Record this first: the watch task may already see the job in the file, and would announce it again.
-            self.watch.awaited().tell(job_type);
+            self.watch.awaited().record_hint(job_type);
         }
         self.inside.publish(hint)
     }
@@ -179,9 +179,9 @@ impl Awaited {
     }
 
     /// Records that this process has published a hint for jobs of this type.
-    fn tell(&mut self, job_type: &TypeName) {
+    fn record_hint(&mut self, job_type: &TypeName) {
         if self.types.contains(job_type) {
-            self.told.insert(job_type.clone());
+            self.announced.insert(job_type.clone());
         }
     }
 
@@ -190,16 +190,16 @@ impl Awaited {
     /// A new job may come from this process, which publishes its own hint shortly after its commit. So a job is
     /// announced only if it is still there, and without a hint, at the next query. Jobs behind it are announced when
     /// they become the first, after it is acquired.
-    fn news(&mut self, job_type: &TypeName, job: i64) -> HeadState {
-        let told = self.told.remove(job_type);
+    fn compare_head(&mut self, job_type: &TypeName, job: i64) -> HeadState {
+        let announced = self.announced.remove(job_type);
         match self.heads.get_mut(job_type) {
             Some(head) if head.job == job => {
-                let told = std::mem::replace(&mut head.told, true) || told;
-                if told { HeadState::Known } else { HeadState::Confirmed }
+                let announced = std::mem::replace(&mut head.announced, true) || announced;
+                if announced { HeadState::Known } else { HeadState::Confirmed }
             }
             _ => {
-                self.heads.insert(job_type.clone(), Head { job, told });
-                if told { HeadState::Known } else { HeadState::Found }
+                self.heads.insert(job_type.clone(), Head { job, announced });
+                if announced { HeadState::Known } else { HeadState::Found }
             }
         }
     }
@@ -208,27 +208,27 @@ impl Awaited {
 /// Watches the file until there are no subscriptions left.
 async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
     let Some(path) = wal_path(&watch).await else { return };
-    let mut ticks = interval(TICK);
+    let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut seen, mut quiet_ticks, mut again) = (None, 0_u32, false);
     let (mut changed, mut stopping_at) = (false, Instant::now());
     loop {
         ticks.tick().await;
         let Some(watch) = watch.upgrade() else { return };
-        if !watch.goes_on() {
+        if !watch.is_watching() {
             return;
         }
         let found = state(&path);
         quiet_ticks = if found == seen { quiet_ticks.saturating_add(1) } else { 0 };
         seen = found;
         // An error only delays notifications: workers and waiting callers also poll the store.
-        if again || is_looked_after(quiet_ticks) {
-            again = watch.look().await.unwrap_or_default();
+        if again || is_query_due(quiet_ticks) {
+            again = watch.query().await.unwrap_or_default();
             changed = true;
         }
         if changed && Instant::now() >= stopping_at {
-            let _ = watch.look_for_stopping().await;
-            (changed, stopping_at) = (false, Instant::now() + STOPPING_EVERY);
+            let _ = watch.query_stopping().await;
+            (changed, stopping_at) = (false, Instant::now() + STOPPING_INTERVAL);
         }
     }
 }
@@ -236,8 +236,8 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
 /// Whether to query this many ticks after the log last changed. One query is not enough: a writer appends to the log
 /// before it syncs, and its commit is visible only later; also, file times are coarse. So the queries are repeated at
 /// growing intervals.
-const fn is_looked_after(quiet_ticks: u32) -> bool {
-    quiet_ticks <= 1 || quiet_ticks.is_power_of_two() && quiet_ticks <= LOOKED_AFTER_TICKS
+const fn is_query_due(quiet_ticks: u32) -> bool {
+    quiet_ticks <= 1 || quiet_ticks.is_power_of_two() && quiet_ticks <= QUERY_TICKS_MAX
 }
 
 /// Returns the path of the write-ahead log.
@@ -265,7 +265,7 @@ impl<P: Provider> Watch<P> {
 
     /// Forgets chains and workers without a subscription. Returns whether any topic is left. If not, clears `watching`
     /// under the same lock, so that a later subscription starts a new task.
-    fn goes_on(&self) -> bool {
+    fn is_watching(&self) -> bool {
         let mut awaited = self.awaited();
         awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
         awaited.workers.retain(|worker| self.inside.is_subscribed(&Topic::OwnershipLost(*worker)));
@@ -275,7 +275,7 @@ impl<P: Provider> Watch<P> {
 
     /// Announces jobs and closed chains that have subscribers. Returns whether it found a new job, which the next query
     /// announces.
-    async fn look(&self) -> Result<bool> {
+    async fn query(&self) -> Result<bool> {
         let (types, chains) = {
             let awaited = self.awaited();
             let chains: Vec<_> = awaited.chains.iter().map(|chain| hex(chain.as_uuid())).collect();
@@ -286,9 +286,9 @@ impl<P: Provider> Watch<P> {
         let mut found = false;
         for row in session.rows(&session.statements.due_types, vec![set(&types)?]).await? {
             let (job_type, due_at) = (row.type_name("type")?, row.time("due_at")?);
-            let news = self.awaited().news(&job_type, row.number("seq")?);
-            found |= news == HeadState::Found;
-            if news == HeadState::Confirmed {
+            let head = self.awaited().compare_head(&job_type, row.number("seq")?);
+            found |= head == HeadState::Found;
+            if head == HeadState::Confirmed {
                 self.inside.publish(Hint::Scheduled { job_type, count: 1, due_at }).await?;
             }
         }
@@ -301,7 +301,7 @@ impl<P: Provider> Watch<P> {
     }
 
     /// Notifies workers of running jobs that were asked to stop, once per attempt.
-    async fn look_for_stopping(&self) -> Result<()> {
+    async fn query_stopping(&self) -> Result<()> {
         let workers: Vec<_> = self.awaited().workers.iter().map(|worker| hex(worker.as_uuid())).collect();
         if workers.is_empty() {
             return Ok(());
@@ -313,8 +313,8 @@ impl<P: Provider> Watch<P> {
             let attempt = (JobId::from_uuid(row.uuid("id")?), Fence(row.number("fence")?));
             stopping.insert(attempt, WorkerId::from_uuid(row.uuid("worker")?));
         }
-        let told = std::mem::replace(&mut self.awaited().stopping, stopping.keys().copied().collect());
-        for ((job, _), worker) in stopping.into_iter().filter(|(attempt, _)| !told.contains(attempt)) {
+        let announced = std::mem::replace(&mut self.awaited().stopping, stopping.keys().copied().collect());
+        for ((job, _), worker) in stopping.into_iter().filter(|(attempt, _)| !announced.contains(attempt)) {
             self.inside.publish(Hint::OwnershipLost { worker, job }).await?;
         }
         Ok(())

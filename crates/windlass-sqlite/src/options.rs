@@ -142,7 +142,7 @@ impl Options {
         Arc::clone(&self.clock)
     }
 
-    pub(crate) const fn patience(&self) -> Duration {
+    pub(crate) const fn write_timeout(&self) -> Duration {
         self.busy_timeout
     }
 
@@ -170,8 +170,8 @@ impl Options {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!(
-                    "the table prefix {:?} is not 1 to {PREFIX_MAX_BYTES} of a-z, 0-9 and _, beginning neither with a \
-                     digit nor with sqlite_",
+                    "the table prefix {:?} is invalid: use 1 to {PREFIX_MAX_BYTES} characters of a-z, 0-9 and _, and begin \
+                     neither with a digit nor with sqlite_",
                     self.prefix
                 ),
             ));
@@ -183,7 +183,7 @@ impl Options {
         if self.path.as_os_str().is_empty() || self.path.as_os_str() == ":memory:" {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "a SQLite store needs a file: give its path, or use the memory store",
+                "a SQLite store needs a file: set its path, or use the memory store",
             ));
         }
         Ok(())

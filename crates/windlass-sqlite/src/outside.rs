@@ -39,7 +39,7 @@ impl Execute for CompleteFromOutside {
             Err(refusal) => return Ok(CompleteFromOutsideReply::Refused(refusal)),
         };
         working.load_traces(session, &mut applied.ripple).await?;
-        working.write(session).await?;
+        working.flush(session).await?;
         Ok(CompleteFromOutsideReply::Applied(applied))
     }
 }

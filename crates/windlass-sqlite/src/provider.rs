@@ -44,8 +44,8 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// [`no_turn`] if the write lock was not acquired within `patience`.
-    fn begin(&self, patience: Duration) -> BoxFuture<'_, Result<Self::Tx>>;
+    /// [`write_timed_out`] if the write lock was not acquired within `write_timeout`.
+    fn begin(&self, write_timeout: Duration) -> BoxFuture<'_, Result<Self::Tx>>;
 
     /// Whether the transaction is still open. It is not if SQLite or a statement of the application has ended it.
     fn is_open<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<bool>>;
@@ -130,33 +130,41 @@ pub fn from_code(code: i32, message: &str) -> Error {
     let (kind, cure) = match (code, code & 0xff) {
         (517, _) => (
             ErrorKind::Busy,
-            "the transaction began by reading and somebody else has written since: roll it back, and begin it with \
-             `begin immediate`",
+            "another connection has written since the transaction began with a read; roll it back, and use `begin \
+             immediate`",
         ),
         (_, 5 | 6) => (
             ErrorKind::Busy,
-            "another connection held the database for too long: try again, or end the transaction that holds it",
+            "another connection has locked the database for too long; try again, or end its transaction",
         ),
-        (_, 8) => (
+        // A file that this user may not read or write (`SQLITE_PERM`, `SQLITE_READONLY`), or a missing folder
+        // (`SQLITE_CANTOPEN`), needs an operator. A repeat does not help.
+        (_, 3 | 8 | 23) => {
+            (ErrorKind::AccessDenied, "give this user write permission for the file and its folder")
+        }
+        (_, 14) => {
+            (ErrorKind::AccessDenied, "check that the folder exists, and that this user may write to it")
+        }
+        (_, 11 | 26) => {
+            (ErrorKind::Corrupt, "the file is damaged or not a database; restore it from a backup")
+        }
+        (_, 13) => (
             ErrorKind::Unavailable,
-            "the database is read-only: let this user write to the file and its folder",
+            "the disk is full, or the file has reached its size limit; free some space",
         ),
-        (_, 11 | 26) => (ErrorKind::Corrupt, "the file is damaged or no database: restore it from a backup"),
-        (_, 13) => (ErrorKind::Unavailable, "the disk is full or the file at its limit: make room"),
-        (_, 14) => (ErrorKind::Unavailable, "make the folder, and let this user write to it"),
-        _ => (ErrorKind::Unavailable, "try again, and look at the file and its disk"),
+        _ => (ErrorKind::Unavailable, "check the file and its disk, and try again"),
     };
-    Error::new(kind, format!("SQLite says: {message} ({code}); {cure}"))
+    Error::new(kind, format!("SQLite: {message} ({code}): {cure}"))
 }
 
 /// Returns the error of a write that did not get the write lock in time.
 #[must_use]
-pub fn no_turn(patience: Duration) -> Error {
+pub fn write_timed_out(write_timeout: Duration) -> Error {
     Error::new(
         ErrorKind::Busy,
         format!(
-            "no turn to write within {patience:?}: a transaction is open and keeps every other write waiting; end it; a task \
-             that holds one must give its commands through it, as with `client.in_tx`"
+            "no write lock within {write_timeout:?}, because another transaction is open: end it; a task that has a \
+             transaction open must send its commands through it, with `client.in_tx`"
         ),
     )
 }

@@ -27,7 +27,7 @@ impl Execute for Retry {
         let mut working = UnitOfWork::new(session.now());
         let edges = working.load_retried(session, &self.chains).await?;
         let chains: Vec<_> = self.chains.iter().map(|target| working.retry(*target, &edges)).collect();
-        working.write(session).await?;
+        working.flush(session).await?;
         let reopened = chains.iter().filter_map(|retried| match retried {
             Retried::Retried { job, .. } => Some(job.chain),
             _ => None,
@@ -44,7 +44,7 @@ impl UnitOfWork {
         let (mut needs, mut blocked) = (Needs::default(), HashSet::new());
         for row in session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await? {
             let mut job = JobRow::read(&row)?;
-            job.ended = row.maybe_word("ended")?;
+            job.ended = row.maybe_enum("ended")?;
             job.closed_at = row.maybe_time("closed_at")?;
             needs.job(job.id);
             if job.blockers > 0 {

@@ -18,14 +18,14 @@ use crate::provider::{Row, Value};
 
 impl Row {
     fn get(&self, column: &str) -> Result<&Value> {
-        self.value(column).ok_or_else(|| corrupt(format_args!("no `{column}`")))
+        self.value(column).ok_or_else(|| corrupt(format_args!("the column `{column}` is missing")))
     }
 
     pub(crate) fn maybe_integer(&self, column: &str) -> Result<Option<i64>> {
         match self.get(column)? {
             Value::Null => Ok(None),
             Value::Integer(value) => Ok(Some(*value)),
-            other => Err(corrupt(format_args!("{other:?} in `{column}`"))),
+            other => Err(corrupt(format_args!("the column `{column}` contains {other:?}"))),
         }
     }
 
@@ -33,19 +33,19 @@ impl Row {
         match self.get(column)? {
             Value::Null => Ok(None),
             Value::Text(value) => Ok(Some(value)),
-            other => Err(corrupt(format_args!("{other:?} in `{column}`"))),
+            other => Err(corrupt(format_args!("the column `{column}` contains {other:?}"))),
         }
     }
 
     pub(crate) fn text(&self, column: &str) -> Result<&str> {
-        self.maybe_text(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
+        self.maybe_text(column)?.ok_or_else(|| corrupt(format_args!("the column `{column}` is null")))
     }
 
     fn maybe_blob(&self, column: &str) -> Result<Option<&Bytes>> {
         match self.get(column)? {
             Value::Null => Ok(None),
             Value::Blob(value) => Ok(Some(value)),
-            other => Err(corrupt(format_args!("{other:?} in `{column}`"))),
+            other => Err(corrupt(format_args!("the column `{column}` contains {other:?}"))),
         }
     }
 
@@ -55,17 +55,21 @@ impl Row {
 
     /// Reads a number that was written from a narrower or unsigned type.
     pub(crate) fn number<T: TryFrom<i64>>(&self, column: &str) -> Result<T> {
-        self.maybe_number(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
+        self.maybe_number(column)?.ok_or_else(|| corrupt(format_args!("the column `{column}` is null")))
     }
 
     pub(crate) fn maybe_number<T: TryFrom<i64>>(&self, column: &str) -> Result<Option<T>> {
-        let convert =
-            |value: i64| T::try_from(value).map_err(|_| corrupt(format_args!("{value} in `{column}`")));
+        let convert = |value: i64| {
+            T::try_from(value).map_err(|_| {
+                corrupt(format_args!("the column `{column}` contains {value}, which is out of range"))
+            })
+        };
         self.maybe_integer(column)?.map(convert).transpose()
     }
 
     pub(crate) fn uuid(&self, column: &str) -> Result<Uuid> {
-        self.maybe_uuid(column)?.ok_or_else(|| corrupt(format_args!("no id in `{column}`")))
+        self.maybe_uuid(column)?
+            .ok_or_else(|| corrupt(format_args!("the column `{column}` does not contain an id")))
     }
 
     pub(crate) fn maybe_uuid(&self, column: &str) -> Result<Option<Uuid>> {
@@ -75,13 +79,16 @@ impl Row {
             Value::Text(digits) if digits.is_empty() => return Ok(None),
             Value::Text(digits) => Uuid::try_parse(digits),
             Value::Blob(bytes) => Uuid::from_slice(bytes),
-            Value::Integer(_) => return Err(corrupt(format_args!("no id in `{column}`"))),
+            Value::Integer(_) => {
+                return Err(corrupt(format_args!("the column `{column}` does not contain an id")));
+            }
         };
-        id.map(Some).map_err(|_| corrupt(format_args!("no id in `{column}`")))
+        id.map(Some).map_err(|_| corrupt(format_args!("the column `{column}` does not contain an id")))
     }
 
     pub(crate) fn time(&self, column: &str) -> Result<Timestamp> {
-        self.maybe_time(column)?.ok_or_else(|| corrupt(format_args!("no time in `{column}`")))
+        self.maybe_time(column)?
+            .ok_or_else(|| corrupt(format_args!("the column `{column}` does not contain a time")))
     }
 
     pub(crate) fn maybe_time(&self, column: &str) -> Result<Option<Timestamp>> {
@@ -100,14 +107,17 @@ impl Row {
         })
     }
 
-    /// Reads a text column that holds one of a few words.
-    pub(crate) fn word<T: Word>(&self, column: &str) -> Result<T> {
-        self.maybe_word(column)?.ok_or_else(|| corrupt(format_args!("nothing in `{column}`")))
+    /// Reads a text column that holds an enum value.
+    pub(crate) fn enum_value<T: EnumText>(&self, column: &str) -> Result<T> {
+        self.maybe_enum(column)?.ok_or_else(|| corrupt(format_args!("the column `{column}` is null")))
     }
 
-    pub(crate) fn maybe_word<T: Word>(&self, column: &str) -> Result<Option<T>> {
-        let convert =
-            |text| T::from_word(text).ok_or_else(|| corrupt(format_args!("{text:?} in `{column}`")));
+    pub(crate) fn maybe_enum<T: EnumText>(&self, column: &str) -> Result<Option<T>> {
+        let convert = |text| {
+            T::from_text(text).ok_or_else(|| {
+                corrupt(format_args!("the column `{column}` contains the unknown value {text:?}"))
+            })
+        };
         self.maybe_text(column)?.map(convert).transpose()
     }
 
@@ -148,7 +158,7 @@ impl Row {
     pub(crate) fn job(&self) -> Result<JobRecord> {
         let part = self.part("record", &RECORD)?;
         let input = self.payload(part.maybe_text("input_codec")?, "input")?;
-        let status: Status = part.word("status")?;
+        let status: Status = part.enum_value("status")?;
         Ok(JobRecord {
             id: JobId::from_uuid(part.uuid("id")?),
             chain: ChainId::from_uuid(part.uuid("chain")?),
@@ -156,7 +166,7 @@ impl Row {
             job_type: part.type_name("type")?,
             chain_type: part.type_name("chain_type")?,
             status,
-            input: input.ok_or_else(|| corrupt("a job without an input"))?,
+            input: input.ok_or_else(|| corrupt("a job has no input"))?,
             output: self.payload(part.maybe_text("output_codec")?, "output")?,
             error: part.maybe_error()?,
             priority: part.number("priority")?,
@@ -168,7 +178,7 @@ impl Row {
             lease: if status == Status::Running { Some(part.lease()?) } else { None },
             cancel_requested: part.flag("cancel_requested")?,
             blockers: self.blockers()?,
-            on_blocker_failure: part.word("on_blocker_failure")?,
+            on_blocker_failure: part.enum_value("on_blocker_failure")?,
             created_at: part.time("created_at")?,
             started_at: part.maybe_time("started_at")?,
             closed_at: part.maybe_time("closed_at")?,
@@ -189,7 +199,7 @@ impl Row {
         let stored: Vec<StoredBlocker> = self.json("blockers")?;
         let blocker = |StoredBlocker(chain, resolved, trace)| {
             Ok(Blocker {
-                chain: ChainId::from_str(&chain).map_err(|_| corrupt("a blocker without an id"))?,
+                chain: ChainId::from_str(&chain).map_err(|_| corrupt("a blocker has no id"))?,
                 resolved: resolved != 0,
                 trace: trace.map(TraceContext::new).transpose().map_err(unreadable)?,
             })
@@ -200,7 +210,8 @@ impl Row {
     /// Reads a column that the statement has built as JSON.
     pub(crate) fn json<T: for<'a> Deserialize<'a>>(&self, column: &str) -> Result<T> {
         let text = self.text(column)?;
-        serde_json::from_str(text).map_err(|error| corrupt(format_args!("unreadable `{column}`: {error}")))
+        serde_json::from_str(text)
+            .map_err(|error| corrupt(format_args!("the column `{column}` cannot be decoded: {error}")))
     }
 }
 
@@ -251,7 +262,7 @@ impl JobRow {
             index: row.number("position")?,
             job_type: row.type_name("type")?,
             chain_type: row.type_name("chain_type")?,
-            status: row.word("status")?,
+            status: row.enum_value("status")?,
             due_at: row.time("due_at")?,
             attempt: row.number("attempt")?,
             max_attempts: row.maybe_number("max_attempts")?,
@@ -262,7 +273,7 @@ impl JobRow {
             cancel_requested: row.flag("cancel_requested")?,
             waits: row.number("waits")?,
             blockers: row.number("blockers")?,
-            on_blocker_failure: row.word("on_blocker_failure")?,
+            on_blocker_failure: row.enum_value("on_blocker_failure")?,
             started_at: row.maybe_time("started_at")?,
             // Commands mostly change open jobs, for which these are null. `Retry` reads those that it needs itself.
             closed_at: None,
@@ -301,7 +312,7 @@ pub(crate) struct ChainRow {
 impl ChainRow {
     pub(crate) fn read(row: &Row) -> Result<Self> {
         let row = row.part("chain", &CHAIN)?;
-        let closed = match row.maybe_word::<ClosedAs>("chain_closed_as")? {
+        let closed = match row.maybe_enum::<ClosedAs>("chain_closed_as")? {
             None => None,
             Some(closed_as) => Some(Closed {
                 at: row.time("chain_closed_at")?,
@@ -313,7 +324,7 @@ impl ChainRow {
             None => None,
             Some(key) => Some(ChainKey {
                 key,
-                hold: row.word("key_hold")?,
+                hold: row.enum_value("key_hold")?,
                 window: row.maybe_number("key_window")?.map(Millis::new).transpose().map_err(unreadable)?,
                 held: row.flag("key_held")?,
             }),
@@ -349,26 +360,26 @@ impl ChainRow {
     }
 }
 
-/// An enum that is stored as one of a few words.
-pub(crate) trait Word: Sized + Copy + 'static {
-    /// Each value, with its word.
-    const WORDS: &'static [(Self, &'static str)];
+/// An enum that is stored as text.
+pub(crate) trait EnumText: Sized + Copy + 'static {
+    /// Each value and its stored text.
+    const TEXTS: &'static [(Self, &'static str)];
 
     fn is(self, other: Self) -> bool;
 
-    fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(value, _)| value.is(self)).map_or("", |(_, word)| word)
+    fn enum_text(self) -> &'static str {
+        Self::TEXTS.iter().find(|(value, _)| value.is(self)).map_or("", |(_, text)| text)
     }
 
-    fn from_word(text: &str) -> Option<Self> {
-        Self::WORDS.iter().find(|(_, word)| *word == text).map(|(value, _)| *value)
+    fn from_text(text: &str) -> Option<Self> {
+        Self::TEXTS.iter().find(|(_, stored)| *stored == text).map(|(value, _)| *value)
     }
 }
 
-macro_rules! words {
-    ($name:ident: $($value:ident = $word:literal),*) => {
-        impl Word for $name {
-            const WORDS: &'static [(Self, &'static str)] = &[$((Self::$value, $word)),*];
+macro_rules! enum_texts {
+    ($name:ident: $($value:ident = $text:literal),*) => {
+        impl EnumText for $name {
+            const TEXTS: &'static [(Self, &'static str)] = &[$((Self::$value, $text)),*];
 
             fn is(self, other: Self) -> bool {
                 self == other
@@ -377,13 +388,13 @@ macro_rules! words {
     };
 }
 
-words!(Status:
+enum_texts!(Status:
     Blocked = "blocked", Pending = "pending", Running = "running", Completed = "completed", Failed = "failed",
     Cancelled = "cancelled");
-words!(ClosedAs: Completed = "completed", Failed = "failed", Cancelled = "cancelled");
-words!(OnBlockerFailure: Wait = "wait", Fail = "fail", Receive = "receive");
-words!(KeyHold: Open = "open", Completed = "completed", CompletedOrFailed = "completed_or_failed", Any = "any");
-words!(AttemptEnd:
+enum_texts!(ClosedAs: Completed = "completed", Failed = "failed", Cancelled = "cancelled");
+enum_texts!(OnBlockerFailure: Wait = "wait", Fail = "fail", Receive = "receive");
+enum_texts!(KeyHold: Open = "open", Completed = "completed", CompletedOrFailed = "completed_or_failed", Any = "any");
+enum_texts!(AttemptEnd:
     Running = "running", Completed = "completed", Continued = "continued", Retried = "retried",
     Rescheduled = "rescheduled", Failed = "failed", Exhausted = "exhausted", Released = "released", Reaped = "reaped",
     Cancelled = "cancelled", Displaced = "displaced");
@@ -395,9 +406,12 @@ pub(crate) fn hex(id: &Uuid) -> String {
 
 /// Returns the error of a row with a value that this code never writes.
 pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("a row holds {what}: restore the file from a backup"))
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("the SQLite store is inconsistent: {what}: restore the file from a backup"),
+    )
 }
 
 pub(crate) fn unreadable(refusal: Refusal) -> Error {
-    corrupt(format_args!("what this version cannot read ({refusal})")).with_source(refusal)
+    corrupt(format_args!("a stored value is invalid: {refusal}")).with_source(refusal)
 }

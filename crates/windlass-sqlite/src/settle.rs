@@ -13,7 +13,7 @@ use windlass_core::{
 };
 
 use crate::acquire::{acquire, take_due};
-use crate::create::{Aliases, Place};
+use crate::create::{Aliases, JobPosition};
 use crate::ripple::repeat_window;
 use crate::row::{ChainRow, JobRow, hex};
 use crate::session::{Execute, Session};
@@ -97,7 +97,7 @@ impl UnitOfWork {
         let settled = request.settlements.iter().enumerate().map(settle).collect();
         self.ripple(&mut ripple);
         self.load_traces(session, &mut ripple).await?;
-        self.write(session).await?;
+        self.flush(session).await?;
         Ok(SettleReply { settled, ripple })
     }
 
@@ -146,7 +146,7 @@ impl UnitOfWork {
         let asked: Vec<_> = settlements.iter().map(|item| (hex(item.job.as_uuid()), item.fence.0)).collect();
         let mut known = HashMap::new();
         for row in session.rows(&session.statements.load_jobs, vec![set(&asked)?]).await? {
-            let ended = row.maybe_word("ended_as")?;
+            let ended = row.maybe_enum("ended_as")?;
             known.insert(row.number("item")?, AttemptState { held: row.flag("held")?, ended });
             self.learn(&row)?;
         }
@@ -375,8 +375,9 @@ impl UnitOfWork {
         let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
         let index = row.index + 1;
         let closed = self.close_job(row, closing);
-        let place = Place { id: next.id, chain: closed.chain, chain_type: closed.chain_type.clone(), index };
-        let next = self.insert_job(place, &next.job, blockers);
+        let position =
+            JobPosition { id: next.id, chain: closed.chain, chain_type: closed.chain_type.clone(), index };
+        let next = self.insert_job(position, &next.job, blockers);
         if let Some(mut chain) = self.chain(closed.chain).cloned() {
             chain.latest = next.id;
             chain.latest_index = index;

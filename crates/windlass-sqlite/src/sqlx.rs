@@ -11,13 +11,13 @@ use tokio::time::{sleep, timeout};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::options::Options;
-use crate::provider::{Provider, Row, Statement, Value, from_code, no_turn};
+use crate::provider::{Provider, Row, Statement, Value, from_code, write_timed_out};
 
 /// Delay before a lock that another process holds is retried.
 const RETRY: Duration = Duration::from_millis(2);
 
 /// How long closing waits for connections that are still in use.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// sqlx connection pools on one file.
 #[derive(Clone, Debug)]
@@ -39,13 +39,13 @@ impl Sqlx {
     pub async fn open(options: &Options) -> Result<Self> {
         options.check_path()?;
         // Connect once outside the pool: a pool retries until its timeout and then does not report the cause.
-        let first = options.writing().busy_timeout(options.patience());
+        let first = options.writing().busy_timeout(options.write_timeout());
         let first = SqliteConnection::connect_with(&first).await.map_err(from_driver)?;
         first.close().await.map_err(from_driver)?;
         let pool = |connections| {
             SqlitePoolOptions::new()
                 .max_connections(connections)
-                .acquire_timeout(options.patience())
+                .acquire_timeout(options.write_timeout())
                 .test_before_acquire(false)
                 .idle_timeout(None)
                 .max_lifetime(None)
@@ -127,9 +127,11 @@ impl Provider for Sqlx {
         Box::pin(async move { (&mut **tx).execute(script).await.map(drop).map_err(from_driver) })
     }
 
-    fn begin(&self, patience: Duration) -> BoxFuture<'_, Result<Self::Tx>> {
+    fn begin(&self, write_timeout: Duration) -> BoxFuture<'_, Result<Self::Tx>> {
         Box::pin(async move {
-            timeout(patience, self.begin_in_time()).await.unwrap_or_else(|_| Err(no_turn(patience)))
+            timeout(write_timeout, self.begin_in_time())
+                .await
+                .unwrap_or_else(|_| Err(write_timed_out(write_timeout)))
         })
     }
 
@@ -157,8 +159,8 @@ impl Provider for Sqlx {
             if self.owned {
                 // A caller may hold a transaction forever, hence the timeouts. Close the writer last: the last
                 // connection to close checkpoints the log into the file, and a read-only one cannot.
-                let _ = timeout(CLOSE_PATIENCE, self.readers.close()).await;
-                let _ = timeout(CLOSE_PATIENCE, self.writer.close()).await;
+                let _ = timeout(CLOSE_TIMEOUT, self.readers.close()).await;
+                let _ = timeout(CLOSE_TIMEOUT, self.writer.close()).await;
             }
         })
     }
@@ -208,20 +210,20 @@ fn code(error: &dyn sqlx::error::DatabaseError) -> i32 {
 }
 
 fn from_driver(error: sqlx::Error) -> Error {
-    let told = match &error {
+    let converted = match &error {
         sqlx::Error::Database(database) => from_code(code(&**database), database.message()),
         sqlx::Error::PoolTimedOut => Error::new(
             ErrorKind::Busy,
-            "all connections are taken: allow more of them, or hold transactions for a shorter time",
+            "timed out while waiting for a connection of the pool: allow more connections, or keep transactions shorter",
         ),
-        sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the store was closed: open it again"),
+        sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the store is closed: open it again"),
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
             Error::new(
                 ErrorKind::Corrupt,
-                format!("a row cannot be read: {error}; restore the file from a backup"),
+                format!("a row cannot be decoded: {error}: restore the file from a backup"),
             )
         }
-        _ => Error::new(ErrorKind::Unavailable, format!("the database did not answer: {error}; try again")),
+        _ => Error::new(ErrorKind::Unavailable, format!("the database did not answer: {error}: try again")),
     };
-    told.with_source(error)
+    converted.with_source(error)
 }

@@ -99,7 +99,10 @@ mod tests {
         stalls.note(at(28), at(30));
         let (short, long) = (Millis::from_secs(1), Millis::from_secs(15));
         assert!(stalls.forbid_reaping(at(30), short), "nobody could renew for two seconds");
-        assert!(stalls.forbid_reaping(at(30), long), "whoever renews rarely had no time since the long one");
+        assert!(
+            stalls.forbid_reaping(at(30), long),
+            "a worker that renews rarely has had no time to renew since the long stall"
+        );
         assert!(!stalls.forbid_reaping(at(31), short));
         assert!(!stalls.forbid_reaping(at(35), long));
     }

@@ -122,7 +122,7 @@ parts! {
 /// Encodes a set of items as one JSON parameter, which the statement unpacks with `json_each`.
 pub(crate) fn set(items: &(impl Serialize + ?Sized)) -> Result<Value> {
     serde_json::to_string(items).map(Value::Text).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "a parameter cannot be written as JSON").with_source(error)
+        Error::new(ErrorKind::Invalid, "a parameter cannot be encoded as JSON").with_source(error)
     })
 }
 

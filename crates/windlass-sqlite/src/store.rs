@@ -27,7 +27,7 @@ pub struct SqliteStore<P: Provider = Sqlx> {
     /// Whether a command inside a transaction was dropped before it finished. Its partial writes are rolled back before
     /// the store runs the next write in that transaction. One flag is enough: a transaction holds the write lock, so
     /// only one is open at a time.
-    cut: AtomicBool,
+    interrupted: AtomicBool,
     closed: AtomicBool,
     /// The value of `pragma synchronous` on the writing connection.
     synchronous: i64,
@@ -59,8 +59,8 @@ impl<P: Provider> SqliteStore<P> {
     /// [`ErrorKind::Incompatible`] and [`ErrorKind::Outdated`] as for [`open`](SqliteStore::open).
     pub async fn over(provider: P, options: Options) -> Result<Self> {
         options.check_prefix()?;
-        let patience = options.patience();
-        log_ahead(&provider, patience).await?;
+        let write_timeout = options.write_timeout();
+        log_ahead(&provider, write_timeout).await?;
         migrate(&provider, &options, MIGRATIONS).await?;
         let synchronous = check_settings(&provider, &options).await?;
         let durability = if synchronous >= 2 { Durability::Synced } else { Durability::Buffered };
@@ -75,8 +75,14 @@ impl<P: Provider> SqliteStore<P> {
         let clock = options.store_clock();
         let (stalls, counted) = (Stalls::default(), Counted::default());
         let base = Base { statements, clock, durability, stalls, counted };
-        let writer = Writer::new(provider, base, patience);
-        Ok(Self { options, writer, cut: AtomicBool::new(false), closed: AtomicBool::new(false), synchronous })
+        let writer = Writer::new(provider, base, write_timeout);
+        Ok(Self {
+            options,
+            writer,
+            interrupted: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            synchronous,
+        })
     }
 
     /// Returns the driver.
@@ -96,7 +102,7 @@ impl<P: Provider> SqliteStore<P> {
 
     fn check_open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, "the store was closed: open it again")),
+            true => Err(Error::new(ErrorKind::Closed, "the store is closed: open it again")),
             false => Ok(()),
         }
     }
@@ -108,11 +114,11 @@ impl<P: Provider> SqliteStore<P> {
         if self.variant().is_some() && !command.is_query() {
             return self.carry_out_badly(&command).await?.try_into();
         }
-        if command.is_query() { self.look(&command).await } else { self.writer.execute(command).await }?
+        if command.is_query() { self.query(&command).await } else { self.writer.execute(command).await }?
             .try_into()
     }
 
-    pub(crate) async fn look(&self, query: &Command) -> Result<Reply> {
+    pub(crate) async fn query(&self, query: &Command) -> Result<Reply> {
         let mut connection = Reading(self.provider());
         execute(&mut Session::new(&mut connection, self.base()), query).await
     }
@@ -120,16 +126,16 @@ impl<P: Provider> SqliteStore<P> {
     /// Executes a command in a transaction, in full or not at all: a savepoint undoes the writes of a command that
     /// fails.
     async fn write_in(&self, tx: &mut P::Tx, command: &Command) -> Result<Reply> {
-        self.mend(tx).await?;
+        self.undo_interrupted(tx).await?;
         self.provider().script_in(tx, "savepoint windlass_command").await?;
-        let cut = Cut(&self.cut);
+        let interrupted = Interruption(&self.interrupted);
         let reply = self.execute_as_is(tx, command).await;
         let end = match reply {
             Ok(_) => "release windlass_command",
-            Err(_) => TAKE_BACK,
+            Err(_) => UNDO_COMMAND,
         };
         let ended = self.provider().script_in(tx, end).await;
-        std::mem::forget(cut);
+        std::mem::forget(interrupted);
         match reply {
             Ok(reply) => ended.map(|()| reply),
             // Return the command's error rather than that of the rollback, which fails if SQLite has already rolled
@@ -144,11 +150,11 @@ impl<P: Provider> SqliteStore<P> {
     }
 
     /// Rolls back the partial writes of a command that was dropped before it finished.
-    async fn mend(&self, tx: &mut P::Tx) -> Result<()> {
-        if self.cut.swap(false, Ordering::AcqRel) {
+    async fn undo_interrupted(&self, tx: &mut P::Tx) -> Result<()> {
+        if self.interrupted.swap(false, Ordering::AcqRel) {
             // The interrupted transaction may have been rolled back since. Then the savepoint is gone, and there is
             // nothing to undo.
-            let _ = self.provider().script_in(tx, TAKE_BACK).await;
+            let _ = self.provider().script_in(tx, UNDO_COMMAND).await;
         }
         Ok(())
     }
@@ -172,13 +178,13 @@ impl<P: Provider> SqliteStore<P> {
 }
 
 /// Rolls back to the state before a command.
-const TAKE_BACK: &str = "rollback to windlass_command; release windlass_command";
+const UNDO_COMMAND: &str = "rollback to windlass_command; release windlass_command";
 
 /// Sets the flag when dropped. [`write_in`](SqliteStore::write_in) forgets it when the command has ended, so that it is
 /// dropped only together with a cancelled future.
-struct Cut<'a>(&'a AtomicBool);
+struct Interruption<'a>(&'a AtomicBool);
 
-impl Drop for Cut<'_> {
+impl Drop for Interruption<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -249,7 +255,7 @@ impl<P: Provider> Transactional for SqliteStore<P> {
 
     fn commit(&self, mut tx: P::Tx) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.mend(&mut tx).await?;
+            self.undo_interrupted(&mut tx).await?;
             self.end(self.provider().commit(tx).await)
         })
     }
@@ -264,21 +270,21 @@ impl<P: Provider> Transactional for SqliteStore<P> {
 
     fn savepoint<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.mend(tx).await?;
+            self.undo_interrupted(tx).await?;
             self.provider().script_in(tx, "savepoint windlass").await
         })
     }
 
     fn release<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.mend(tx).await?;
+            self.undo_interrupted(tx).await?;
             self.provider().script_in(tx, "release windlass").await.map_err(no_savepoint)
         })
     }
 
     fn rollback_to<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.mend(tx).await?;
+            self.undo_interrupted(tx).await?;
             self.provider()
                 .script_in(tx, "rollback to windlass; release windlass")
                 .await
@@ -292,12 +298,13 @@ impl<P: Provider> Transactional for SqliteStore<P> {
             if !command.is_transactional() {
                 let name = command.name();
                 let text = format!(
-                    "`{name}` belongs to workers and takes effect at once: give it outside the transaction"
+                    "`{name}` cannot run in a transaction: workers rely on its immediate effect; run it without one"
                 );
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             if !self.provider().is_open(tx).await? {
-                let text = "there is no transaction, or an error has ended it: roll back, and begin anew";
+                let text =
+                    "there is no transaction, or an error has ended it: roll it back, and begin a new one";
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
             match command.is_query() {
@@ -311,11 +318,10 @@ impl<P: Provider> Transactional for SqliteStore<P> {
 /// Turns the error of a missing savepoint into one of kind `Invalid`.
 fn no_savepoint(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Unavailable => Error::new(
-            ErrorKind::Invalid,
-            "the transaction has no savepoint: make one before you return to it",
-        )
-        .with_source(error),
+        ErrorKind::Unavailable => {
+            Error::new(ErrorKind::Invalid, "the transaction has no savepoint: call `savepoint` first")
+                .with_source(error)
+        }
         _ => error,
     }
 }
@@ -323,7 +329,7 @@ fn no_savepoint(error: Error) -> Error {
 /// Returns the `synchronous` setting of the driver's connections. Fails if they do not enforce foreign keys, or if the
 /// file is not writable.
 async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<i64> {
-    let mut tx = provider.begin(options.patience()).await?;
+    let mut tx = provider.begin(options.write_timeout()).await?;
     let text = "select foreign_keys, synchronous from pragma_foreign_keys, pragma_synchronous";
     let rows = provider.run_in(&mut tx, &Statement::new(text), Vec::new()).await;
     // An update that changes no row: a read-only file fails here, rather than at the first command.
@@ -334,7 +340,7 @@ async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<
     if setting("foreign_keys") != Some(1) {
         return Err(Error::new(
             ErrorKind::Invalid,
-            "the connections do not watch over foreign keys: turn `foreign_keys` on for all of them",
+            "the connections do not enforce foreign keys: turn `foreign_keys` on for all of them",
         ));
     }
     Ok(setting("synchronous").unwrap_or_default())

@@ -459,7 +459,7 @@ pub(crate) fn read_waits(rows: &[Row]) -> Result<HashMap<ChainId, Waits>> {
     let mut waits = HashMap::new();
     for row in rows {
         let waiting = ChainId::from_uuid(row.uuid("waiting")?);
-        let status = row.word("status")?;
+        let status = row.enum_value("status")?;
         let waits = waits.entry(waiting).or_insert_with(|| Waits { status, chains: Vec::new() });
         waits.chains.push((ChainId::from_uuid(row.uuid("awaited")?), row.flag("resolved")?));
     }

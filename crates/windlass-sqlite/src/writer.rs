@@ -31,7 +31,7 @@ const GROUP_MAX: usize = 128;
 pub(crate) struct Writer<P> {
     pub(crate) provider: P,
     pub(crate) base: Base,
-    patience: Duration,
+    write_timeout: Duration,
     queue: Mutex<Queue>,
 }
 
@@ -54,8 +54,8 @@ struct Waiting {
 }
 
 impl<P: Provider> Writer<P> {
-    pub(crate) fn new(provider: P, base: Base, patience: Duration) -> Arc<Self> {
-        Arc::new(Self { provider, base, patience, queue: Mutex::default() })
+    pub(crate) fn new(provider: P, base: Base, write_timeout: Duration) -> Arc<Self> {
+        Arc::new(Self { provider, base, write_timeout, queue: Mutex::default() })
     }
 
     /// Executes a command with the next group. If the future is dropped before that group is taken from the queue, the
@@ -75,7 +75,7 @@ impl<P: Provider> Writer<P> {
     /// Begins a transaction of the application. It competes with the groups for the write lock.
     pub(crate) async fn begin(&self) -> Result<P::Tx> {
         let asked_at = self.base.now();
-        let begun = self.provider.begin(self.patience).await;
+        let begun = self.provider.begin(self.write_timeout).await;
         self.base.counted.round_trip();
         let now = self.base.now();
         if begun.is_ok() {
@@ -89,7 +89,7 @@ impl<P: Provider> Writer<P> {
     /// Executes the next group. If the write lock cannot be acquired, fails the commands that have waited too long.
     async fn next_group(&self) {
         let waited = self.queue().longest_wait();
-        let begun = self.provider.begin(self.patience.saturating_sub(waited)).await;
+        let begun = self.provider.begin(self.write_timeout.saturating_sub(waited)).await;
         self.base.counted.round_trip();
         match begun {
             Ok(tx) => {
@@ -104,8 +104,8 @@ impl<P: Provider> Writer<P> {
             Err(error) => {
                 // If the lock is busy, only commands whose own time is up fail. The others stay in the queue. Any other
                 // error fails them all.
-                let patience = (error.kind() == ErrorKind::Busy).then_some(self.patience);
-                let failed = self.queue().take_failed(patience);
+                let write_timeout = (error.kind() == ErrorKind::Busy).then_some(self.write_timeout);
+                let failed = self.queue().take_failed(write_timeout);
                 self.note_stall(&failed);
                 for waiting in failed {
                     let _ = waiting.reply.send(Err(error.clone()));
@@ -145,9 +145,11 @@ impl<P: Provider> Writer<P> {
     }
 
     async fn carry_out_alone(&self, waiting: &Waiting) -> Result<Reply> {
-        let tx = self.provider.begin(self.patience).await?;
+        let tx = self.provider.begin(self.write_timeout).await?;
         let mut replies = self.try_group(tx, std::slice::from_ref(waiting)).await?;
-        replies.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Corrupt, "a command without a reply")))
+        replies.pop().unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Corrupt, "a command got no reply: report this as a bug"))
+        })
     }
 
     /// Executes commands in one transaction.
@@ -212,10 +214,11 @@ impl Queue {
         group
     }
 
-    /// Takes the commands that have waited for at least `patience`, or all of them if it is `None`.
-    fn take_failed(&mut self, patience: Option<Duration>) -> Vec<Waiting> {
-        let fails =
-            |waiting: &Waiting| patience.is_none_or(|patience| waiting.queued_at.elapsed() >= patience);
+    /// Takes the commands that have waited for at least `write_timeout`, or all of them if it is `None`.
+    fn take_failed(&mut self, write_timeout: Option<Duration>) -> Vec<Waiting> {
+        let fails = |waiting: &Waiting| {
+            write_timeout.is_none_or(|write_timeout| waiting.queued_at.elapsed() >= write_timeout)
+        };
         let (failed, left): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(fails);
         self.waiting = left.into();
         failed

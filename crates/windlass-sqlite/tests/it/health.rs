@@ -13,7 +13,7 @@ async fn a_log_that_grows_is_found() {
     assert_eq!(store.health().await.unwrap(), []);
     let log = std::fs::OpenOptions::new().write(true).open(file.folder.path().join("jobs.db-wal")).unwrap();
     log.set_len(65 << 20).unwrap();
-    check(&store, "the write-ahead log has 65 MiB", "wal_checkpoint").await;
+    check(&store, "the write-ahead log is 65 MiB", "wal_checkpoint").await;
 }
 
 #[tokio::test]

@@ -57,8 +57,8 @@ async fn what_cannot_be_opened_says_why() {
     check(Options::new(":memory:"), ErrorKind::Invalid, "needs a file").await;
     check(
         Options::new(file.folder.path().join("no/such/folder.db")),
-        ErrorKind::Unavailable,
-        "unable to open",
+        ErrorKind::AccessDenied,
+        "check that the folder exists",
     )
     .await;
 

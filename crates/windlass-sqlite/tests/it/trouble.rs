@@ -35,7 +35,7 @@ async fn a_read_only_file_is_named_as_such() {
     file.open().await.close().await.unwrap();
     let read_only = pool(SqliteConnectOptions::new().filename(file.path()).read_only(true)).await;
     let error = SqliteStore::over(Sqlx::from(read_only), Options::default()).await.unwrap_err();
-    check(&error, ErrorKind::Unavailable, "read-only");
+    check(&error, ErrorKind::AccessDenied, "give this user write permission for the file");
 }
 
 /// A full disk loses no acknowledged job and leaves no partial batch, and the store works again once there is room.
@@ -53,7 +53,7 @@ async fn a_full_disk_is_named_as_such_and_leaves_nothing_by_halves() {
             Err(error) => break error,
         }
     };
-    check(&error, ErrorKind::Unavailable, "make room");
+    check(&error, ErrorKind::Unavailable, "free some space");
     assert!(acknowledged > 0);
     assert_eq!(stored(&store).await, acknowledged);
     start(&store, vec![new_chain()]).await;
