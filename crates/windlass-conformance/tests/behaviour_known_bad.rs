@@ -35,6 +35,8 @@ enum Fault {
     CommitsDropped,
     /// Retries at once, whatever the delay.
     DelayIgnored,
+    /// Hands out one job at a time.
+    OneAtATime,
     /// Loses every hint although the fixture says that hints arrive.
     HintsLost,
 }
@@ -59,6 +61,11 @@ impl Bad {
                 let settle = self.drop_all(exchange.settle).await?;
                 let acquire = self.inner.acquire(exchange.acquire).await?;
                 Ok(Reply::Exchange(ExchangeReply { settle, acquire }))
+            }
+            (Fault::OneAtATime, Command::Acquire(acquire)) => Reply::Acquire(self.acquire_one(acquire).await?),
+            (Fault::OneAtATime, Command::Exchange(exchange)) => {
+                let settle = self.inner.settle(exchange.settle).await?;
+                Reply::Exchange(ExchangeReply { settle, acquire: self.acquire_one(exchange.acquire).await? })
             }
             (Fault::UnblockingLost, Command::Create(mut create)) => {
                 for chain in create.chains.iter_mut().filter(|chain| !chain.job.blockers.is_empty()) {
@@ -106,6 +113,14 @@ impl Bad {
         let now = Timestamp::now();
         let held = |lease: &RenewLease| Renewed::Held { until: now + lease.lease, cancel_requested: false };
         RenewReply { leases: renew.leases.iter().map(held).collect(), now }
+    }
+
+    /// Acquires one job if none is running.
+    async fn acquire_one(&self, mut acquire: Acquire) -> Result<AcquireReply> {
+        let counts = self.inner.count(Count { types: Types::All }).await?;
+        let is_idle = counts.types.iter().all(|count| count.running == 0);
+        acquire.max = acquire.max.min(u32::from(is_idle));
+        self.inner.acquire(acquire).await
     }
 
     /// Starts a chain that never ends.
@@ -203,6 +218,8 @@ caught! {
     releases_that_are_counted: ReleaseCounted, ["stopping.deaf", "stopping.fails"];
     exceptions_that_are_ignored: ExceptionsIgnored, ["reaper.own_jobs"];
     rollbacks_that_commit: RollbackCommits, ["failures.finished.staged", "repeats.dropped"];
-    delays_that_are_ignored: DelayIgnored, ["process.backoff"];
-    hints_that_are_lost: HintsLost, ["notify.at_once", "notify.cancelled", "notify.reaped"];
+    delays_that_are_ignored: DelayIgnored, ["process.backoff", "queue.consume.default_backoff"];
+    jobs_that_run_one_at_a_time: OneAtATime, ["worker.types"];
+    hints_that_are_lost: HintsLost,
+        ["notify.at_once", "notify.cancelled", "notify.reaped", "notify.completed_outside"];
 }

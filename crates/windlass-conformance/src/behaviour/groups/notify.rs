@@ -1,10 +1,9 @@
 //! Hints: with them nothing waits for a poll, and without them nothing is lost.
 
 use tokio::sync::Barrier;
-use windlass_core::command::{CompleteFromOutside, Step};
 use windlass_core::{
     AbortReason, BoxFuture, CancelMode, Capability, Client, Error, ErrorKind, Hint, Job, Millis, Notifier,
-    Payload, RequestId, Signal, Subscription, Topic, TypeName,
+    Signal, Subscription, Topic, TypeName,
 };
 
 use super::prelude::*;
@@ -70,9 +69,9 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "notify.completed_outside",
-            "An attempt whose job is completed from outside finds out, and changes nothing.",
+            "A running attempt is told at once when its job is completed from outside, and changes nothing.",
             ["BS-203"],
-            [Need::Store(Capability::Outside)],
+            [Need::Hints, Need::Store(Capability::Outside)],
             completed_outside
         ),
         behaviour!(
@@ -251,25 +250,20 @@ async fn blocked<S: Store>(scene: Scene<S>) {
 
 async fn completed_outside<S: Store>(scene: Scene<S>) {
     let (started, lines) = (Gate::new(), Lines::default());
-    let worker = scene.worker().handle(obedient::<Renewed>(&started, &lines)).start().await.unwrap();
-    let chain = scene.client.start(Renewed {}).await.unwrap();
+    let handler = obedient::<Unhurried>(&started, &lines);
+    let worker = scene.worker().poll(NEVER).handle(handler).start().await.unwrap();
+    let chain = scene.client.start(Unhurried {}).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
-    let job = scene.job(chain).await;
-    let output = Payload::encode(&7).unwrap();
-    let outside = CompleteFromOutside {
-        request: RequestId::new(),
-        job: job.id,
-        version: job.version,
-        steps: vec![Step::Complete { output, retention: None, create: Vec::new() }],
-    };
-    scene.client.store().complete_from_outside(outside).await.unwrap();
+    let step = scene.other.step(chain).await.unwrap().of::<Unhurried>().unwrap();
+    assert_eq!(step.done(7).await.unwrap(), Status::Completed);
     scene.until("the attempt is told", || lines.all() == ["AlreadyClosed"]).await;
     scene.sees("the attempt finds its job lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
     assert_eq!(scene.output(chain).await, 7);
     scene.stop([worker]).await;
 }
 
-job!(Renewed {} -> u32, options JobOptions { renewal: Some(Duration::from_millis(100)), ..quick() });
+// Its next renewal comes after the deadline of a case: a case that depends on a renewal fails.
+job!(Unhurried {} -> u32, options JobOptions { lease: 2 * NEVER, renewal: Some(NEVER), ..quick() });
 
 /// A notifier that fails a third of its calls, loses a third of the hints, and delivers the others twice.
 #[derive(Debug)]

@@ -88,11 +88,16 @@ async fn backlog<S: Store>(scene: Scene<S>) {
 struct Gauge(Arc<(AtomicU32, AtomicU32)>);
 
 impl Gauge {
-    async fn pass(&self) {
+    /// Counts the attempt until the gate lets it pass.
+    async fn pass(&self, gate: &Gate) {
         let running = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
         self.0.1.fetch_max(running, Ordering::SeqCst);
-        tokio::task::yield_now().await;
+        gate.pass().await;
         self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn running(&self) -> u32 {
+        self.0.0.load(Ordering::SeqCst)
     }
 
     fn peak(&self) -> u32 {
@@ -101,33 +106,38 @@ impl Gauge {
 }
 
 async fn types<S: Store>(scene: Scene<S>) {
-    let (all, limited) = (Gauge::default(), Gauge::default());
-    let gauge = all.clone();
+    let (numbers, texts, gate) = (Gauge::default(), Gauge::default(), Gate::new());
+    let held = (numbers.clone(), gate.clone());
     let number = move |job: Ctx<Number>| {
-        let gauge = gauge.clone();
+        let (numbers, gate) = held.clone();
         async move {
-            gauge.pass().await;
+            numbers.pass(&gate).await;
             Ok::<_, BoxError>(job.input().number)
         }
     };
-    let gauges = (all.clone(), limited.clone());
+    let held = (texts.clone(), gate.clone());
     let echo = move |job: Ctx<Echo>| {
-        let (all, limited) = gauges.clone();
+        let (texts, gate) = held.clone();
         async move {
-            tokio::join!(all.pass(), limited.pass());
+            texts.pass(&gate).await;
             Ok::<_, BoxError>(job.input().text.clone())
         }
     };
-    let numbers = scene.client.start_many((0..20).map(|number| Number { number })).await.unwrap();
-    let texts = scene.client.start_many((0..20).map(|_| text("hi"))).await.unwrap();
+    // The limited type comes first: a worker that fills its slots in order must not stop at the limit.
+    let echoes = scene.client.start_many((0..20).map(|_| text("hi"))).await.unwrap();
+    let chains = scene.client.start_many((0..20).map(|number| Number { number })).await.unwrap();
     let worker = scene.worker().concurrency(4).handle(number).handle_at_most(2, echo).start().await.unwrap();
-    for chain in numbers {
+    scene
+        .until("two attempts of each type run at once", || (numbers.running(), texts.running()) == (2, 2))
+        .await;
+    gate.open(40);
+    for chain in chains {
         scene.output(chain).await;
     }
-    for chain in texts {
+    for chain in echoes {
         scene.output(chain).await;
     }
-    assert!(all.peak() <= 4 && limited.peak() <= 2, "{} and {} at once", all.peak(), limited.peak());
+    assert!(numbers.peak() <= 4 && texts.peak() <= 2, "{} and {} at once", numbers.peak(), texts.peak());
     for name in ["Number", "Echo"] {
         let of = |event: &Event, ended: bool| match event {
             Event::JobCompleted(about, _) => ended && about.job_type.as_str() == name,

@@ -1,6 +1,6 @@
 //! How consumers process jobs.
 
-use windlass_core::{Backoff, ErrorText, Handlers, JobId, Timestamp};
+use windlass_core::{Backoff, Capability, ErrorText, Handlers, JobId, Key, Target, Timestamp};
 
 use super::prelude::*;
 
@@ -53,6 +53,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
             "A failed attempt is tried again later, unless the queue says at once; those that are ready come first.",
             ["B4.19", "gaps: backoff"],
             backs_off
+        ),
+        behaviour!(
+            "queue.consume.default_backoff",
+            "A queue that sets no backoff delays each retry by the default.",
+            ["B4.19", "gaps: backoff"],
+            [Need::Store(Capability::Trigger)],
+            default_backoff
         ),
         behaviour!(
             "queue.consume.lost_reply",
@@ -265,6 +272,33 @@ async fn backs_off<S: Store>(scene: Scene<S>) {
     let consumer = eager.consume(handler).poll(POLL).await.unwrap();
     state(&scene, &eager, "eager", ItemState::Completed).await;
     assert_eq!(lines.all(), ["patient 1", "eager 1", "ready 1", "eager 2", "eager 3"]);
+    scene.stop_consumers([consumer]).await;
+}
+
+async fn default_backoff<S: Store>(scene: Scene<S>) {
+    let queue = scene.client.queue::<String, String>("unset").build().unwrap();
+    let consumer = fail_before(&queue, u32::MAX).await;
+    queue.enqueue("a", "x".to_owned()).await.unwrap();
+    for attempt in 1..3 {
+        let has_failed = async {
+            loop {
+                let status = status(&queue, "a").await;
+                if (status.state, status.attempts) == (ItemState::Failing, attempt) {
+                    return status;
+                }
+                rest().await;
+            }
+        };
+        let failing = scene.soon(&format!("attempt {attempt} has failed"), has_failed).await;
+        let shortest = Backoff::default().delay(attempt, 1.0);
+        assert!(shortest >= Duration::from_secs(1), "the default is a delay");
+        assert!(failing.due_at >= failing.created_at + shortest, "{failing:?}");
+        // Makes the next attempt due now, so that the case does not wait for the delay.
+        let job = Target::Key(queue.name().clone(), Key::new("a").unwrap());
+        scene.client.trigger(vec![job]).await.unwrap();
+    }
+    let failed = state(&scene, &queue, "a", ItemState::Failed).await;
+    assert_eq!(failed.attempts, 3);
     scene.stop_consumers([consumer]).await;
 }
 
