@@ -6,6 +6,7 @@
 //! The cases run in real time, because real servers do. A case waits for events and conditions, with a deadline
 //! whose message says what did not happen.
 
+mod any;
 mod covered;
 mod faulty;
 mod fixture;
@@ -17,17 +18,19 @@ mod suite;
 
 use std::fmt;
 
+pub use any::AnyStore;
 pub use covered::{BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES};
 pub use fixture::{BehaviourFixture, MuteNotifier, Need};
-pub use groups::{QUEUE_EXCLUDED, behaviours, transactional_behaviours};
+pub use groups::{QUEUE_EXCLUDED, behaviours, rules, transactional_behaviours};
 pub use scene::Scene;
 pub use seen::Seen;
 pub use suite::{BehaviourSuite, run_behaviours};
 
 use windlass_core::BoxFuture;
 
-/// One rule about clients and workers, with the code that checks it on a store of type `S`.
-pub struct Behaviour<S> {
+/// One rule about clients and workers, with the code that checks it. Only cases about transactions depend on the type
+/// of the store.
+pub struct Behaviour<S = AnyStore> {
     /// Stable dotted id, such as `chains.linear`.
     pub id: &'static str,
     /// The rule, as one sentence.
@@ -38,6 +41,38 @@ pub struct Behaviour<S> {
     pub needs: &'static [Need],
     /// Runs the check. Panics with the expectation if the pair violates the rule.
     pub run: fn(Scene<S>) -> BoxFuture<'static, ()>,
+}
+
+/// Groups whose cases depend on the notifier, besides the cases that [need](Need) hints or an outage.
+const NOTIFIER_GROUPS: [&str; 7] =
+    ["events", "notify", "queue.answer", "queue.events", "resilience", "schedule", "wait"];
+
+impl<S> Behaviour<S> {
+    /// Whether another notifier could change the verdict.
+    pub(crate) fn depends_on_notifier(&self) -> bool {
+        let in_group = |group: &&str| {
+            self.id.strip_prefix(*group).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let needs_it = |need: &Need| matches!(need, Need::Hints | Need::Outage);
+        NOTIFIER_GROUPS.iter().any(in_group) || self.needs.iter().any(needs_it)
+    }
+
+    const fn rule(&self, transactional: bool) -> Rule {
+        Rule { id: self.id, name: self.name, sources: self.sources, transactional }
+    }
+}
+
+/// What a [`Behaviour`] says, without its code.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The id of the case.
+    pub id: &'static str,
+    /// The rule, as one sentence.
+    pub name: &'static str,
+    /// Origin of the rule.
+    pub sources: &'static [&'static str],
+    /// Whether the case is about transactions.
+    pub transactional: bool,
 }
 
 impl<S> fmt::Debug for Behaviour<S> {

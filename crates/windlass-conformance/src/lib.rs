@@ -75,8 +75,9 @@ mod table;
 mod transaction;
 
 pub use behaviour::{
-    BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Behaviour, BehaviourFixture, BehaviourSuite,
-    MuteNotifier, Need, QUEUE_EXCLUDED, Scene, Seen, behaviours, run_behaviours, transactional_behaviours,
+    AnyStore, BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Behaviour, BehaviourFixture, BehaviourSuite,
+    MuteNotifier, Need, QUEUE_EXCLUDED, Rule, Scene, Seen, behaviours, rules, run_behaviours,
+    transactional_behaviours,
 };
 pub use case::{Case, cases};
 pub use excluded::EXCLUDED;

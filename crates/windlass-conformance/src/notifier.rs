@@ -9,7 +9,7 @@ use std::sync::Arc;
 use libtest_mimic::Arguments;
 use windlass_core::{BoxFuture, Notifier};
 
-use crate::runner::{Verdict, judge, trial_of};
+use crate::runner::{Kept, Verdict, judge, trial_of};
 
 /// Opens notifiers of one kind for the cases.
 pub trait NotifierFixture: Send + Sync + 'static {
@@ -92,16 +92,19 @@ pub fn notifier_main(fixture: impl NotifierFixture) -> ! {
 pub async fn run_notifier(fixture: &dyn NotifierFixture) -> Vec<(NotifierCase, Verdict)> {
     let mut verdicts = Vec::new();
     for case in notifier_cases() {
-        verdicts.push((case, verdict(fixture, case).await));
+        let verdict = match missing(fixture, case) {
+            Some(missing) => Verdict::Skipped(missing),
+            None => verdict(fixture, case).await.0,
+        };
+        verdicts.push((case, verdict));
     }
     verdicts
 }
 
-async fn verdict(fixture: &dyn NotifierFixture, case: NotifierCase) -> Verdict {
-    match missing(fixture, case) {
-        Some(missing) => Verdict::Skipped(missing),
-        None => judge(case.id, (case.run)(fixture.open().await)).await,
-    }
+async fn verdict(fixture: &dyn NotifierFixture, case: NotifierCase) -> (Verdict, Kept) {
+    let subject = fixture.open().await;
+    let kept = Arc::clone(&subject.keep);
+    (judge(case.id, (case.run)(subject)).await, kept)
 }
 
 fn missing(fixture: &dyn NotifierFixture, case: NotifierCase) -> Option<String> {

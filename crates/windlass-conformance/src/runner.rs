@@ -1,11 +1,12 @@
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use windlass_core::Capability;
 
 use crate::case::{Case, cases};
@@ -14,6 +15,12 @@ use crate::subject::Subject;
 
 /// Time limit of a case.
 pub const CASE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time limit for the tasks that a case leaves behind.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
+
+/// The resource of a subject.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// Runs all cases as the tests of a test binary with `harness = false`, then exits the process.
 ///
@@ -105,18 +112,18 @@ fn trial(fixture: &Arc<dyn Fixture>, case: Case) -> Trial {
     trial_of(case.id, case.name, missing, async move { verdict(&*fixture, case).await })
 }
 
-/// Builds a trial that runs on its own runtime, so that no task outlives it. The trial is ignored if something is
-/// missing.
+/// Builds a trial that runs on its own runtime, so that no task outlives it. The subject's resource is dropped after the
+/// runtime. The trial is ignored if something is missing.
 pub(crate) fn trial_of(
     id: &str,
     name: &'static str,
     missing: Option<String>,
-    verdict: impl Future<Output = Verdict> + Send + 'static,
+    case: impl Future<Output = (Verdict, Kept)> + Send + 'static,
 ) -> Trial {
     let trial = Trial::test(id, move || {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let verdict = runtime.block_on(verdict);
-        runtime.shutdown_background();
+        let (verdict, kept) = runtime.block_on(case);
+        shut_down(runtime, kept);
         match verdict {
             Verdict::Passed => Ok(()),
             Verdict::Failed(message) | Verdict::Skipped(message) => {
@@ -130,23 +137,37 @@ pub(crate) fn trial_of(
     }
 }
 
+/// Ends all tasks of a case, then drops its resource. A fixture may reuse a resource that is dropped outside a runtime,
+/// such as a database schema, because no task of the case is left that could write to it. If a task does not end in
+/// time, the resource is leaked.
+fn shut_down(runtime: Runtime, kept: Kept) {
+    let started = Instant::now();
+    runtime.shutdown_timeout(SHUTDOWN_LIMIT);
+    if started.elapsed() >= SHUTDOWN_LIMIT {
+        mem::forget(kept);
+    }
+}
+
 async fn run_these(fixture: &dyn Fixture, cases: Vec<Case>) -> Report {
     let mut verdicts = Vec::with_capacity(cases.len());
     for case in cases {
-        verdicts.push((case, verdict(fixture, case).await));
+        let verdict = match missing(fixture, case) {
+            Some(missing) => Verdict::Skipped(missing),
+            None => verdict(fixture, case).await.0,
+        };
+        verdicts.push((case, verdict));
     }
     Report { fixture: fixture.name().to_owned(), verdicts }
 }
 
-async fn verdict(fixture: &dyn Fixture, case: Case) -> Verdict {
-    if let Some(missing) = missing(fixture, case) {
-        return Verdict::Skipped(missing);
-    }
+async fn verdict(fixture: &dyn Fixture, case: Case) -> (Verdict, Kept) {
     let subject = fixture.open().await;
-    match mistake(fixture, &subject) {
+    let kept = Arc::clone(&subject.keep);
+    let verdict = match mistake(fixture, &subject) {
         Some(mistake) => Verdict::Failed(mistake),
         None => judge(case.id, (case.run)(subject)).await,
-    }
+    };
+    (verdict, kept)
 }
 
 /// Runs a case with a time limit, on its own task so that a panic is caught.

@@ -62,7 +62,9 @@ impl Bad {
                 let acquire = self.inner.acquire(exchange.acquire).await?;
                 Ok(Reply::Exchange(ExchangeReply { settle, acquire }))
             }
-            (Fault::OneAtATime, Command::Acquire(acquire)) => Reply::Acquire(self.acquire_one(acquire).await?),
+            (Fault::OneAtATime, Command::Acquire(acquire)) => {
+                Reply::Acquire(self.acquire_one(acquire).await?)
+            }
             (Fault::OneAtATime, Command::Exchange(exchange)) => {
                 let settle = self.inner.settle(exchange.settle).await?;
                 Reply::Exchange(ExchangeReply { settle, acquire: self.acquire_one(exchange.acquire).await? })

@@ -1,4 +1,5 @@
-//! Runs the client and worker suite on the memory store, with notifications over NATS.
+//! Runs the client and worker suite on the memory store, with notifications over NATS: all cases in a full run, and else
+//! those that depend on the notifier.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use windlass_conformance::{BehaviourFixture, BehaviourSuite, Scene};
 use windlass_core::{BoxFuture, Capabilities, MemoryStore};
+use windlass_testkit::is_full_run;
 
 struct Memory;
 
@@ -32,5 +34,7 @@ impl BehaviourFixture for Memory {
 }
 
 fn main() {
-    BehaviourSuite::new().transactional_pair(Memory).run()
+    let suite = BehaviourSuite::new();
+    let suite = if is_full_run() { suite.transactional_pair(Memory) } else { suite.notifier_pair(Memory) };
+    suite.run()
 }

@@ -1,10 +1,13 @@
-//! Client and worker behavior on the PostgreSQL store without hints and with in-process, PostgreSQL, Redis and NATS
-//! hints, and on the memory store with PostgreSQL hints.
+//! Client and worker behavior on the PostgreSQL store with PostgreSQL hints, and on the memory store with PostgreSQL
+//! hints. A full run adds the PostgreSQL store without hints and with in-process, Redis and NATS hints.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "fixture/schema.rs"]
+mod schema;
 
 use std::sync::Arc;
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{Executor, PgConnection, PgPool, Transaction};
 use tokio::sync::OnceCell;
 use windlass_conformance::{BehaviourFixture, BehaviourSuite, MuteNotifier, Scene};
@@ -12,7 +15,9 @@ use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, MemoryStore, Not
 use windlass_nats::NatsNotifier;
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
 use windlass_redis::RedisNotifier;
-use windlass_testkit::{NatsServer, SharedPostgres, shared_postgres, shared_redis};
+use windlass_testkit::{NatsServer, SharedPostgres, is_full_run, shared_postgres, shared_redis};
+
+use schema::Schema;
 
 #[derive(Clone, Copy)]
 enum Hints {
@@ -83,16 +88,15 @@ impl BehaviourFixture for Postgres {
 
     fn open(&self) -> BoxFuture<'_, Scene<PostgresStore<Sqlx>>> {
         Box::pin(async {
-            let server = shared_postgres().await;
-            let namespace = server.namespace();
-            let options = Options::default().schema(namespace);
-            let pools = [pool(&server.url(), namespace), pool(&server.url(), namespace)];
+            let schema = Schema::lease().await;
+            let options = Options::default().schema(schema.name.as_str());
+            let pools = [pool(&schema.url()), pool(&schema.url())];
             let [store, other] =
                 pools.each_ref().map(|pool| PostgresStore::open(pool.clone().into(), options.clone()));
             let stores = [Arc::new(store.await.unwrap()), Arc::new(other.await.unwrap())];
-            let notifiers = self.hints.notifiers(pools, &options, namespace).await;
-            let outage = outage(&server);
-            Scene::new(stores, notifiers).with_outage(outage).with_poison(poison).keeping(server)
+            let notifiers = self.hints.notifiers(pools, &options, schema.server.namespace()).await;
+            let outage = outage(&schema.server, &schema.name);
+            Scene::new(stores, notifiers).with_outage(outage).with_poison(poison).keeping(schema)
         })
     }
 }
@@ -118,21 +122,20 @@ impl BehaviourFixture for Memory {
     fn open(&self) -> BoxFuture<'_, Scene<MemoryStore>> {
         Box::pin(async {
             let server = shared_postgres().await;
-            let options = Options::default().schema(server.namespace());
+            let namespace = server.namespace();
+            let options = Options::default().schema(namespace);
             let notifier = || -> Arc<dyn Notifier> {
-                let provider = Sqlx::from(pool(&server.url(), server.namespace()));
+                let url = format!("{}?application_name={namespace}", server.url());
+                let provider = Sqlx::from(pool(&url));
                 Arc::new(PostgresNotifier::new(provider, &options).unwrap())
             };
             let (store, notifiers) = (MemoryStore::new(), [notifier(), notifier()]);
             let stores = [Arc::new(store.clone()), Arc::new(store)];
-            let outage = outage(&server);
+            let outage = outage(&server, namespace);
             Scene::new(stores, notifiers).with_outage(outage).keeping(server)
         })
     }
 }
-
-/// Groups of cases that depend on the notifier. The other groups run with the other pairs.
-const HINTED: [&str; 7] = ["events", "notify", "resilience", "schedule", "untold", "wait", "worker"];
 
 /// Makes the transaction fail, so that it accepts no more statements.
 fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a, ()> {
@@ -142,15 +145,16 @@ fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a,
     })
 }
 
-/// Creates a pool whose connections can be distinguished from those of other cases.
-fn pool(url: &str, name: &str) -> PgPool {
-    let options: PgConnectOptions = url.parse().unwrap();
-    PgPoolOptions::new().max_connections(4).connect_lazy_with(options.application_name(name))
+fn pool(url: &str) -> PgPool {
+    PgPoolOptions::new().max_connections(4).connect_lazy(url).unwrap()
 }
 
-/// Returns a function that terminates the connections of one case.
-fn outage(server: &SharedPostgres) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static {
-    let (pool, name) = (pool(&server.url(), "killer"), server.namespace().to_owned());
+/// Returns a function that terminates the connections of one case, which have this name.
+fn outage(
+    server: &SharedPostgres,
+    name: &str,
+) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static {
+    let (pool, name) = (pool(&server.url()), name.to_owned());
     move || {
         let (pool, name) = (pool.clone(), name.clone());
         Box::pin(async move {
@@ -162,16 +166,16 @@ fn outage(server: &SharedPostgres) -> impl Fn() -> BoxFuture<'static, ()> + Send
 
 fn main() {
     let pair = |name, hints| Postgres { name, hints };
-    let mut suite = BehaviourSuite::new()
-        .transactional_pair(pair("postgres+postgres", Hints::Postgres))
-        .transactional_pair(pair("postgres+none", Hints::None))
-        .transactional_pair(pair("postgres+in-process", Hints::InProcess))
-        .transactional_pair(Memory);
-    for pair in [pair("postgres+redis", Hints::Redis), pair("postgres+nats", Hints::Nats)] {
-        suite = match std::env::var_os("WINDLASS_FULL") {
-            Some(_) => suite.transactional_pair(pair),
-            None => suite.transactional_groups(pair, &HINTED),
-        };
+    let suite = BehaviourSuite::new().transactional_pair(pair("postgres+postgres", Hints::Postgres));
+    if is_full_run() {
+        suite
+            .transactional_pair(pair("postgres+none", Hints::None))
+            .transactional_pair(pair("postgres+in-process", Hints::InProcess))
+            .transactional_pair(pair("postgres+redis", Hints::Redis))
+            .transactional_pair(pair("postgres+nats", Hints::Nats))
+            .transactional_pair(Memory)
+            .run()
+    } else {
+        suite.notifier_pair(Memory).run()
     }
-    suite.run()
 }

@@ -45,7 +45,7 @@ async fn connect(url: String) -> TokioPostgres {
     MADE.get_or_init(|| async { drop(server.server().query(FUNCTIONS)) }).await;
     let settings = SETTINGS.map(|setting| format!("-c {setting}")).join(" ");
     let settings = settings.replace(' ', "%20").replace('=', "%3D").replace(',', "%2C");
-    TokioPostgres::connect(&format!("{url}?options={settings}")).await.unwrap()
+    TokioPostgres::connect(&format!("{url}&options={settings}")).await.unwrap()
 }
 
 fn main() {

@@ -6,6 +6,7 @@
 //! - [`shared_redis`] and [`shared_postgres`] return namespaces on one such server per test process.
 //! - [`Proxy`] sits between a client and a server, and cuts, stalls or refuses connections.
 //! - [`crash`] runs workers in their own processes, and kills them.
+//! - [`is_full_run`] says whether to run the long tests too.
 //! - [`wait_until`] polls a condition with a timeout. Tests use it instead of sleeping.
 //!
 //! No server outlives the test process, however that ends: each runs under a watchdog that notices when the process is
@@ -22,6 +23,7 @@ mod postgres;
 mod proxy;
 mod redis;
 mod shared;
+mod tier;
 mod wait;
 
 mod account;
@@ -36,4 +38,5 @@ pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;
 pub use redis::{RedisServer, RedisServerBuilder};
 pub use shared::{SharedPostgres, SharedRedis, shared_postgres, shared_redis};
+pub use tier::is_full_run;
 pub use wait::wait_until;

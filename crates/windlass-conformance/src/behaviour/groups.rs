@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex};
 
 pub use queue::QUEUE_EXCLUDED;
 use tokio::sync::Semaphore;
-use windlass_core::{BoxError, Store, Transactional};
+use windlass_core::{BoxError, MemoryStore, Transactional};
 
-use super::Behaviour;
+use super::{Behaviour, Rule};
 
 /// Returns the cases for every store.
 #[must_use]
-pub fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
+pub fn behaviours() -> Vec<Behaviour> {
     let groups = [
         chains::cases(),
         blockers::cases(),
@@ -59,6 +59,16 @@ pub fn transactional_behaviours<S: Transactional>() -> Vec<Behaviour<S>> {
         queue::transactional_cases(),
     ];
     groups.into_iter().flatten().collect()
+}
+
+/// Returns what all cases say, including those about transactions.
+#[must_use]
+pub fn rules() -> Vec<Rule> {
+    // The memory store stands for all: the rules do not depend on the store. Other crates share this instance of the
+    // cases instead of compiling their own.
+    let transactional = transactional_behaviours::<MemoryStore>();
+    let rules = behaviours().iter().map(|case| case.rule(false)).collect::<Vec<_>>();
+    rules.into_iter().chain(transactional.iter().map(|case| case.rule(true))).collect()
 }
 
 /// Imports that most of the groups use.

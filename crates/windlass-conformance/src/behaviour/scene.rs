@@ -10,8 +10,10 @@ use windlass_core::{
     Running, Store, Subscription, Target, Timestamp, Topic, Transactional, TypeName, Worker,
 };
 
+use super::any::AnyStore;
 use super::job::Mark;
 use super::seen::Seen;
+use crate::runner::Kept;
 
 /// Poll interval of workers and waits. It is short, so that only the cases about hints depend on hints.
 pub(super) const POLL: Duration = Duration::from_millis(20);
@@ -38,10 +40,11 @@ pub struct Scene<S> {
     /// The events that both clients have reported to their observer.
     pub seen: Seen,
     pub(super) store: Arc<S>,
+    others_store: Arc<S>,
     pub(super) poison: Option<Arc<dyn Any + Send + Sync>>,
     outage: Option<Outage>,
     patience: Duration,
-    keep: Arc<dyn Any + Send + Sync>,
+    keep: Kept,
 }
 
 type Outage = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
@@ -51,7 +54,7 @@ impl<S: Store> Scene<S> {
     /// Creates a scene on two handles of a fresh store, each with its own handle of the same notifier.
     #[must_use]
     pub fn new(stores: [Arc<S>; 2], notifiers: [Arc<dyn Notifier>; 2]) -> Self {
-        let ([store, other], [notifier, others]) = (stores, notifiers);
+        let ([store, others_store], [notifier, others]) = (stores, notifiers);
         let seen = Seen::default();
         let client = |store: &Arc<S>, notifier: &Arc<dyn Notifier>| {
             let builder = Client::builder(Arc::clone(store)).notifier(Shared(Arc::clone(notifier)));
@@ -59,11 +62,12 @@ impl<S: Store> Scene<S> {
         };
         Self {
             client: client(&store, &notifier),
-            other: client(&other, &others),
+            other: client(&others_store, &others),
             notifier,
             others_notifier: others,
             seen,
             store,
+            others_store,
             poison: None,
             outage: None,
             patience: PATIENCE,
@@ -96,8 +100,23 @@ impl<S: Store> Scene<S> {
     }
 }
 
+impl<S: Store> Scene<S> {
+    /// Forgets the type of the store.
+    pub(super) fn erased(self) -> Scene<AnyStore> {
+        let Self { store, others_store, notifier, others_notifier, outage, patience, keep, .. } = self;
+        let stores = [AnyStore::new(store), AnyStore::new(others_store)].map(Arc::new);
+        let scene = Scene::new(stores, [notifier, others_notifier]);
+        Scene { outage, patience, keep, ..scene }
+    }
+}
+
 /// Helpers for cases.
 impl<S: Store> Scene<S> {
+    /// Returns the resource of the scene.
+    pub(super) fn kept(&self) -> Kept {
+        Arc::clone(&self.keep)
+    }
+
     /// Makes both notifiers connect. Some connect on first use, which is not what a case should measure.
     pub(super) async fn connect(&self) {
         for notifier in [&self.notifier, &self.others_notifier] {
@@ -273,6 +292,7 @@ impl<S> Clone for Scene<S> {
             others_notifier: Arc::clone(&self.others_notifier),
             seen: self.seen.clone(),
             store: Arc::clone(&self.store),
+            others_store: Arc::clone(&self.others_store),
             poison: self.poison.clone(),
             outage: self.outage.clone(),
             patience: self.patience,

@@ -2,12 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
-use windlass_core::Transactional;
+use windlass_core::{Capability, Store, Transactional};
 
 use super::fixture::BehaviourFixture;
-use super::groups::{behaviours, transactional_behaviours};
-use super::{Behaviour, Need};
-use crate::runner::{Verdict, judge, trial_of};
+use super::groups::{behaviours, rules, transactional_behaviours};
+use super::{Behaviour, Need, Scene};
+use crate::runner::{Kept, Verdict, judge, trial_of};
 
 /// Default number of cases that run concurrently. It is high, because cases spend most of their time waiting.
 const THREADS: usize = 10;
@@ -25,25 +25,34 @@ impl BehaviourSuite {
         Self::default()
     }
 
-    /// Adds a pair whose store has no transactions.
-    pub fn pair<F: BehaviourFixture>(self, fixture: F) -> Self {
-        self.add(fixture, behaviours())
+    /// Adds a pair whose store has no transactions. The cases about transactions are shown as ignored.
+    pub fn pair<F: BehaviourFixture>(mut self, fixture: F) -> Self {
+        let fixture = Arc::new(fixture);
+        self.add(&fixture, behaviours(), Scene::erased);
+        for rule in rules().into_iter().filter(|rule| rule.transactional) {
+            let missing = Some(format!("lacks {:?}", Capability::Transactions));
+            let id = id(&*fixture, rule.id);
+            self.trials.push(trial_of(&id, rule.name, missing, async {
+                (Verdict::Skipped("lacks transactions".to_owned()), Arc::new(()) as Kept)
+            }));
+        }
+        self
     }
 
     /// Adds a pair whose store has transactions, with all cases.
-    pub fn transactional_pair<F: BehaviourFixture<Store: Transactional>>(self, fixture: F) -> Self {
-        self.add(fixture, all())
+    pub fn transactional_pair<F: BehaviourFixture<Store: Transactional>>(mut self, fixture: F) -> Self {
+        let fixture = Arc::new(fixture);
+        self.add(&fixture, behaviours(), Scene::erased);
+        self.add(&fixture, transactional_behaviours(), |scene| scene);
+        self
     }
 
-    /// Adds a pair whose store has transactions, with only the cases of these groups (the first part of their ids). Use
-    /// it for a pair whose store and notifier are each tested in full in other pairs.
-    pub fn transactional_groups<F: BehaviourFixture<Store: Transactional>>(
-        self,
-        fixture: F,
-        groups: &[&str],
-    ) -> Self {
-        let group = |case: &Behaviour<F::Store>| case.id.split('.').next().unwrap_or_default();
-        self.add(fixture, all().into_iter().filter(|case| groups.contains(&group(case))).collect())
+    /// Adds a pair with only the cases that depend on the notifier. Use it if the suite, or another one, runs all cases
+    /// on this store with another notifier.
+    pub fn notifier_pair<F: BehaviourFixture>(mut self, fixture: F) -> Self {
+        let cases = behaviours().into_iter().filter(Behaviour::depends_on_notifier).collect();
+        self.add(&Arc::new(fixture), cases, Scene::erased);
+        self
     }
 
     /// Runs the cases with the arguments of Rust's own test harness, then exits the process.
@@ -53,14 +62,18 @@ impl BehaviourSuite {
         libtest_mimic::run(&arguments, self.trials).exit()
     }
 
-    fn add<F: BehaviourFixture>(mut self, fixture: F, cases: Vec<Behaviour<F::Store>>) -> Self {
-        let fixture = Arc::new(fixture);
+    /// Adds cases on stores of type `S`, to which `convert` converts the scenes of the fixture.
+    fn add<F: BehaviourFixture, S: Store>(
+        &mut self,
+        fixture: &Arc<F>,
+        cases: Vec<Behaviour<S>>,
+        convert: fn(Scene<F::Store>) -> Scene<S>,
+    ) {
         self.trials.extend(cases.into_iter().map(|case| {
-            let (id, name) = (format!("{}::{}", fixture.name(), case.id), case.name);
-            let (missing, fixture) = (missing(&*fixture, case.needs), Arc::clone(&fixture));
-            trial_of(&id, name, missing, async move { verdict(&*fixture, &case).await })
+            let (id, name) = (id(&**fixture, case.id), case.name);
+            let (missing, fixture) = (missing(&**fixture, case.needs), Arc::clone(fixture));
+            trial_of(&id, name, missing, async move { verdict(convert(fixture.open().await), &case).await })
         }));
-        self
     }
 }
 
@@ -79,28 +92,40 @@ pub async fn run_behaviours<F: BehaviourFixture<Store: Transactional>>(
     fixture: &F,
     ids: &[&str],
 ) -> Vec<(&'static str, Verdict)> {
-    let known = all();
+    let known = rules();
     for id in ids {
-        assert!(known.iter().any(|case| case.id == *id), "there is no case {id:?}");
+        assert!(known.iter().any(|rule| rule.id == *id), "there is no case {id:?}");
     }
+    let mut verdicts = run_these(fixture, behaviours(), ids, Scene::erased).await;
+    verdicts.extend(run_these(fixture, transactional_behaviours(), ids, |scene| scene).await);
+    verdicts
+}
+
+async fn run_these<F: BehaviourFixture, S: Store>(
+    fixture: &F,
+    cases: Vec<Behaviour<S>>,
+    ids: &[&str],
+    convert: fn(Scene<F::Store>) -> Scene<S>,
+) -> Vec<(&'static str, Verdict)> {
     let mut verdicts = Vec::new();
-    for case in known.iter().filter(|case| ids.contains(&case.id)) {
-        verdicts.push((case.id, verdict(fixture, case).await));
+    for case in cases.iter().filter(|case| ids.contains(&case.id)) {
+        let verdict = match missing(fixture, case.needs) {
+            Some(missing) => Verdict::Skipped(missing),
+            None => verdict(convert(fixture.open().await), case).await.0,
+        };
+        verdicts.push((case.id, verdict));
     }
     verdicts
 }
 
-fn all<S: Transactional>() -> Vec<Behaviour<S>> {
-    behaviours().into_iter().chain(transactional_behaviours()).collect()
+async fn verdict<S: Store>(scene: Scene<S>, case: &Behaviour<S>) -> (Verdict, Kept) {
+    let kept = scene.kept();
+    scene.connect().await;
+    (judge(case.id, (case.run)(scene)).await, kept)
 }
 
-async fn verdict<F: BehaviourFixture>(fixture: &F, case: &Behaviour<F::Store>) -> Verdict {
-    if let Some(missing) = missing(fixture, case.needs) {
-        return Verdict::Skipped(missing);
-    }
-    let scene = fixture.open().await;
-    scene.connect().await;
-    judge(case.id, (case.run)(scene)).await
+fn id(fixture: &impl BehaviourFixture, case: &str) -> String {
+    format!("{}::{case}", fixture.name())
 }
 
 fn missing(fixture: &impl BehaviourFixture, needs: &[Need]) -> Option<String> {

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::{env, fs};
 
-use windlass::MemoryStore;
 use windlass::store::Capabilities;
 use windlass_conformance::{EXCLUDED, QUEUE_EXCLUDED, behaviours, coverage, table};
 
@@ -58,7 +57,7 @@ fn queue() -> String {
          @platformatic/job-queue by group (Q, D, RR, RE, LE, LF, MQ, E) and its table of storage tests (ST-).\n\n\
          | case | what holds | sources |\n|---|---|---|\n",
     );
-    for case in behaviours::<MemoryStore>().iter().filter(|case| case.id.starts_with("queue.")) {
+    for case in behaviours().iter().filter(|case| case.id.starts_with("queue.")) {
         text.push_str(&format!("| `{}` | {} | {} |\n", case.id, case.name, case.sources.join(", ")));
     }
     text

@@ -3,8 +3,6 @@
 mod answer;
 mod cancel;
 mod consume;
-#[cfg(test)]
-mod covered;
 mod encoding;
 mod enqueue;
 mod events;

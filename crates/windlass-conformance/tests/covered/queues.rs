@@ -1,12 +1,11 @@
+//! Every test of the source's queue has a case, a test or a reason.
+
 use std::collections::HashSet;
 use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use windlass_core::MemoryStore;
-
-use super::{QUEUE_EXCLUDED, cases as queue_cases, transactional_cases};
-use crate::{cases as contract_cases, notifier_cases};
+use windlass_conformance::{QUEUE_EXCLUDED, cases as contract_cases, notifier_cases, rules};
 
 /// Titles of the source's tests by group: letters and a number, such as `Q01`.
 const GROUPS: &[(&str, RangeInclusive<u32>)] = &[
@@ -71,8 +70,8 @@ fn titles() -> Vec<String> {
 }
 
 fn sources() -> HashSet<&'static str> {
-    let cases = queue_cases::<MemoryStore>().into_iter().chain(transactional_cases::<MemoryStore>());
-    cases.flat_map(|case| case.sources).copied().collect()
+    let of_queues = rules().into_iter().filter(|rule| rule.id.starts_with("queue."));
+    of_queues.flat_map(|rule| rule.sources).copied().collect()
 }
 
 #[test]

@@ -1,0 +1,7 @@
+//! The cases cover what the sources check.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
+
+mod behaviours;
+mod contracts;
+mod queues;
