@@ -4,4 +4,6 @@
 
 mod behaviours;
 mod contracts;
+mod hooks;
 mod queues;
+mod telemetry;
