@@ -7,9 +7,11 @@ use std::{env, process::ExitCode};
 mod bench;
 mod sim;
 mod test;
+mod tiers;
 
 mod examples;
 mod prerequisites;
+mod programs;
 mod steps;
 mod tidy;
 mod workspace;
@@ -22,7 +24,7 @@ usage: cargo xtask <command>
   test [--fast | --full] [--no-install]
         Everything a change must pass: formatting, lints, tidy, tests, docs and examples.
         --fast        only what needs no server: for use between edits
-        --full        run the long tests too (sets WINDLASS_FULL=1)
+        --full        every store with every notifier, and the long tests (sets WINDLASS_FULL=1)
         --no-install  do not install what the tests need; say what is missing instead
   bench memory [--quick] [--only WORD] [--json] [--instructions]
         The workloads on the memory store, optimized: three rounds, median and spread. Then the instructions
@@ -38,6 +40,8 @@ usage: cargo xtask <command>
   sim [--seeds N] [--start X] [--seed X]
         The seeded simulation, on 500 seeds from 0 on unless said otherwise.
         --seed X      replay one seed, with its whole trace
+  tiers
+        The number of cases that each tier of the tests runs, by store and notifier. Fails if a case is lost.
   tidy  Only the checks of the source text.
   help  This page.
 ";
@@ -63,6 +67,7 @@ fn run(words: &[&str]) -> Result {
         ["bench", "memory", flags @ ..] => bench::memory(flags),
         ["bench", store @ ("sqlite" | "postgres" | "redis"), flags @ ..] => bench::database(store, flags),
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
+        ["tiers"] => tiers::run(&Workspace::locate()),
         ["tidy"] => tidy::run(&Workspace::locate()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

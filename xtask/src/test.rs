@@ -1,6 +1,11 @@
 //! `cargo xtask test`: the command that every change must pass.
 
-use crate::{HELP, Result, Workspace, examples, prerequisites, steps::Steps, tidy};
+use crate::{
+    HELP, Result, Workspace, examples, prerequisites,
+    programs::{self, Program},
+    steps::Steps,
+    tidy, tiers,
+};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -47,23 +52,43 @@ pub(crate) fn run(options: Options) -> Result {
 /// Number of simulation seeds in a fast run.
 const FAST_SEEDS: &str = "50";
 
-/// The tests of a fast run, by package: those that need no server and take seconds.
-const FAST_TESTS: [(&str, &[&str]); 3] = [
-    ("windlass-core", &["--lib", "--test", "it", "--test", "sim"]),
-    ("windlass-conformance", &["--test", "memory", "--test", "in_process", "--test", "behaviour"]),
-    ("windlass-sqlite", &["--lib", "--test", "conformance"]),
+/// The tests of a fast run: those that need no server and take seconds.
+const FAST_TESTS: [(&str, &[&str]); 5] = [
+    ("windlass-macros", &["lib"]),
+    ("windlass-core", &["lib", "it", "sim"]),
+    ("windlass-conformance", &["memory", "in_process", "behaviour", "covered"]),
+    ("windlass-sqlite", &["lib", "conformance"]),
+    ("xtask", &["bin"]),
 ];
+
+/// Whether a fast run includes a test program.
+pub(crate) fn is_fast(program: &Program) -> bool {
+    FAST_TESTS
+        .iter()
+        .any(|(package, tests)| *package == program.package && tests.contains(&program.target.as_str()))
+}
 
 /// The checks to run between edits.
 fn run_fast(workspace: &mut Workspace, steps: &mut Steps) -> Result {
     workspace.set("WINDLASS_SEEDS", FAST_SEEDS);
     let workspace = &*workspace;
     check_source(workspace, steps)?;
+    let programs = steps.run("build", || programs::build(workspace, &fast_arguments()))?;
+    let mut programs = programs.iter().filter(|program| is_fast(program));
+    steps.run("test", || programs.try_for_each(|program| program.run(workspace)))
+}
+
+/// Returns the arguments that select the tests of a fast run, and a few more. One build of all packages is much faster
+/// than one per package: cargo unifies the features of the selected packages, so each selection compiles the shared
+/// packages anew.
+fn fast_arguments() -> Vec<&'static str> {
+    let mut arguments = vec!["--lib", "--bins"];
     for (package, tests) in FAST_TESTS {
-        let arguments = ["test", "--all-features", "--package", package];
-        steps.run(package, || workspace.cargo(&[&arguments, tests].concat()))?;
+        arguments.extend(["--package", package]);
+        let tests = tests.iter().filter(|test| !["lib", "bin"].contains(test));
+        arguments.extend(tests.flat_map(|test| ["--test", test]));
     }
-    Ok(())
+    arguments
 }
 
 /// Runs the steps, cheap checks first, so that a formatting error is reported before the long build. Every build uses
@@ -75,6 +100,7 @@ fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> 
     let workspace = &*workspace;
     check_source(workspace, steps)?;
     steps.run("test", || workspace.cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]))?;
+    steps.run("tiers", || tiers::run(workspace))?;
     steps.run("doc", || document(workspace))?;
     steps.run("examples", || examples::run(workspace))
 }

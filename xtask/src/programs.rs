@@ -1,0 +1,84 @@
+//! The test programs that cargo builds.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::{Result, Workspace, workspace};
+
+/// A test program.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) package: String,
+    /// The name of the integration test, or `lib` or `bin` for the unit tests of a library or a program.
+    pub(crate) target: String,
+    executable: PathBuf,
+    folder: PathBuf,
+}
+
+impl Program {
+    /// Runs the tests, in the folder of their package as cargo does.
+    pub(crate) fn run(&self, workspace: &Workspace) -> Result {
+        println!("\n    {} {}", self.package, self.target);
+        workspace::run(workspace.command(&self.executable).current_dir(&self.folder))
+    }
+
+    /// Returns the list of the tests.
+    pub(crate) fn list(&self, workspace: &Workspace) -> Result<String> {
+        let lines = workspace::output(workspace.command(&self.executable).arg("--list"))?;
+        Ok(String::from_utf8_lossy(&lines).into_owned())
+    }
+}
+
+/// Builds tests and returns their programs. The arguments select packages and targets.
+pub(crate) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Program>> {
+    let test = ["test", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
+    let messages = workspace::output(&mut workspace.cargo_command(&[&test, arguments].concat()))?;
+    Ok(String::from_utf8_lossy(&messages).lines().filter_map(program).collect())
+}
+
+/// Returns the test program that a cargo message reports.
+fn program(message: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    if message.get("profile")?.get("test")? != true {
+        return None;
+    }
+    let (target, folder) =
+        (message.get("target")?, Path::new(message.get("manifest_path")?.as_str()?).parent()?);
+    let target = match target.get("kind")?.get(0)?.as_str()? {
+        "test" => target.get("name")?.as_str()?,
+        "bin" => "bin",
+        _ => "lib",
+    };
+    Some(Program {
+        package: folder.file_name()?.to_str()?.to_owned(),
+        target: target.to_owned(),
+        executable: message.get("executable")?.as_str()?.into(),
+        folder: folder.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tests_are_programs() {
+        let message = |kind: &str, test: bool, executable: &str| {
+            format!(
+                r#"{{"manifest_path":"/w/crates/a/Cargo.toml","target":{{"kind":["{kind}"],"name":"it"}},
+                "profile":{{"test":{test}}},"executable":{executable}}}"#
+            )
+        };
+        let found = program(&message("test", true, r#""/t/it-1""#)).unwrap();
+        assert_eq!((found.package.as_str(), found.target.as_str()), ("a", "it"));
+        assert_eq!(
+            (found.folder.as_path(), found.executable.as_path()),
+            (Path::new("/w/crates/a"), Path::new("/t/it-1"))
+        );
+        assert_eq!(program(&message("proc-macro", true, r#""/t/a-1""#)).unwrap().target, "lib");
+        assert_eq!(program(&message("bin", false, r#""/t/a""#)), None);
+        assert_eq!(program(&message("lib", false, "null")), None);
+        assert_eq!(program("Compiling"), None);
+    }
+}
