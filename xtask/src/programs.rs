@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use crate::{Result, Workspace, workspace};
 
+/// Environment variable of a full run.
+pub(crate) const FULL_VARIABLE: &str = "WINDLASS_FULL";
+
 /// A test program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Program {
@@ -23,10 +26,14 @@ impl Program {
         workspace::run(workspace.command(&self.executable).current_dir(&self.folder))
     }
 
-    /// Returns the list of the tests.
-    pub(crate) fn list(&self, workspace: &Workspace) -> Result<String> {
-        let lines = workspace::output(workspace.command(&self.executable).arg("--list"))?;
-        Ok(String::from_utf8_lossy(&lines).into_owned())
+    /// Returns the list of the tests in a normal or a full run.
+    pub(crate) fn list(&self, workspace: &Workspace, full: bool) -> Result<String> {
+        let mut command = workspace.command(&self.executable);
+        command.arg("--list").env_remove(FULL_VARIABLE);
+        if full {
+            command.env(FULL_VARIABLE, "1");
+        }
+        Ok(String::from_utf8_lossy(&workspace::output(&mut command)?).into_owned())
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn run(options: Options) -> Result {
     // Some tests run handlers that panic. Their backtraces would hide the failures.
     workspace.set("RUST_BACKTRACE", "0");
     if options.full {
-        workspace.set("WINDLASS_FULL", "1");
+        workspace.set(programs::FULL_VARIABLE, "1");
     }
     let mut steps = Steps::default();
     let outcome = if options.fast {

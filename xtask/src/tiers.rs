@@ -64,14 +64,12 @@ impl Tier {
 
 /// Lists the cases of all test programs that run a contract.
 fn suites(workspace: &Workspace) -> Result<Vec<Suite>> {
-    let mut full_run = workspace.clone();
-    full_run.set("WINDLASS_FULL", "1");
     let mut suites = Vec::new();
     for program in programs::build(workspace, &["--workspace"])? {
         let Some(contract) = contract(&program.target) else { continue };
         let subject = subject(&program.package, &program.target);
-        let normal = parse(&program.list(workspace)?, &subject);
-        for (subject, full) in parse(&program.list(&full_run)?, &subject) {
+        let normal = parse(&program.list(workspace, false)?, &subject);
+        for (subject, full) in parse(&program.list(workspace, true)?, &subject) {
             let normal = normal.get(&subject).cloned().unwrap_or_default();
             let fast = if test::is_fast(&program) { normal.clone() } else { Tier::default() };
             suites.push(Suite { contract, subject, fast, normal, full });
