@@ -105,7 +105,8 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let refusal = error.inner().and_then(|inner| inner.downcast_ref::<Refusal>());
-        if let Some(refusal) = refusal {
+        // A refusal inside another kind of error is about stored data, not about the arguments.
+        if let Some(refusal) = refusal.filter(|_| error.kind() == ErrorKind::Invalid) {
             return refusal.clone().into();
         }
         let code = match error.kind() {

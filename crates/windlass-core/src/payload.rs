@@ -50,7 +50,7 @@ impl Payload {
     pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Self> {
         let bytes = serde_json::to_vec(value).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("cannot encode the value as JSON: {error}"))
-                .with_source(error)
+                .with_inner(error)
         })?;
         Ok(Self::json(bytes)?)
     }
@@ -67,7 +67,7 @@ impl Payload {
         }
         serde_json::from_slice(&self.bytes).map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("cannot decode the stored payload: {error}"))
-                .with_source(error)
+                .with_inner(error)
         })
     }
 

@@ -134,5 +134,5 @@ fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
         ErrorKind::Unavailable,
         format!("NATS: the wake budget cannot be read or changed: {error}: try again"),
     )
-    .with_source(error)
+    .with_inner(error)
 }

@@ -320,7 +320,7 @@ fn no_connection(error: ConnectError, user: Option<String>) -> Error {
         }
         _ => return unavailable(error),
     };
-    Error::new(kind, format!("NATS: {error}: {cure}")).with_source(error)
+    Error::new(kind, format!("NATS: {error}: {cure}")).with_inner(error)
 }
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
@@ -328,5 +328,5 @@ fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
         ErrorKind::Unavailable,
         format!("NATS: {error}: check that the server is reachable, and try again"),
     )
-    .with_source(error)
+    .with_inner(error)
 }

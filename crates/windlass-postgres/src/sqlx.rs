@@ -291,5 +291,5 @@ fn from_driver(error: sqlx::Error) -> Error {
     if converted.kind() == ErrorKind::Unavailable {
         *LAST_LOSS.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
-    converted.with_source(error)
+    converted.with_inner(error)
 }

@@ -311,7 +311,7 @@ impl<'a, P: Provider> Call<'a, P> {
                 Err(error) if is_concurrent(&error) && left > 1 => left -= 1,
                 // `Conflict` asks the caller to run its transaction again, and there is none here.
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    return Err(Error::new(ErrorKind::Busy, error.to_string()).with_source(error));
+                    return Err(Error::new(ErrorKind::Busy, error.to_string()).with_inner(error));
                 }
                 done => {
                     store.commits.fetch_add(1, Ordering::Relaxed);

@@ -41,10 +41,10 @@ impl TokioPostgres {
     pub async fn connect(url: &str) -> Result<Self> {
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             Error::new(ErrorKind::Invalid, format!("the address of the database is invalid: {error}"))
-                .with_source(error)
+                .with_inner(error)
         })?;
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
-        let pool = pool.map_err(|error| unreachable(error.to_string()).with_source(error))?;
+        let pool = pool.map_err(|error| unreachable(error.to_string()).with_inner(error))?;
         drop(pool.get().await.map_err(from_pool)?);
         Ok(Self { owned: true, ..Self::new(pool).listening(config, NoTls) })
     }
@@ -396,7 +396,7 @@ fn from_pool(error: deadpool_postgres::PoolError) -> Error {
         PoolError::Backend(error) => from_driver(error),
         PoolError::Closed => Error::new(ErrorKind::Closed, "the pool is closed: open the store again"),
         PoolError::Timeout(_) => no_connection(),
-        _ => unreachable(&error).with_source(error),
+        _ => unreachable(&error).with_inner(error),
     }
 }
 
@@ -409,7 +409,7 @@ fn from_driver(error: tokio_postgres::Error) -> Error {
         ),
         None => unreachable(&error),
     };
-    converted.with_source(error)
+    converted.with_inner(error)
 }
 
 /// Whether the server asked for a password that the configuration lacks. The driver has no public kind for this.

@@ -17,7 +17,7 @@ pub(crate) fn for_user(error: RedisError, user: Option<&str>) -> Error {
     let (kind, cure) = cure(&error);
     let user = user.filter(|_| kind == ErrorKind::AccessDenied);
     let user = user.map(|user| format!(" (user `{user}`)")).unwrap_or_default();
-    Error::new(kind, format!("Redis: {error}{user}: {cure}")).with_source(error)
+    Error::new(kind, format!("Redis: {error}{user}: {cure}")).with_inner(error)
 }
 
 /// Whether the server refused the login. With RESP2 the driver has its own kind for this, with RESP3 it returns the

@@ -413,5 +413,5 @@ pub(crate) fn corrupt(what: impl std::fmt::Display) -> Error {
 }
 
 pub(crate) fn unreadable(refusal: Refusal) -> Error {
-    corrupt(format_args!("a stored value is invalid: {refusal}")).with_source(refusal)
+    corrupt(format_args!("a stored value is invalid: {refusal}")).with_inner(refusal)
 }

@@ -225,5 +225,5 @@ fn from_driver(error: sqlx::Error) -> Error {
         }
         _ => Error::new(ErrorKind::Unavailable, format!("the database did not answer: {error}: try again")),
     };
-    converted.with_source(error)
+    converted.with_inner(error)
 }

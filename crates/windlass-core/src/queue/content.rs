@@ -26,7 +26,7 @@ pub fn content_id<T: Serialize + ?Sized>(payload: &T) -> Result<String> {
     let not_encodable = |error: serde_json::Error| {
         let text =
             format!("cannot derive an id from the payload, since it cannot be encoded as JSON: {error}");
-        Error::new(ErrorKind::Invalid, text).with_source(error)
+        Error::new(ErrorKind::Invalid, text).with_inner(error)
     };
     let json = serde_json::to_value(payload).and_then(|value| serde_json::to_vec(&ordered(value)));
     let hash = Sha256::digest(json.map_err(not_encodable)?);

@@ -78,7 +78,7 @@ pub(super) fn write<T: 'static>(encoding: &dyn Encoding<T>, value: &T) -> Result
     let codec = encoding.codec();
     let bytes = unless_it_panics(|| encoding.encode(value)).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("cannot encode the value as `{codec}`: {error}"))
-            .with_source(error)
+            .with_inner(error)
     })?;
     Ok(Payload::new(codec, Bytes::from(bytes))?)
 }
@@ -94,7 +94,7 @@ pub(super) fn read<T: 'static>(encoding: &dyn Encoding<T>, payload: &Payload) ->
     }
     unless_it_panics(|| encoding.decode(payload.bytes())).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("cannot decode the stored `{codec}`: {error}"))
-            .with_source(error)
+            .with_inner(error)
     })
 }
 
