@@ -105,12 +105,12 @@ impl Error {
         self.0.inner.as_deref()
     }
 
-    /// Replaces the message. Kind and source stay the same.
+    /// Replaces the message. The kind and the underlying error stay the same.
     #[must_use]
     pub fn with_message(self, message: impl Into<String>) -> Self {
-        let Inner { kind, job_error, source, .. } = &*self.0;
-        let (job_error, source) = (job_error.clone(), source.clone());
-        Self(Arc::new(Inner { kind: *kind, message: message.into(), job_error, source }))
+        let Inner { kind, job_error, inner, shows_inner, .. } = &*self.0;
+        let (message, job_error, inner) = (message.into(), job_error.clone(), inner.clone());
+        Self(Arc::new(Inner { kind: *kind, message, job_error, inner, shows_inner: *shows_inner }))
     }
 
     /// Creates the error for a chain that ended without an output.
