@@ -3,6 +3,7 @@
 
 mod client;
 mod cost;
+mod decorator;
 mod faults;
 mod handlers;
 mod hooks;
