@@ -232,9 +232,8 @@ fn is_missing_database(message: &str) -> bool {
 }
 
 fn is_refused_login(message: &str) -> bool {
-    let begins =
-        ["password authentication failed", "SASL authentication failed", "no such user", "server login"];
-    begins.iter().any(|begin| message.starts_with(begin))
+    let parts = ["authentication failed", "no such user", "server login"];
+    parts.iter().any(|part| message.contains(part))
 }
 
 /// Returns the error for a connection that cannot listen because a pooler is in between.

@@ -124,7 +124,7 @@ async fn a_task_that_holds_a_transaction_and_calls_without_it_is_told_so() {
     let began_at = Instant::now();
     let error = client.start(Welcome { user: 2 }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-    assert!(error.to_string().contains("must give its commands through it"), "{error}");
+    assert!(error.to_string().contains("must send its commands through it"), "{error}");
     assert!(began_at.elapsed() < 5 * busy_timeout, "it took {:?}", began_at.elapsed());
     tx.commit().await.unwrap();
     let jobs = client.store().list_jobs(ListJobs::default()).await.unwrap().jobs;
