@@ -23,7 +23,8 @@ impl Program {
     /// Runs the tests, in the folder of their package as cargo does.
     pub(crate) fn run(&self, workspace: &Workspace) -> Result {
         println!("\n    {} {}", self.package, self.target);
-        workspace::run(workspace.command(&self.executable).current_dir(&self.folder))
+        let mut command = workspace.command(&self.executable);
+        workspace::run(command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder))
     }
 
     /// Returns the list of the tests in a normal or a full run.

@@ -35,6 +35,11 @@ impl Workspace {
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir(&self.root).stdin(Stdio::null());
+        // `cargo run` describes this package in variables that the build scripts of some dependencies depend on, such as
+        // that of ring. If they were passed on, `cargo xtask test` and `cargo test` would rebuild what the other built.
+        for (name, _) in env::vars_os().filter(|(name, _)| describes_package(&name.to_string_lossy())) {
+            command.env_remove(name);
+        }
         for (name, value) in &self.environment {
             command.env(name, value);
         }
@@ -51,6 +56,11 @@ impl Workspace {
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Result {
         run(&mut self.cargo_command(arguments))
     }
+}
+
+/// Whether cargo sets this variable for the package that it runs.
+fn describes_package(variable: &str) -> bool {
+    variable.starts_with("CARGO_MANIFEST_") || variable.starts_with("CARGO_PKG_")
 }
 
 /// Runs a command to its end, with its output on the terminal.
@@ -96,6 +106,19 @@ mod tests {
         let mut command = workspace.command("/bin/sh");
         command.args(["-c", "exit $XTASK_STATUS"]);
         assert_eq!(run(&mut command), Err("`sh -c exit $XTASK_STATUS`: exit status: 3".to_owned()));
+    }
+
+    #[test]
+    fn variables_of_this_package_are_not_passed_on() {
+        assert!(describes_package("CARGO_MANIFEST_DIR") && describes_package("CARGO_PKG_NAME"));
+        assert!(!describes_package("CARGO_TARGET_DIR") && !describes_package("CARGO_HOME"));
+        let removed = |name: &str| {
+            Workspace::locate()
+                .command("sh")
+                .get_envs()
+                .any(|(found, value)| found == name && value.is_none())
+        };
+        assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"));
     }
 
     #[test]
