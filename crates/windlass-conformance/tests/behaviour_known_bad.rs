@@ -63,11 +63,12 @@ impl Bad {
                 Ok(Reply::Exchange(ExchangeReply { settle, acquire }))
             }
             (Fault::OneAtATime, Command::Acquire(acquire)) => {
-                Reply::Acquire(self.acquire_one(acquire).await?)
+                Ok(Reply::Acquire(self.acquire_one(acquire).await?))
             }
             (Fault::OneAtATime, Command::Exchange(exchange)) => {
                 let settle = self.inner.settle(exchange.settle).await?;
-                Reply::Exchange(ExchangeReply { settle, acquire: self.acquire_one(exchange.acquire).await? })
+                let acquire = self.acquire_one(exchange.acquire).await?;
+                Ok(Reply::Exchange(ExchangeReply { settle, acquire }))
             }
             (Fault::UnblockingLost, Command::Create(mut create)) => {
                 for chain in create.chains.iter_mut().filter(|chain| !chain.job.blockers.is_empty()) {

@@ -30,7 +30,7 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub enum Connection {
     /// A connection that the store has opened. It reconnects automatically, also after a refused login.
-    Client(ClientConnection),
+    Client(Box<ClientConnection>),
     /// A connection that reconnects automatically.
     Manager(ConnectionManager),
     /// A connection that does not reconnect.
@@ -53,7 +53,7 @@ impl Connection {
             return Err(denied(error));
         }
         let connection = ClientConnection::open(client, response_timeout).await.map_err(denied)?;
-        let mut connection = Self::Client(connection);
+        let mut connection = Self::Client(Box::new(connection));
         // If the user may not run `INFO`, assume a standalone server.
         let mut info = redis::cmd("INFO");
         let info: String = info.arg("cluster").query_async(&mut connection).await.unwrap_or_default();

@@ -12,4 +12,5 @@ mod log;
 mod memory;
 mod middleware;
 mod queue;
+mod unhandled;
 mod worker;

@@ -72,8 +72,8 @@ async fn a_worker_without_access_is_unhealthy_until_it_gets_access_again() {
     let store = Faulty::default();
     let seen = Seen::default();
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
-    let worker = Worker::new(&client).poll(SOON).handle(echo::<Task>).start().await.unwrap();
-    pass(SOON).await;
+    let worker = Worker::new(&client).poll(TIMEOUT).handle(echo::<Task>).start().await.unwrap();
+    pass(TIMEOUT).await;
     worker.health().unwrap();
     store.break_all(&["acquire", "renew", "reap", "next_due", "beat"], &Fault::IsDenied);
     pass(MINUTE).await;
@@ -83,7 +83,7 @@ async fn a_worker_without_access_is_unhealthy_until_it_gets_access_again() {
     assert_eq!(unhealthy.failures as usize, failures);
     assert!((3..20).contains(&failures), "{failures} tries in a minute: it backs off");
 
-    store.mend();
+    store.clear_faults();
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1");
     worker.health().unwrap();
