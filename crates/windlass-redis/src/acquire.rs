@@ -8,7 +8,7 @@ use windlass_core::{ChainId, ErrorText, Payload, Result, Status, Timestamp, Type
 
 use crate::error::corrupt;
 use crate::row::TakenIn;
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{LostIn, Payloads, Read, RippleIn};
 
 /// An acquire request. `now` is `None` inside an exchange, which has its own.
@@ -141,19 +141,21 @@ impl From<RenewedIn> for Renewed {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn run_acquire(&self, request: Acquire) -> Result<AcquireReply> {
-        request.check()?;
-        let out = AcquireOut::new(&request, self.time());
-        let reply: AcquireIn = self.write(&self.scripts().acquire, &out, Payloads::default()).await?;
+impl Execute for Acquire {
+    async fn execute(self, store: &RedisStore) -> Result<AcquireReply> {
+        self.check()?;
+        let out = AcquireOut::new(&self, store.time());
+        let reply: AcquireIn = store.write(&store.scripts().acquire, &out, Payloads::default()).await?;
         reply.into_reply()
     }
+}
 
-    pub(crate) async fn run_renew(&self, request: Renew) -> Result<RenewReply> {
-        request.check()?;
+impl Execute for Renew {
+    async fn execute(self, store: &RedisStore) -> Result<RenewReply> {
+        self.check()?;
         let out =
-            RenewOut { now: self.time(), leases: request.leases.iter().map(RenewLeaseOut::from).collect() };
-        let reply: RenewIn = self.write(&self.scripts().renew, &out, Payloads::default()).await?;
+            RenewOut { now: store.time(), leases: self.leases.iter().map(RenewLeaseOut::from).collect() };
+        let reply: RenewIn = store.write(&store.scripts().renew, &out, Payloads::default()).await?;
         Ok(RenewReply { leases: reply.leases.into_iter().map(Renewed::from).collect(), now: reply.now.0 })
     }
 }

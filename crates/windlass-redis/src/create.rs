@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use windlass_core::Result;
 use windlass_core::command::{Create, CreateReply};
 
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{CreatedIn, NewChainOut, Payloads};
 
 #[derive(Debug, Serialize)]
@@ -18,15 +18,15 @@ struct CreateIn {
     chains: Vec<CreatedIn>,
 }
 
-impl RedisStore {
-    pub(crate) async fn run_create(&self, request: Create) -> Result<CreateReply> {
-        request.check()?;
+impl Execute for Create {
+    async fn execute(self, store: &RedisStore) -> Result<CreateReply> {
+        self.check()?;
         let mut payloads = Payloads::default();
-        let chains = request.chains.iter().map(|chain| NewChainOut::new(chain, &mut payloads)).collect();
-        let out = CreateOut { now: self.time(), chains };
+        let chains = self.chains.iter().map(|chain| NewChainOut::new(chain, &mut payloads)).collect();
+        let out = CreateOut { now: store.time(), chains };
         let (reply, durability): (CreateIn, _) =
-            self.write_durably(&self.scripts().create, &out, payloads).await?;
-        let chains = reply.chains.into_iter().zip(&request.chains);
+            store.write_durably(&store.scripts().create, &out, payloads).await?;
+        let chains = reply.chains.into_iter().zip(&self.chains);
         Ok(CreateReply {
             chains: chains.map(|(created, chain)| created.into_created(chain)).collect(),
             durability,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use windlass_core::command::{Expire, ExpireReply, Expired};
 use windlass_core::{ChainId, ClosedAs, Result, TypeName};
 
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{Payloads, Read};
 
 #[derive(Debug, Serialize)]
@@ -33,11 +33,11 @@ impl From<ExpiredIn> for Expired {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn run_expire(&self, request: Expire) -> Result<ExpireReply> {
-        request.check()?;
-        let out = ExpireOut { now: self.time(), max: request.max };
-        let reply: ExpireIn = self.write(&self.scripts().expire, &out, Payloads::default()).await?;
+impl Execute for Expire {
+    async fn execute(self, store: &RedisStore) -> Result<ExpireReply> {
+        self.check()?;
+        let out = ExpireOut { now: store.time(), max: self.max };
+        let reply: ExpireIn = store.write(&store.scripts().expire, &out, Payloads::default()).await?;
         let chains = reply.chains.into_iter().map(Expired::from).collect();
         Ok(ExpireReply { chains, jobs: reply.jobs, more: reply.more })
     }

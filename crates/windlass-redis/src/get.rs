@@ -6,7 +6,7 @@ use windlass_core::{Result, Timestamp};
 
 use crate::error::corrupt;
 use crate::row::{ChainIn, JobIn};
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{Found, Payloads, Read, TargetOut, type_names};
 
 #[derive(Debug, Serialize)]
@@ -44,29 +44,32 @@ struct NextDueIn {
     lease_until: Option<Read<Timestamp>>,
 }
 
-impl RedisStore {
-    pub(crate) async fn run_get_chains(&self, request: GetChains) -> Result<GetChainsReply> {
-        request.check()?;
-        let chains = request.chains.iter().map(TargetOut::from).collect();
-        let out = GetChainsOut { now: self.time(), chains };
-        let reply: GetChainsIn = self.read(&self.scripts().get_chains, &out, Payloads::default()).await?;
+impl Execute for GetChains {
+    async fn execute(self, store: &RedisStore) -> Result<GetChainsReply> {
+        self.check()?;
+        let chains = self.chains.iter().map(TargetOut::from).collect();
+        let out = GetChainsOut { now: store.time(), chains };
+        let reply: GetChainsIn = store.read(&store.scripts().get_chains, &out, Payloads::default()).await?;
         let chains = reply.chains.into_iter().map(|chain| chain.found.map(ChainIn::into_chain).transpose());
         Ok(GetChainsReply { chains: chains.collect::<Result<_, _>>().map_err(corrupt)? })
     }
+}
 
-    pub(crate) async fn run_get_jobs(&self, request: GetJobs) -> Result<GetJobsReply> {
-        request.check()?;
-        let out =
-            GetJobsOut { now: self.time(), jobs: request.jobs.iter().map(ToString::to_string).collect() };
-        let reply: GetJobsIn = self.read(&self.scripts().get_jobs, &out, Payloads::default()).await?;
+impl Execute for GetJobs {
+    async fn execute(self, store: &RedisStore) -> Result<GetJobsReply> {
+        self.check()?;
+        let out = GetJobsOut { now: store.time(), jobs: self.jobs.iter().map(ToString::to_string).collect() };
+        let reply: GetJobsIn = store.read(&store.scripts().get_jobs, &out, Payloads::default()).await?;
         let jobs = reply.jobs.into_iter().map(|job| job.found.map(JobIn::into_job).transpose());
         Ok(GetJobsReply { jobs: jobs.collect::<Result<_, _>>().map_err(corrupt)? })
     }
+}
 
-    pub(crate) async fn run_next_due(&self, request: NextDue) -> Result<NextDueReply> {
-        request.types.check()?;
-        let out = NextDueOut { now: self.time(), types: type_names(&request.types) };
-        let reply: NextDueIn = self.read(&self.scripts().next_due, &out, Payloads::default()).await?;
+impl Execute for NextDue {
+    async fn execute(self, store: &RedisStore) -> Result<NextDueReply> {
+        self.types.check()?;
+        let out = NextDueOut { now: store.time(), types: type_names(&self.types) };
+        let reply: NextDueIn = store.read(&store.scripts().next_due, &out, Payloads::default()).await?;
         Ok(NextDueReply {
             now: reply.now.0,
             due_at: reply.due.map(|due| due.0),

@@ -12,7 +12,7 @@ use windlass_core::{
 
 use crate::error::corrupt;
 use crate::row::{ChainIn, JobIn};
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{Payloads, Read, type_names};
 
 #[derive(Debug, Serialize)]
@@ -162,13 +162,13 @@ impl From<TypeCountIn> for TypeCount {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn run_list_chains(&self, request: ListChains) -> Result<ListChainsReply> {
-        request.check()?;
-        let filter = &request.filter;
+impl Execute for ListChains {
+    async fn execute(self, store: &RedisStore) -> Result<ListChainsReply> {
+        self.check()?;
+        let filter = &self.filter;
         let out = ListChainsOut {
-            now: self.time(),
-            page: PageOut::new(&request.page)?,
+            now: store.time(),
+            page: PageOut::new(&self.page)?,
             types: names(&filter.types),
             statuses: words(&filter.statuses),
             top_level: filter.top_level,
@@ -176,18 +176,20 @@ impl RedisStore {
             created_to: filter.created_to.map(Timestamp::as_millis),
         };
         let reply: RowsIn<ChainIn> =
-            self.read(&self.scripts().list_chains, &out, Payloads::default()).await?;
+            store.read(&store.scripts().list_chains, &out, Payloads::default()).await?;
         let next = reply.next();
         let chains = reply.rows.into_iter().map(ChainIn::into_chain);
         Ok(ListChainsReply { chains: chains.collect::<Result<_, _>>().map_err(corrupt)?, next })
     }
+}
 
-    pub(crate) async fn run_list_jobs(&self, request: ListJobs) -> Result<ListJobsReply> {
-        request.check()?;
-        let filter = &request.filter;
+impl Execute for ListJobs {
+    async fn execute(self, store: &RedisStore) -> Result<ListJobsReply> {
+        self.check()?;
+        let filter = &self.filter;
         let out = ListJobsOut {
-            now: self.time(),
-            page: PageOut::new(&request.page)?,
+            now: store.time(),
+            page: PageOut::new(&self.page)?,
             types: names(&filter.types),
             statuses: words(&filter.statuses),
             chain_types: names(&filter.chain_types),
@@ -195,33 +197,39 @@ impl RedisStore {
             created_from: filter.created_from.map(Timestamp::as_millis),
             created_to: filter.created_to.map(Timestamp::as_millis),
         };
-        let reply: RowsIn<JobIn> = self.read(&self.scripts().list_jobs, &out, Payloads::default()).await?;
+        let reply: RowsIn<JobIn> = store.read(&store.scripts().list_jobs, &out, Payloads::default()).await?;
         let next = reply.next();
         let jobs = reply.rows.into_iter().map(JobIn::into_job);
         Ok(ListJobsReply { jobs: jobs.collect::<Result<_, _>>().map_err(corrupt)?, next })
     }
+}
 
-    pub(crate) async fn run_list_dependents(&self, request: ListDependents) -> Result<ListDependentsReply> {
-        let page = PageOut::new(&request.page)?;
-        let out = ListDependentsOut { now: self.time(), page, chain: request.chain.to_string() };
+impl Execute for ListDependents {
+    async fn execute(self, store: &RedisStore) -> Result<ListDependentsReply> {
+        let page = PageOut::new(&self.page)?;
+        let out = ListDependentsOut { now: store.time(), page, chain: self.chain.to_string() };
         let reply: RowsIn<JobIn> =
-            self.read(&self.scripts().list_dependents, &out, Payloads::default()).await?;
+            store.read(&store.scripts().list_dependents, &out, Payloads::default()).await?;
         let next = reply.next();
         let jobs = reply.rows.into_iter().map(JobIn::into_job);
         Ok(ListDependentsReply { jobs: jobs.collect::<Result<_, _>>().map_err(corrupt)?, next })
     }
+}
 
-    pub(crate) async fn run_list_attempts(&self, request: ListAttempts) -> Result<ListAttemptsReply> {
-        let out = ListAttemptsOut { now: self.time(), job: request.job.to_string() };
+impl Execute for ListAttempts {
+    async fn execute(self, store: &RedisStore) -> Result<ListAttemptsReply> {
+        let out = ListAttemptsOut { now: store.time(), job: self.job.to_string() };
         let reply: ListAttemptsIn =
-            self.read(&self.scripts().list_attempts, &out, Payloads::default()).await?;
+            store.read(&store.scripts().list_attempts, &out, Payloads::default()).await?;
         Ok(ListAttemptsReply { attempts: reply.attempts.into_iter().map(AttemptRecord::from).collect() })
     }
+}
 
-    pub(crate) async fn run_count(&self, request: Count) -> Result<CountReply> {
-        request.types.check()?;
-        let out = CountOut { now: self.time(), types: type_names(&request.types) };
-        let reply: CountIn = self.read(&self.scripts().count, &out, Payloads::default()).await?;
+impl Execute for Count {
+    async fn execute(self, store: &RedisStore) -> Result<CountReply> {
+        self.types.check()?;
+        let out = CountOut { now: store.time(), types: type_names(&self.types) };
+        let reply: CountIn = store.read(&store.scripts().count, &out, Payloads::default()).await?;
         let types = reply.types.into_iter().map(TypeCount::from).collect();
         Ok(CountReply { types, closed_estimated: false })
     }

@@ -11,7 +11,7 @@ use windlass_core::{
     ChainId, ClosedAs, Error, ErrorKind, JobId, Result, Status, Timestamp, TypeName, WorkerId,
 };
 
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{Found, Payloads, PlacedIn, Read, RefusedIn, RippleIn, TargetOut};
 
 #[derive(Debug, Serialize)]
@@ -246,53 +246,63 @@ struct PauseIn {
     were_paused: Vec<bool>,
 }
 
-impl RedisStore {
-    pub(crate) async fn run_cancel(&self, request: Cancel) -> Result<CancelReply> {
-        check_items("chains", request.chains.len())?;
-        let chains = request.chains.iter().map(TargetOut::from).collect();
-        let out = CancelOut { now: self.time(), chains, ask: request.mode == CancelMode::Ask };
-        let reply: CancelIn = self.write(&self.scripts().cancel, &out, Payloads::default()).await?;
+impl Execute for Cancel {
+    async fn execute(self, store: &RedisStore) -> Result<CancelReply> {
+        check_items("chains", self.chains.len())?;
+        let chains = self.chains.iter().map(TargetOut::from).collect();
+        let out = CancelOut { now: store.time(), chains, ask: self.mode == CancelMode::Ask };
+        let reply: CancelIn = store.write(&store.scripts().cancel, &out, Payloads::default()).await?;
         let chains = reply.chains.into_iter().map(Cancelled::from).collect();
         Ok(CancelReply { chains, ripple: reply.ripple.into() })
     }
+}
 
-    pub(crate) async fn run_trigger(&self, request: Trigger) -> Result<TriggerReply> {
-        check_items("jobs", request.jobs.len())?;
-        let out = TriggerOut { now: self.time(), jobs: request.jobs.iter().map(TargetOut::from).collect() };
-        let reply: TriggerIn = self.write(&self.scripts().trigger, &out, Payloads::default()).await?;
+impl Execute for Trigger {
+    async fn execute(self, store: &RedisStore) -> Result<TriggerReply> {
+        check_items("jobs", self.jobs.len())?;
+        let out = TriggerOut { now: store.time(), jobs: self.jobs.iter().map(TargetOut::from).collect() };
+        let reply: TriggerIn = store.write(&store.scripts().trigger, &out, Payloads::default()).await?;
         Ok(reply.into())
     }
+}
 
-    pub(crate) async fn run_retry(&self, request: Retry) -> Result<RetryReply> {
-        check_items("chains", request.chains.len())?;
-        let chains = request.chains.iter().map(RetryTargetOut::from).collect();
-        let out = RetryOut { now: self.time(), chains };
-        let reply: RetryIn = self.write(&self.scripts().retry, &out, Payloads::default()).await?;
+impl Execute for Retry {
+    async fn execute(self, store: &RedisStore) -> Result<RetryReply> {
+        check_items("chains", self.chains.len())?;
+        let chains = self.chains.iter().map(RetryTargetOut::from).collect();
+        let out = RetryOut { now: store.time(), chains };
+        let reply: RetryIn = store.write(&store.scripts().retry, &out, Payloads::default()).await?;
         Ok(RetryReply { chains: reply.chains.into_iter().map(Retried::from).collect(), deferred: false })
     }
+}
 
-    pub(crate) async fn run_delete(&self, request: Delete) -> Result<DeleteReply> {
-        check_items("chains", request.chains.len())?;
-        let chains = request.chains.iter().map(TargetOut::from).collect();
-        let out = DeleteOut { now: self.time(), chains, cascade: request.cascade };
-        let reply: DeleteIn = self.write(&self.scripts().delete, &out, Payloads::default()).await?;
+impl Execute for Delete {
+    async fn execute(self, store: &RedisStore) -> Result<DeleteReply> {
+        check_items("chains", self.chains.len())?;
+        let chains = self.chains.iter().map(TargetOut::from).collect();
+        let out = DeleteOut { now: store.time(), chains, cascade: self.cascade };
+        let reply: DeleteIn = store.write(&store.scripts().delete, &out, Payloads::default()).await?;
         Ok(reply.into())
     }
+}
 
-    pub(crate) async fn run_set_retention(&self, request: SetRetention) -> Result<SetRetentionReply> {
-        check_items("chains", request.chains.len())?;
-        let chains = request.chains.iter().map(TargetOut::from).collect();
-        let out = SetRetentionOut { now: self.time(), chains, retention: request.retention.get() };
+impl Execute for SetRetention {
+    async fn execute(self, store: &RedisStore) -> Result<SetRetentionReply> {
+        check_items("chains", self.chains.len())?;
+        let chains = self.chains.iter().map(TargetOut::from).collect();
+        let out = SetRetentionOut { now: store.time(), chains, retention: self.retention.get() };
         let reply: SetRetentionIn =
-            self.write(&self.scripts().set_retention, &out, Payloads::default()).await?;
+            store.write(&store.scripts().set_retention, &out, Payloads::default()).await?;
         Ok(SetRetentionReply { chains: reply.chains.into_iter().map(RetentionSet::from).collect() })
     }
+}
 
-    pub(crate) async fn run_pause(&self, request: Pause) -> Result<PauseReply> {
-        check_items("types", request.types.len())?;
-        let types = request.types.iter().map(TypeName::as_str).collect();
-        let out = PauseOut { now: self.time(), types, paused: request.paused };
-        let reply: PauseIn = self.write(&self.scripts().pause, &out, Payloads::default()).await?;
+impl Execute for Pause {
+    async fn execute(self, store: &RedisStore) -> Result<PauseReply> {
+        check_items("types", self.types.len())?;
+        let types = self.types.iter().map(TypeName::as_str).collect();
+        let out = PauseOut { now: store.time(), types, paused: self.paused };
+        let reply: PauseIn = store.write(&store.scripts().pause, &out, Payloads::default()).await?;
         Ok(PauseReply { were_paused: reply.were_paused })
     }
 }

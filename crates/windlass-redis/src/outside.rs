@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use windlass_core::command::{CompleteFromOutside, CompleteFromOutsideReply, Created, OutsideApplied, Step};
 use windlass_core::{Millis, Result, Status, Version, WorkerId};
 
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{CreatedIn, NewChainOut, NewJobOut, Payloads, PlacedIn, Read, RefusedIn, RippleIn};
 
 #[derive(Debug, Serialize)]
@@ -107,22 +107,19 @@ impl OutsideIn {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn run_complete_from_outside(
-        &self,
-        request: CompleteFromOutside,
-    ) -> Result<CompleteFromOutsideReply> {
-        request.check_size()?;
+impl Execute for CompleteFromOutside {
+    async fn execute(self, store: &RedisStore) -> Result<CompleteFromOutsideReply> {
+        self.check_size()?;
         let mut payloads = Payloads::default();
         let out = CompleteOut {
-            now: self.time(),
-            request: request.request.to_string(),
-            job: request.job.to_string(),
-            version: request.version.0,
-            invalid: request.check().is_err(),
-            steps: request.steps.iter().map(|step| StepOut::new(step, &mut payloads)).collect(),
+            now: store.time(),
+            request: self.request.to_string(),
+            job: self.job.to_string(),
+            version: self.version.0,
+            invalid: self.check().is_err(),
+            steps: self.steps.iter().map(|step| StepOut::new(step, &mut payloads)).collect(),
         };
-        let reply: CompleteIn = self.write(&self.scripts().complete_from_outside, &out, payloads).await?;
-        Ok(reply.reply.into_reply(&request))
+        let reply: CompleteIn = store.write(&store.scripts().complete_from_outside, &out, payloads).await?;
+        Ok(reply.reply.into_reply(&self))
     }
 }

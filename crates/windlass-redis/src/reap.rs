@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use windlass_core::command::{Reap, ReapReply, Reaped};
 use windlass_core::{Result, Timestamp, TypeName, WorkerId};
 
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{Payloads, PlacedIn, Read, RippleIn, type_names};
 
 #[derive(Debug, Serialize)]
@@ -45,12 +45,12 @@ impl From<ReapedIn> for Reaped {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn run_reap(&self, request: Reap) -> Result<ReapReply> {
-        request.check()?;
-        let except = request.except.iter().map(ToString::to_string).collect();
-        let out = ReapOut { now: self.time(), types: type_names(&request.types), max: request.max, except };
-        let reply: ReapIn = self.write(&self.scripts().reap, &out, Payloads::default()).await?;
+impl Execute for Reap {
+    async fn execute(self, store: &RedisStore) -> Result<ReapReply> {
+        self.check()?;
+        let except = self.except.iter().map(ToString::to_string).collect();
+        let out = ReapOut { now: store.time(), types: type_names(&self.types), max: self.max, except };
+        let reply: ReapIn = store.write(&store.scripts().reap, &out, Payloads::default()).await?;
         Ok(ReapReply {
             reaped: reply.reaped.into_iter().map(Reaped::from).collect(),
             ripple: reply.ripple.into(),

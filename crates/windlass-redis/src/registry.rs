@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
-    Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkersReply, LockAction, LockState, Retire,
-    RetireReply, WorkerInfo,
+    Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,
+    Retire, RetireReply, WorkerInfo,
 };
 use windlass_core::{Millis, Result, Timestamp, TypeName, WorkerId, WorkerName};
 
 use crate::manage::check_items;
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{Payloads, Read};
 
 #[derive(Debug, Serialize)]
@@ -107,46 +107,54 @@ impl From<LockStateIn> for LockState {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn run_beat(&self, request: Beat) -> Result<BeatReply> {
-        check_items("types", request.types.len())?;
+impl Execute for Beat {
+    async fn execute(self, store: &RedisStore) -> Result<BeatReply> {
+        check_items("types", self.types.len())?;
         let out = BeatOut {
-            now: self.time(),
-            worker: request.worker.to_string(),
-            name: request.name.as_ref().map(WorkerName::as_str),
-            types: request.types.iter().map(TypeName::as_str).collect(),
-            concurrency: request.concurrency,
-            running: request.running,
-            ttl: request.ttl.get(),
+            now: store.time(),
+            worker: self.worker.to_string(),
+            name: self.name.as_ref().map(WorkerName::as_str),
+            types: self.types.iter().map(TypeName::as_str).collect(),
+            concurrency: self.concurrency,
+            running: self.running,
+            ttl: self.ttl.get(),
         };
-        let reply: BeatIn = self.write(&self.scripts().beat, &out, Payloads::default()).await?;
+        let reply: BeatIn = store.write(&store.scripts().beat, &out, Payloads::default()).await?;
         Ok(BeatReply { now: reply.now.0 })
     }
+}
 
-    pub(crate) async fn run_retire(&self, request: Retire) -> Result<RetireReply> {
-        let out = RetireOut { now: self.time(), worker: request.worker.to_string() };
-        let reply: RetireIn = self.write(&self.scripts().retire, &out, Payloads::default()).await?;
+impl Execute for Retire {
+    async fn execute(self, store: &RedisStore) -> Result<RetireReply> {
+        let out = RetireOut { now: store.time(), worker: self.worker.to_string() };
+        let reply: RetireIn = store.write(&store.scripts().retire, &out, Payloads::default()).await?;
         Ok(RetireReply { was_known: reply.was_known })
     }
+}
 
-    pub(crate) async fn run_list_workers(&self) -> Result<ListWorkersReply> {
-        let out = ListWorkersOut { now: self.time() };
-        let reply: ListWorkersIn = self.read(&self.scripts().list_workers, &out, Payloads::default()).await?;
+impl Execute for ListWorkers {
+    async fn execute(self, store: &RedisStore) -> Result<ListWorkersReply> {
+        let out = ListWorkersOut { now: store.time() };
+        let reply: ListWorkersIn =
+            store.read(&store.scripts().list_workers, &out, Payloads::default()).await?;
         Ok(ListWorkersReply { workers: reply.workers.into_iter().map(WorkerInfo::from).collect() })
     }
+}
 
-    pub(crate) async fn run_leader_lock(&self, request: LeaderLock) -> Result<LeaderLockReply> {
-        let hold = match request.action {
+impl Execute for LeaderLock {
+    async fn execute(self, store: &RedisStore) -> Result<LeaderLockReply> {
+        let hold = match self.action {
             LockAction::Hold(hold) => Some(hold),
             LockAction::Release => None,
         };
         let out = LeaderLockOut {
-            now: self.time(),
-            name: request.name.as_str(),
-            token: request.token.to_string(),
+            now: store.time(),
+            name: self.name.as_str(),
+            token: self.token.to_string(),
             hold: hold.map(Millis::get),
         };
-        let reply: LeaderLockIn = self.write(&self.scripts().leader_lock, &out, Payloads::default()).await?;
+        let reply: LeaderLockIn =
+            store.write(&store.scripts().leader_lock, &out, Payloads::default()).await?;
         Ok(LeaderLockReply { state: reply.state.into() })
     }
 }

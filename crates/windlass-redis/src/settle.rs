@@ -7,7 +7,7 @@ use windlass_core::command::{
 use windlass_core::{ErrorText, Millis, Result};
 
 use crate::acquire::{AcquireIn, AcquireOut};
-use crate::store::RedisStore;
+use crate::store::{Execute, RedisStore};
 use crate::wire::{
     CreatedIn, LostIn, NewChainOut, NewJobOut, Payloads, PlacedIn, RefusedIn, RippleIn, ScheduleOut,
 };
@@ -139,27 +139,29 @@ impl SettleIn {
     }
 }
 
-impl RedisStore {
-    pub(crate) async fn run_settle(&self, request: Settle) -> Result<SettleReply> {
-        request.check()?;
+impl Execute for Settle {
+    async fn execute(self, store: &RedisStore) -> Result<SettleReply> {
+        self.check()?;
         let mut payloads = Payloads::default();
-        let out = SettleOut::new(&request, self.time(), &mut payloads);
-        let reply: SettleIn = self.write(&self.scripts().settle, &out, payloads).await?;
-        Ok(reply.into_reply(&request))
+        let out = SettleOut::new(&self, store.time(), &mut payloads);
+        let reply: SettleIn = store.write(&store.scripts().settle, &out, payloads).await?;
+        Ok(reply.into_reply(&self))
     }
+}
 
-    pub(crate) async fn run_exchange(&self, request: Exchange) -> Result<ExchangeReply> {
-        request.settle.check()?;
-        request.acquire.check()?;
+impl Execute for Exchange {
+    async fn execute(self, store: &RedisStore) -> Result<ExchangeReply> {
+        self.settle.check()?;
+        self.acquire.check()?;
         let mut payloads = Payloads::default();
         let out = ExchangeOut {
-            now: self.time(),
-            settle: SettleOut::new(&request.settle, None, &mut payloads),
-            acquire: AcquireOut::new(&request.acquire, None),
+            now: store.time(),
+            settle: SettleOut::new(&self.settle, None, &mut payloads),
+            acquire: AcquireOut::new(&self.acquire, None),
         };
-        let reply: ExchangeIn = self.write(&self.scripts().exchange, &out, payloads).await?;
+        let reply: ExchangeIn = store.write(&store.scripts().exchange, &out, payloads).await?;
         Ok(ExchangeReply {
-            settle: reply.settle.into_reply(&request.settle),
+            settle: reply.settle.into_reply(&self.settle),
             acquire: reply.acquire.into_reply()?,
         })
     }

@@ -1,6 +1,7 @@
 //! [`RedisStore`] and its options.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -8,17 +9,10 @@ use std::time::Duration;
 use redis::{Client, Cmd, Value};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{
-    Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, CompleteFromOutside,
-    CompleteFromOutsideReply, Count, CountReply, Create, CreateReply, Delete, DeleteReply, Durability,
-    Exchange, ExchangeReply, Expire, ExpireReply, GetChains, GetChainsReply, GetJobs, GetJobsReply,
-    LeaderLock, LeaderLockReply, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply,
-    ListDependents, ListDependentsReply, ListJobs, ListJobsReply, ListWorkers, ListWorkersReply, NextDue,
-    NextDueReply, Pause, PauseReply, Reap, ReapReply, Renew, RenewReply, Retire, RetireReply, Retry,
-    RetryReply, SetRetention, SetRetentionReply, Settle, SettleReply, Trigger, TriggerReply,
-};
+use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Finding, Result, Store,
+    for_each_command,
 };
 
 use crate::connection::Connection;
@@ -268,7 +262,7 @@ impl RedisStore {
         connections.clone().ok_or_else(|| Error::new(ErrorKind::Closed, "the store is closed: open it again"))
     }
 
-    async fn run_erase(&self) -> Result<()> {
+    async fn erase_all(&self) -> Result<()> {
         let mut cursor = "0".to_owned();
         loop {
             let out = EraseOut { cursor, step: ERASE_STEP };
@@ -301,143 +295,50 @@ struct EraseIn {
     cursor: String,
 }
 
-impl Store for RedisStore {
-    fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
-    }
-
-    fn create(&self, request: Create) -> BoxFuture<'_, Result<CreateReply>> {
-        Box::pin(self.run_create(request))
-    }
-
-    fn acquire(&self, request: Acquire) -> BoxFuture<'_, Result<AcquireReply>> {
-        Box::pin(self.run_acquire(request))
-    }
-
-    fn renew(&self, request: Renew) -> BoxFuture<'_, Result<RenewReply>> {
-        Box::pin(self.run_renew(request))
-    }
-
-    fn settle(&self, request: Settle) -> BoxFuture<'_, Result<SettleReply>> {
-        Box::pin(self.run_settle(request))
-    }
-
-    fn exchange(&self, request: Exchange) -> BoxFuture<'_, Result<ExchangeReply>> {
-        Box::pin(self.run_exchange(request))
-    }
-
-    fn reap(&self, request: Reap) -> BoxFuture<'_, Result<ReapReply>> {
-        Box::pin(self.run_reap(request))
-    }
-
-    fn next_due(&self, request: NextDue) -> BoxFuture<'_, Result<NextDueReply>> {
-        Box::pin(self.run_next_due(request))
-    }
-
-    fn expire(&self, request: Expire) -> BoxFuture<'_, Result<ExpireReply>> {
-        Box::pin(self.run_expire(request))
-    }
-
-    fn complete_from_outside(
-        &self,
-        request: CompleteFromOutside,
-    ) -> BoxFuture<'_, Result<CompleteFromOutsideReply>> {
-        Box::pin(self.run_complete_from_outside(request))
-    }
-
-    fn cancel(&self, request: Cancel) -> BoxFuture<'_, Result<CancelReply>> {
-        Box::pin(self.run_cancel(request))
-    }
-
-    fn trigger(&self, request: Trigger) -> BoxFuture<'_, Result<TriggerReply>> {
-        Box::pin(self.run_trigger(request))
-    }
-
-    fn retry(&self, request: Retry) -> BoxFuture<'_, Result<RetryReply>> {
-        Box::pin(self.run_retry(request))
-    }
-
-    fn delete(&self, request: Delete) -> BoxFuture<'_, Result<DeleteReply>> {
-        Box::pin(self.run_delete(request))
-    }
-
-    fn set_retention(&self, request: SetRetention) -> BoxFuture<'_, Result<SetRetentionReply>> {
-        Box::pin(self.run_set_retention(request))
-    }
-
-    fn pause(&self, request: Pause) -> BoxFuture<'_, Result<PauseReply>> {
-        Box::pin(self.run_pause(request))
-    }
-
-    fn get_chains(&self, request: GetChains) -> BoxFuture<'_, Result<GetChainsReply>> {
-        Box::pin(self.run_get_chains(request))
-    }
-
-    fn get_jobs(&self, request: GetJobs) -> BoxFuture<'_, Result<GetJobsReply>> {
-        Box::pin(self.run_get_jobs(request))
-    }
-
-    fn list_chains(&self, request: ListChains) -> BoxFuture<'_, Result<ListChainsReply>> {
-        Box::pin(self.run_list_chains(request))
-    }
-
-    fn list_jobs(&self, request: ListJobs) -> BoxFuture<'_, Result<ListJobsReply>> {
-        Box::pin(self.run_list_jobs(request))
-    }
-
-    fn list_dependents(&self, request: ListDependents) -> BoxFuture<'_, Result<ListDependentsReply>> {
-        Box::pin(self.run_list_dependents(request))
-    }
-
-    fn list_attempts(&self, request: ListAttempts) -> BoxFuture<'_, Result<ListAttemptsReply>> {
-        Box::pin(self.run_list_attempts(request))
-    }
-
-    fn count(&self, request: Count) -> BoxFuture<'_, Result<CountReply>> {
-        Box::pin(self.run_count(request))
-    }
-
-    fn beat(&self, request: Beat) -> BoxFuture<'_, Result<BeatReply>> {
-        Box::pin(self.run_beat(request))
-    }
-
-    fn retire(&self, request: Retire) -> BoxFuture<'_, Result<RetireReply>> {
-        Box::pin(self.run_retire(request))
-    }
-
-    fn list_workers(&self, _: ListWorkers) -> BoxFuture<'_, Result<ListWorkersReply>> {
-        Box::pin(self.run_list_workers())
-    }
-
-    fn leader_lock(&self, request: LeaderLock) -> BoxFuture<'_, Result<LeaderLockReply>> {
-        Box::pin(self.run_leader_lock(request))
-    }
-
-    fn erase(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.run_erase())
-    }
-
-    fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-        Box::pin(async {
-            let mut connection = self.connections()?.connection;
-            Ok(Server::ask(&mut connection, &self.tag).await?.findings())
-        })
-    }
-
-    fn counters(&self) -> Counters {
-        Counters {
-            round_trips: self.round_trips.load(Ordering::Relaxed),
-            commits: self.commits.load(Ordering::Relaxed),
-        }
-    }
-
-    fn close(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async {
-            self.connections.write().unwrap_or_else(PoisonError::into_inner).take();
-            Ok(())
-        })
-    }
+/// A command that can be executed on this store.
+pub(crate) trait Execute: Request {
+    fn execute(self, store: &RedisStore) -> impl Future<Output = Result<Self::Reply>> + Send;
 }
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl Store for RedisStore {
+            fn capabilities(&self) -> Capabilities {
+                CAPABILITIES
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                Box::pin(request.execute(self))
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                Box::pin(self.erase_all())
+            }
+
+            fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
+                Box::pin(async {
+                    let mut connection = self.connections()?.connection;
+                    Ok(Server::ask(&mut connection, &self.tag).await?.findings())
+                })
+            }
+
+            fn counters(&self) -> Counters {
+                Counters {
+                    round_trips: self.round_trips.load(Ordering::Relaxed),
+                    commits: self.commits.load(Ordering::Relaxed),
+                }
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                Box::pin(async {
+                    self.connections.write().unwrap_or_else(PoisonError::into_inner).take();
+                    Ok(())
+                })
+            }
+        }
+    };
+}
+for_each_command!(store);
 
 /// Returns the prefix of all keys of a namespace. The braces make it the hash tag, so one shard holds all the keys.
 pub(crate) fn tag(namespace: &str) -> Result<String> {
