@@ -20,7 +20,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Runs the tests, in the folder of their package as cargo does.
+    /// Runs the tests, in the folder of their package as cargo does. `cargo run` has set the library path that the tests
+    /// of procedural macros need.
     pub(crate) fn run(&self, workspace: &Workspace) -> Result {
         println!("\n    {} {}", self.package, self.target);
         let mut command = workspace.command(&self.executable);
