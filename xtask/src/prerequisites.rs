@@ -53,7 +53,7 @@ const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
 const POLICY_PATH: &str = "/usr/sbin/policy-rc.d";
 const POLICY_TEXT: &str = "\
 #!/bin/sh
-# Placed by `cargo xtask test` of Windlass while it installs packages, so that no service is
+# JobSummary by `cargo xtask test` of Windlass while it installs packages, so that no service is
 # started. It is removed afterwards; a copy found at any other time may be deleted.
 exit 101
 ";

@@ -95,7 +95,7 @@ mod prelude {
 
     /// Returns the first job of a chain that must be new.
     #[track_caller]
-    pub(super) fn placed(created: &Created) -> Placed {
+    pub(super) fn summary(created: &Created) -> JobSummary {
         match created {
             Created::New { job, repeated: false } => *job,
             other => panic!("expected a new chain, got {other:?}"),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use windlass_core::command::{
     Acquire, Acquired, Applied, Command, Create, CreateReply, Created, Expire, ExpireReply, GetChains,
-    GetJobs, NewChain, Outcome, Placed, Quota, Reap, ReapReply, Renew, RenewLease, Renewed, Request, Settle,
-    SettleReply, Settled, Settlement, Target, Types,
+    GetJobs, JobSummary, NewChain, Outcome, Quota, Reap, ReapReply, Renew, RenewLease, Renewed, Request,
+    Settle, SettleReply, Settled, Settlement, Target, Types,
 };
 use windlass_core::{
     ChainId, ChainRecord, Error, ErrorKind, JobId, JobRecord, Millis, RequestId, Status, Store, Timestamp,
@@ -190,7 +190,7 @@ impl Subject {
 
     /// Repeats an earlier settlement of an attempt and returns the job's current state. The case fails unless the store
     /// recognizes the repetition.
-    pub async fn repeat(&self, attempt: &Acquired, outcome: Outcome) -> Placed {
+    pub async fn repeat(&self, attempt: &Acquired, outcome: Outcome) -> JobSummary {
         match self.settle(attempt, outcome).await {
             Settled::AlreadyApplied(job) => job,
             other => panic!("expected the settlement to be already applied, got {other:?}"),

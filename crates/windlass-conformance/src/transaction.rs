@@ -72,19 +72,19 @@ struct Open<S: Transactional> {
 
 impl<S: Transactional> ErasedTx for Open<S> {
     fn execute(&mut self, command: Command) -> BoxFuture<'_, Result<Reply>> {
-        self.store.execute_in(S::lend(&mut self.tx), command)
+        self.store.execute_in(S::tx_ref(&mut self.tx), command)
     }
 
     fn savepoint(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.store.savepoint(S::lend(&mut self.tx))
+        self.store.savepoint(S::tx_ref(&mut self.tx))
     }
 
     fn release(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.store.release(S::lend(&mut self.tx))
+        self.store.release(S::tx_ref(&mut self.tx))
     }
 
     fn rollback_to(&mut self) -> BoxFuture<'_, Result<()>> {
-        self.store.rollback_to(S::lend(&mut self.tx))
+        self.store.rollback_to(S::tx_ref(&mut self.tx))
     }
 
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<()>> {

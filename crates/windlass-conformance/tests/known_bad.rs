@@ -192,7 +192,7 @@ impl Bad {
             if matches!(settled, Settled::Lost(Lost::Closed(_))) {
                 let jobs = self.inner.get_jobs(GetJobs { jobs: vec![item.job] }).await?.jobs;
                 let JobRecord { id: job, chain, status, due_at, .. } = jobs[0].clone().unwrap();
-                *settled = Settled::AlreadyApplied(Placed { job, chain, status, due_at });
+                *settled = Settled::AlreadyApplied(JobSummary { job, chain, status, due_at });
             }
         }
         Ok(Reply::Settle(reply))
@@ -203,7 +203,7 @@ impl Bad {
         let mut reply = self.inner.create(Create { chains: kept.to_vec() }).await?;
         let (job, chain) = (last.id.first_job(), last.id);
         let due_at = self.inner.acquire(no_jobs()).await?.now;
-        let job = Placed { job, chain, status: windlass_core::Status::Pending, due_at };
+        let job = JobSummary { job, chain, status: windlass_core::Status::Pending, due_at };
         reply.chains.push(Created::New { job, repeated: false });
         Ok(Reply::Create(reply))
     }

@@ -32,7 +32,7 @@ pub(crate) use plan::{alter, batches, job_options, new_job, refused};
 pub(crate) use send::{BusyRetries, answered};
 pub use transaction::{InTx, PendingAnnouncements, Tx};
 pub use wait::Wait;
-pub(crate) use wait::{ChainWait, WaitOptions};
+pub(crate) use wait::{ChainWait, WaitOptions, wait_options};
 use wait::{QUERY_SIZE, query_batch};
 
 use crate::chain::Chain;
@@ -235,7 +235,7 @@ impl<S: Transactional> Client<S> {
     /// assert!(client.chain(chain).await?.is_some());
     /// # Ok(()) }
     /// ```
-    pub fn in_tx<'a>(&self, tx: impl Into<S::Lent<'a>>) -> InTx<'a, S> {
+    pub fn in_tx<'a>(&self, tx: impl Into<S::TxRef<'a>>) -> InTx<'a, S> {
         InTx::new(self, tx.into())
     }
 }

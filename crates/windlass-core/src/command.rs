@@ -11,7 +11,7 @@ mod registry;
 mod work;
 
 pub use create::{
-    Create, CreateReply, Created, Durability, Existing, NewBlocker, NewChain, NewJob, NewKey, Placed,
+    Create, CreateReply, Created, Durability, Existing, JobSummary, NewBlocker, NewChain, NewJob, NewKey,
     Schedule,
 };
 pub use manage::{

@@ -310,13 +310,13 @@ impl fmt::Debug for MemoryTx {
 
 impl Transactional for MemoryStore {
     type Tx = MemoryTx;
-    type Lent<'t> = &'t mut MemoryTx;
+    type TxRef<'t> = &'t mut MemoryTx;
 
-    fn lend(tx: &mut MemoryTx) -> &mut MemoryTx {
+    fn tx_ref(tx: &mut MemoryTx) -> &mut MemoryTx {
         tx
     }
 
-    fn lend_on<'t>(tx: &'t mut &mut MemoryTx) -> &'t mut MemoryTx {
+    fn reborrow<'t>(tx: &'t mut &mut MemoryTx) -> &'t mut MemoryTx {
         tx
     }
 

@@ -95,7 +95,7 @@ pub struct Queue<P, O> {
 struct Shared<P, O> {
     client: Client<AnyStore>,
     name: TypeName,
-    terms: Terms,
+    options: QueueOptions,
     payloads: Box<dyn Encoding<P>>,
     results: Arc<dyn Encoding<O>>,
     hook: Option<Hook<P, O>>,
@@ -103,7 +103,7 @@ struct Shared<P, O> {
 
 /// How the queue's jobs are enqueued and run by default. A single job can override part of this.
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct QueueOptions {
     attempts: u32,
     visibility: Duration,
     is_fixed: bool,
@@ -113,7 +113,7 @@ struct Terms {
     hold: KeyHold,
 }
 
-impl Default for Terms {
+impl Default for QueueOptions {
     fn default() -> Self {
         const HOUR: Duration = Duration::from_secs(60 * 60);
         Self {
@@ -128,7 +128,7 @@ impl Default for Terms {
     }
 }
 
-impl Terms {
+impl QueueOptions {
     fn check(self) -> Result<Self> {
         if self.attempts == 0 {
             let text = "attempts must be at least 1, got 0";
@@ -146,7 +146,7 @@ impl Terms {
     }
 
     /// Returns the options with which a consumer runs the jobs.
-    fn options(self) -> JobOptions {
+    fn job_options(self) -> JobOptions {
         JobOptions {
             lease: self.visibility,
             timeout: self.is_fixed.then_some(self.visibility),
@@ -212,7 +212,7 @@ impl<P, O> fmt::Debug for Queue<P, O> {
 pub struct QueueBuilder<P, O> {
     client: Client<AnyStore>,
     name: String,
-    terms: Terms,
+    options: QueueOptions,
     payloads: Box<dyn Encoding<P>>,
     results: Arc<dyn Encoding<O>>,
     hook: Option<Hook<P, O>>,
@@ -224,12 +224,19 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         E: Encoding<P> + Encoding<O> + Clone,
     {
         let (payloads, results) = (Box::new(encoding.clone()), Arc::new(encoding));
-        Self { client, name: name.to_owned(), terms: Terms::default(), payloads, results, hook: None }
+        Self {
+            client,
+            name: name.to_owned(),
+            options: QueueOptions::default(),
+            payloads,
+            results,
+            hook: None,
+        }
     }
 
     /// Sets the number of attempts after which a failure is final. Default: 3.
     pub fn attempts(mut self, attempts: u32) -> Self {
-        self.terms.attempts = attempts;
+        self.options.attempts = attempts;
         self
     }
 
@@ -238,7 +245,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
     /// The visibility is renewed while the handler runs, so only a consumer that crashed or hangs loses its
     /// job.
     pub fn visibility(mut self, visibility: Duration) -> Self {
-        (self.terms.visibility, self.terms.is_fixed) = (visibility, false);
+        (self.options.visibility, self.options.is_fixed) = (visibility, false);
         self
     }
 
@@ -247,32 +254,32 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
     /// After this time the handler is asked to stop. The job stays hidden for at most half that time again.
     /// Then the handler is dropped and the job is retried.
     pub fn fixed_visibility(mut self, visibility: Duration) -> Self {
-        (self.terms.visibility, self.terms.is_fixed) = (visibility, true);
+        (self.options.visibility, self.options.is_fixed) = (visibility, true);
         self
     }
 
     /// Sets the delay before a failed attempt is retried. [`Backoff::NONE`] retries immediately.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.terms.backoff = backoff;
+        self.options.backoff = backoff;
         self
     }
 
     /// Sets how long results are cached and their ids held. Default: one hour.
     pub fn result_ttl(mut self, ttl: Duration) -> Self {
-        self.terms.result_ttl = ttl;
+        self.options.result_ttl = ttl;
         self
     }
 
     /// Sets how long the errors of failed jobs are kept. Default: one hour.
     pub fn error_ttl(mut self, ttl: Duration) -> Self {
-        self.terms.error_ttl = ttl;
+        self.options.error_ttl = ttl;
         self
     }
 
     /// Holds the id of a failed job until the TTL of its error expires. By default, the id can be enqueued
     /// again immediately.
     pub fn hold_failed(mut self) -> Self {
-        self.terms.hold = KeyHold::CompletedOrFailed;
+        self.options.hold = KeyHold::CompletedOrFailed;
         self
     }
 
@@ -296,9 +303,9 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
     /// # Errors
     /// [`ErrorKind::Invalid`] if the name is invalid, the number of attempts is 0, or a TTL is out of range.
     pub fn build(self) -> Result<Queue<P, O>> {
-        let Self { client, name, terms, payloads, results, hook } = self;
-        let (name, terms) = (TypeName::new(name)?, terms.check()?);
-        Ok(Queue { shared: Arc::new(Shared { client, name, terms, payloads, results, hook }) })
+        let Self { client, name, options, payloads, results, hook } = self;
+        let (name, options) = (TypeName::new(name)?, options.check()?);
+        Ok(Queue { shared: Arc::new(Shared { client, name, options, payloads, results, hook }) })
     }
 }
 
@@ -306,7 +313,7 @@ impl<P, O> fmt::Debug for QueueBuilder<P, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueBuilder")
             .field("name", &self.name)
-            .field("terms", &self.terms)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }

@@ -395,13 +395,13 @@ pub trait Transactional: Store {
 
     /// A borrowed transaction: one that this store began, or any transaction of the application's driver that
     /// converts into this type.
-    type Lent<'t>: Send;
+    type TxRef<'t>: Send;
 
     /// Borrows a transaction that this store began.
-    fn lend(tx: &mut Self::Tx) -> Self::Lent<'_>;
+    fn tx_ref(tx: &mut Self::Tx) -> Self::TxRef<'_>;
 
     /// Reborrows a borrowed transaction.
-    fn lend_on<'t>(tx: &'t mut Self::Lent<'_>) -> Self::Lent<'t>;
+    fn reborrow<'t>(tx: &'t mut Self::TxRef<'_>) -> Self::TxRef<'t>;
 
     /// Begins a transaction.
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>>;
@@ -432,20 +432,20 @@ pub trait Transactional: Store {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no transaction is open.
-    fn check_open<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn check_open<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         drop(tx);
         Box::pin(async { Ok(()) })
     }
 
     /// Sets a savepoint. Savepoints nest.
-    fn savepoint<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
+    fn savepoint<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>>;
 
     /// Removes the latest savepoint and keeps the writes made since.
-    fn release<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
+    fn release<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>>;
 
     /// Discards the writes made since the latest savepoint and removes the savepoint. The transaction stays
     /// open.
-    fn rollback_to<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>>;
+    fn rollback_to<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>>;
 
     /// Executes a command inside the transaction, with the contract of the [`Store`] method of the same name.
     ///
@@ -453,12 +453,12 @@ pub trait Transactional: Store {
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the command is reserved for workers (see
     /// [`Command::is_transactional`]).
-    fn execute_in<'a>(&'a self, tx: Self::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>>;
+    fn execute_in<'a>(&'a self, tx: Self::TxRef<'a>, command: Command) -> BoxFuture<'a, Result<Reply>>;
 
     /// Calls [`execute_in`](Self::execute_in) and returns the reply with its own type.
     fn run_in<'a, R: Request>(
         &'a self,
-        tx: Self::Lent<'a>,
+        tx: Self::TxRef<'a>,
         request: R,
     ) -> impl Future<Output = Result<R::Reply>> + Send + 'a
     where

@@ -83,6 +83,7 @@
 //! `migrations/` defines the tables, and `functions/` the functions that execute commands. `sql/` has one statement per
 //! command, which calls its function. `schema.sql` shows the resulting schema.
 
+mod options;
 mod store;
 
 mod acquire;
@@ -90,6 +91,7 @@ mod create;
 mod expire;
 mod get;
 mod health;
+mod list;
 mod manage;
 mod outside;
 mod reap;
@@ -99,6 +101,7 @@ mod settle;
 mod notifier;
 
 mod enum_text;
+mod error;
 mod hint;
 mod migrate;
 mod provider;
@@ -114,12 +117,11 @@ mod sqlx;
 mod tokio_postgres;
 
 #[cfg(feature = "sqlx")]
-pub use crate::sqlx::{LentConnection, Sqlx};
+pub use crate::sqlx::{ConnectionRef, Sqlx};
 #[cfg(feature = "tokio-postgres")]
-pub use crate::tokio_postgres::{LentClient, PooledTx, TokioPostgres};
+pub use crate::tokio_postgres::{ClientRef, PooledTx, TokioPostgres};
+pub use error::{from_sqlstate, no_connection, pooled, unreachable};
 pub use notifier::PostgresNotifier;
-pub use provider::{
-    BEGIN_READ_COMMITTED, Listener, Parameter, Provider, Row, Statement, from_sqlstate, no_connection,
-    pooled, unreachable,
-};
-pub use store::{NAME_MAX_BYTES, Options, PostgresStore};
+pub use options::{NAME_MAX_BYTES, Options};
+pub use provider::{BEGIN_READ_COMMITTED, Listener, Parameter, Provider, Row, Statement};
+pub use store::PostgresStore;

@@ -59,7 +59,7 @@ impl Execute for Trigger {
             let place = values.item_index()?;
             if values.part == "triggered" {
                 let (job, job_type, chain_type) =
-                    (values.placed()?, values.type_name()?, values.type_name()?);
+                    (values.summary()?, values.type_name()?, values.type_name()?);
                 put(&mut triggered, place, Triggered { job, job_type, chain_type })?;
                 continue;
             }
@@ -103,7 +103,7 @@ fn retried(values: &mut Values) -> Result<Retried> {
     let kind = values.text()?;
     Ok(match kind.as_str() {
         "retried" => Retried::Retried {
-            job: values.placed()?,
+            job: values.summary()?,
             job_type: values.type_name()?,
             chain_type: values.type_name()?,
         },

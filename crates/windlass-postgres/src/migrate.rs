@@ -107,19 +107,19 @@ pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
 
 async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, latest: i64) -> Result<()> {
     let mut tx = lock(provider, names).await?;
-    provider.script_in(P::lend(&mut tx), SEARCH_PATH).await?;
-    provider.script_in(P::lend(&mut tx), &preparation(names)).await?;
+    provider.script_in(P::tx_ref(&mut tx), SEARCH_PATH).await?;
+    provider.script_in(P::tx_ref(&mut tx), &preparation(names)).await?;
     let found = version(provider, names, Some(&mut tx)).await?;
     check(found, latest, names)?;
     if found < migration.version {
         for part in migration.parts {
             let part = names.render(part);
             match migration.in_transaction {
-                true => provider.script_in(P::lend(&mut tx), &part).await?,
+                true => provider.script_in(P::tx_ref(&mut tx), &part).await?,
                 false => provider.script(&part).await?,
             }
         }
-        provider.script_in(P::lend(&mut tx), &names.render(&record(migration))).await?;
+        provider.script_in(P::tx_ref(&mut tx), &names.render(&record(migration))).await?;
     }
     provider.commit(tx).await
 }
@@ -139,9 +139,9 @@ async fn lock<P: Provider>(provider: &P, names: &Names) -> Result<P::Tx> {
     let ends_at = Instant::now() + LOCK_TIMEOUT;
     while Instant::now() < ends_at {
         let mut tx = provider.begin_read_committed().await?;
-        let rows = provider.run_in(P::lend(&mut tx), &attempt, Vec::new()).await?;
+        let rows = provider.run_in(P::tx_ref(&mut tx), &attempt, Vec::new()).await?;
         if rows.first().is_some_and(|row| row.numbers == [Some(1)]) {
-            provider.script_in(P::lend(&mut tx), SET_TIMEOUTS).await?;
+            provider.script_in(P::tx_ref(&mut tx), SET_TIMEOUTS).await?;
             return Ok(tx);
         }
         provider.rollback(tx).await?;
@@ -193,7 +193,7 @@ async fn version<P: Provider>(provider: &P, names: &Names, tx: Option<&mut P::Tx
     let found = match tx {
         None if provider.run(&exists, table).await?.is_empty() => return Ok(0),
         None => provider.run(&latest, Vec::new()).await?,
-        Some(tx) => provider.run_in(P::lend(tx), &latest, Vec::new()).await?,
+        Some(tx) => provider.run_in(P::tx_ref(tx), &latest, Vec::new()).await?,
     };
     Ok(found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0))
 }

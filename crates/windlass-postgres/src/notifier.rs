@@ -19,9 +19,10 @@ use windlass_core::{
     BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
 };
 
+use crate::error::pooled;
 use crate::hint::{NotificationLine, PAYLOAD_MAX_BYTES};
-use crate::provider::{Listener, Parameter, Provider, Statement, pooled};
-use crate::store::Options;
+use crate::options::Options;
+use crate::provider::{Listener, Parameter, Provider, Statement};
 
 /// Pause after each notification, in which more hints can collect for the next one.
 const SEND_INTERVAL: Duration = Duration::from_millis(2);
@@ -101,7 +102,7 @@ impl<P: Provider> PostgresNotifier<P> {
         let shared = Arc::new(Shared {
             provider,
             channel: names.identifier(),
-            notify: Statement::new(text, options.caches_statements()),
+            notify: Statement::new(text, options.cached_statements),
             state: Mutex::default(),
             queued: Notify::new(),
             listening: watch::channel(Listening::Connecting).0,

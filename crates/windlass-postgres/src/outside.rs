@@ -37,7 +37,7 @@ impl Execute for CompleteFromOutside {
                     let kind = values.text()?;
                     reply = Some(match kind.as_str() {
                         "applied" => CompleteFromOutsideReply::Applied(OutsideApplied {
-                            latest: values.placed()?,
+                            latest: values.summary()?,
                             displaced: values.maybe_id().map(WorkerId::from_uuid),
                             created: Vec::new(),
                             ripple: Ripple::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use uuid::Uuid;
-use windlass_core::{BoxFuture, Error, ErrorKind, Result};
+use windlass_core::{BoxFuture, Result};
 
 /// A PostgreSQL driver with its connection pool.
 ///
@@ -18,13 +18,13 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
 
     /// A borrowed transaction, in which statements run. If the driver has other transaction types, implement `From` on
     /// this type for a mutable reference to each of them, so that the application can pass its own transactions too.
-    type Lent<'t>: Send;
+    type TxRef<'t>: Send;
 
     /// Borrows a transaction that this provider began.
-    fn lend(tx: &mut Self::Tx) -> Self::Lent<'_>;
+    fn tx_ref(tx: &mut Self::Tx) -> Self::TxRef<'_>;
 
     /// Reborrows a borrowed transaction.
-    fn lend_on<'t>(tx: &'t mut Self::Lent<'_>) -> Self::Lent<'t>;
+    fn reborrow<'t>(tx: &'t mut Self::TxRef<'_>) -> Self::TxRef<'t>;
 
     /// Runs a statement on a pooled connection, outside a transaction. It commits if it succeeds.
     fn run<'a>(
@@ -36,7 +36,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Runs a statement in a transaction.
     fn run_in<'a>(
         &'a self,
-        tx: Self::Lent<'a>,
+        tx: Self::TxRef<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>>;
@@ -45,7 +45,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
     /// Runs statements that have no parameters and return no rows in a transaction.
-    fn script_in<'a>(&'a self, tx: Self::Lent<'a>, text: &'a str) -> BoxFuture<'a, Result<()>>;
+    fn script_in<'a>(&'a self, tx: Self::TxRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
     /// Begins a transaction.
     ///
@@ -158,113 +158,9 @@ pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, re
 pub(crate) const SET_TIMEOUTS: &str =
     "set local statement_timeout = '1min'; set local idle_in_transaction_session_timeout = '1min'";
 
-/// Converts an error of PostgreSQL, with its SQLSTATE code and message, into a store error.
-#[must_use]
-pub fn from_sqlstate(code: &str, message: &str) -> Error {
-    let (kind, cure) = match code {
-        // A lock that was not granted in time, or a row that a concurrent transaction inserted.
-        "55P03" | "23505" => {
-            (ErrorKind::Busy, "another transaction has locked the rows; try again, or end that transaction")
-        }
-        // A serialization failure, or a deadlock.
-        "40001" | "40P01" => {
-            (ErrorKind::Conflict, "roll the transaction back and run it again from its first statement")
-        }
-        "3F000" | "42P01" | "42883" | "42704" => {
-            (ErrorKind::Incompatible, "the schema is missing or has another version; run the migrations")
-        }
-        // Raised by `own_v1`. The store then begins a transaction for the command.
-        "WL002" => {
-            (ErrorKind::Unsupported, "the store's commands need a read-write transaction at read committed")
-        }
-        "25006" => (
-            ErrorKind::Unavailable,
-            "begin a read-write transaction or, if the server is a standby, connect to the primary",
-        ),
-        // `begin … read write` on a standby.
-        "0A000" => (
-            ErrorKind::Unavailable,
-            "if the server is a hot standby, connect to the primary; if the schema was changed, try again",
-        ),
-        "25P03" => (
-            ErrorKind::Unavailable,
-            "the transaction was idle for longer than `idle_in_transaction_session_timeout`; keep it shorter, or raise the \
-             timeout",
-        ),
-        "57014" => (
-            ErrorKind::Unavailable,
-            "raise `statement_timeout`, or try again if an operator cancelled the statement",
-        ),
-        "25P02" => (ErrorKind::Invalid, "an earlier statement of the transaction failed; roll it back"),
-        "25P01" => (ErrorKind::Invalid, "begin a transaction first"),
-        "42501" => (ErrorKind::AccessDenied, GRANT),
-        "53100" => (ErrorKind::Unavailable, "the disk is full; free some space"),
-        "3D000" => (ErrorKind::AccessDenied, CREATE_DATABASE),
-        // PgBouncer reports denied access as a protocol violation.
-        "08P01" if is_missing_database(message) => (ErrorKind::AccessDenied, CREATE_DATABASE),
-        "08P01" if is_refused_login(message) => (ErrorKind::AccessDenied, CHECK_LOGIN),
-        // Class 28: invalid authorization.
-        _ if code.starts_with("28") => (ErrorKind::AccessDenied, CHECK_LOGIN),
-        _ if code.starts_with("XX") => {
-            (ErrorKind::Corrupt, "the database may be damaged; check the server's log")
-        }
-        _ => (ErrorKind::Unavailable, "check the server's log, and try again"),
-    };
-    Error::new(kind, format!("PostgreSQL: {message} ({code}): {cure}"))
-}
-
-const CHECK_LOGIN: &str = "check the user name and password, and the server's `pg_hba.conf`";
-const CREATE_DATABASE: &str = "create the database, or correct its name in the URL";
-const GRANT: &str = "grant the privilege to the connection's role";
-
-/// Replaces the unnamed role in the error of a missing privilege. PostgreSQL's message names only the object.
-pub(crate) fn name_role(error: Error, role: &str) -> Error {
-    if error.kind() != ErrorKind::AccessDenied {
-        return error;
-    }
-    let message = error.to_string().replace("the connection's role", &format!("role `{role}`"));
-    error.with_message(message)
-}
-
-fn is_missing_database(message: &str) -> bool {
-    message.starts_with("no such database")
-        || (message.starts_with("database ") && message.ends_with("does not exist"))
-}
-
-fn is_refused_login(message: &str) -> bool {
-    let parts = ["authentication failed", "no such user", "server login"];
-    parts.iter().any(|part| message.contains(part))
-}
-
-/// Returns the error for a connection that cannot listen because a pooler is in between.
-#[must_use]
-pub fn pooled() -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "the connection goes through a pooler in transaction mode: connect the notifier directly, or use none",
-    )
-}
-
 /// How many times to compare the listening connection's server process with that of a pooled connection. One comparison
 /// could miss a pooler, because it may have lent the server connection to another client at that moment.
 pub(crate) const COMPARISONS: usize = 3;
 
 /// Queries the process id of the server connection.
 pub(crate) const BACKEND: &str = "select pg_backend_pid()::text";
-
-/// Returns the error for a connection that is lost or cannot be opened.
-#[must_use]
-pub fn unreachable(what: impl fmt::Display) -> Error {
-    let text = format!("PostgreSQL cannot be reached: {what}: check the address, and that the server runs");
-    Error::new(ErrorKind::Unavailable, text)
-}
-
-/// Returns the error for a pool that timed out.
-#[must_use]
-pub fn no_connection() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "timed out while waiting for a connection of the pool: check that the server runs, allow more connections, or \
-         keep transactions shorter",
-    )
-}

@@ -18,7 +18,7 @@ impl Execute for Reap {
             let mut values = Values::from(row);
             match values.part.as_str() {
                 "reaped" => reply.reaped.push(Reaped {
-                    job: values.placed()?,
+                    job: values.summary()?,
                     worker: values.worker_id()?,
                     job_type: values.type_name()?,
                     chain_type: values.type_name()?,

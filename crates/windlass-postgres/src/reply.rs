@@ -6,7 +6,7 @@ use std::vec::IntoIter;
 use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::command::{
-    Applied, BlockerOutput, ClosedChain, Created, Existing, Lost, Placed, Ripple, Unblocked,
+    Applied, BlockerOutput, ClosedChain, Created, Existing, JobSummary, Lost, Ripple, Unblocked,
 };
 use windlass_core::{
     Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence,
@@ -145,8 +145,8 @@ impl Values {
     }
 
     /// Reads a job's ids, status and due time.
-    pub(crate) fn placed(&mut self) -> Result<Placed> {
-        Ok(Placed {
+    pub(crate) fn summary(&mut self) -> Result<JobSummary> {
+        Ok(JobSummary {
             job: self.job_id()?,
             chain: self.chain_id()?,
             status: self.enum_value()?,
@@ -156,12 +156,15 @@ impl Values {
 
     /// Reads the result of a settlement, without the chains it created.
     pub(crate) fn applied(&mut self) -> Result<Applied> {
-        let job = self.placed()?;
+        let job = self.summary()?;
         let next = match self.maybe_id().map(JobId::from_uuid) {
             None => None,
-            Some(next) => {
-                Some(Placed { job: next, chain: job.chain, status: self.enum_value()?, due_at: self.time()? })
-            }
+            Some(next) => Some(JobSummary {
+                job: next,
+                chain: job.chain,
+                status: self.enum_value()?,
+                due_at: self.time()?,
+            }),
         };
         Ok(Applied { job, next, created: Vec::new() })
     }
@@ -198,7 +201,7 @@ impl Values {
     pub(crate) fn created(&mut self) -> Result<Created> {
         let text = self.text()?;
         Ok(match text.as_str() {
-            "new" => Created::New { job: self.placed()?, repeated: self.flag()? },
+            "new" => Created::New { job: self.summary()?, repeated: self.flag()? },
             "existing" => Created::Existing(self.existing()?),
             "busy" => Created::Busy,
             _ => Created::Refused(self.refusal(None)?),
@@ -206,18 +209,18 @@ impl Values {
     }
 
     /// Reads the first jobs of chains that were stored as a set: chain ids and due times.
-    pub(crate) fn stored(&mut self) -> Result<Vec<Placed>> {
-        let placed = |values: &mut Self| {
+    pub(crate) fn stored(&mut self) -> Result<Vec<JobSummary>> {
+        let summary = |values: &mut Self| {
             let chain = values.chain_id()?;
             let due_at = values.time()?;
-            Ok(Placed { job: chain.first_job(), chain, status: Status::Pending, due_at })
+            Ok(JobSummary { job: chain.first_job(), chain, status: Status::Pending, due_at })
         };
-        (0..self.ids.len()).map(|_| placed(self)).collect()
+        (0..self.ids.len()).map(|_| summary(self)).collect()
     }
 
     /// Reads jobs that were completed as a set, and their chains. The row holds all values of one column, then those of
     /// the next.
-    pub(crate) fn completed(&mut self) -> Result<Vec<(Placed, ClosedChain)>> {
+    pub(crate) fn completed(&mut self) -> Result<Vec<(JobSummary, ClosedChain)>> {
         let count = self.ids.len() / 2;
         let mut all = Vec::with_capacity(count);
         let jobs = (0..count).map(|_| self.job_id()).collect::<Result<Vec<_>>>()?;
@@ -231,7 +234,7 @@ impl Values {
             let closed_as = ClosedAs::Completed;
             let closed =
                 ClosedChain { chain, chain_type, job, job_type, closed_as, error: None, created_at, trace };
-            all.push((Placed { job, chain, status: Status::Completed, due_at }, closed));
+            all.push((JobSummary { job, chain, status: Status::Completed, due_at }, closed));
         }
         Ok(all)
     }
@@ -244,7 +247,7 @@ impl Values {
     }
 
     fn unblocked(&mut self) -> Result<Unblocked> {
-        let (job, job_type, chain_type) = (self.placed()?, self.type_name()?, self.type_name()?);
+        let (job, job_type, chain_type) = (self.summary()?, self.type_name()?, self.type_name()?);
         let trace = |text: Option<String>| text.map(TraceContext::new).transpose().map_err(unreadable);
         let traces = self.texts.by_ref().map(trace).collect::<Result<_>>()?;
         Ok(Unblocked { job, job_type, chain_type, traces })

@@ -115,7 +115,7 @@ impl<'a> SettleRows<'a> {
         let kind = values.text()?;
         Ok(match kind.as_str() {
             "applied" => Settled::Applied(values.applied()?),
-            "already_applied" => Settled::AlreadyApplied(values.placed()?),
+            "already_applied" => Settled::AlreadyApplied(values.summary()?),
             "busy" => Settled::Busy,
             "lost" => Settled::Lost(values.lost()?),
             "refused" => {

@@ -11,9 +11,9 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
+use crate::error::{from_sqlstate, no_connection, pooled, unreachable};
 use crate::provider::{
-    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate,
-    no_connection, pooled, unreachable,
+    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement,
 };
 
 /// Acquire timeout of a pool that [`Sqlx::connect`] creates.
@@ -77,27 +77,27 @@ impl From<PgPool> for Sqlx {
 
 /// A connection borrowed inside a transaction: from a [`Transaction`], or a connection on which one was begun.
 #[derive(Debug)]
-pub struct LentConnection<'t>(&'t mut PgConnection);
+pub struct ConnectionRef<'t>(&'t mut PgConnection);
 
-impl<'t> From<&'t mut Transaction<'_, Postgres>> for LentConnection<'t> {
+impl<'t> From<&'t mut Transaction<'_, Postgres>> for ConnectionRef<'t> {
     fn from(tx: &'t mut Transaction<'_, Postgres>) -> Self {
         Self(tx)
     }
 }
 
-impl<'t> From<&'t mut PgConnection> for LentConnection<'t> {
+impl<'t> From<&'t mut PgConnection> for ConnectionRef<'t> {
     fn from(connection: &'t mut PgConnection) -> Self {
         Self(connection)
     }
 }
 
-impl<'t> From<&'t mut PoolConnection<Postgres>> for LentConnection<'t> {
+impl<'t> From<&'t mut PoolConnection<Postgres>> for ConnectionRef<'t> {
     fn from(connection: &'t mut PoolConnection<Postgres>) -> Self {
         Self(connection)
     }
 }
 
-impl Deref for LentConnection<'_> {
+impl Deref for ConnectionRef<'_> {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -105,7 +105,7 @@ impl Deref for LentConnection<'_> {
     }
 }
 
-impl DerefMut for LentConnection<'_> {
+impl DerefMut for ConnectionRef<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.0
     }
@@ -113,14 +113,14 @@ impl DerefMut for LentConnection<'_> {
 
 impl Provider for Sqlx {
     type Tx = Transaction<'static, Postgres>;
-    type Lent<'t> = LentConnection<'t>;
+    type TxRef<'t> = ConnectionRef<'t>;
 
-    fn lend(tx: &mut Self::Tx) -> LentConnection<'_> {
+    fn tx_ref(tx: &mut Self::Tx) -> ConnectionRef<'_> {
         tx.into()
     }
 
-    fn lend_on<'t>(tx: &'t mut LentConnection<'_>) -> LentConnection<'t> {
-        LentConnection(tx.0)
+    fn reborrow<'t>(tx: &'t mut ConnectionRef<'_>) -> ConnectionRef<'t> {
+        ConnectionRef(tx.0)
     }
 
     fn run<'a>(
@@ -144,7 +144,7 @@ impl Provider for Sqlx {
 
     fn run_in<'a>(
         &'a self,
-        tx: LentConnection<'a>,
+        tx: ConnectionRef<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
@@ -156,7 +156,7 @@ impl Provider for Sqlx {
         Box::pin(async move { self.pool.execute(script).await.map(drop).map_err(from_driver) })
     }
 
-    fn script_in<'a>(&'a self, tx: LentConnection<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn script_in<'a>(&'a self, tx: ConnectionRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
         let script = sqlx::raw_sql(AssertSqlSafe(text));
         Box::pin(async move { tx.0.execute(script).await.map(drop).map_err(from_driver) })
     }

@@ -1,4 +1,4 @@
-//! [`PostgresStore`] and its options. Each command is implemented in the module of its family.
+//! [`PostgresStore`]. Each command is implemented in the module of its family.
 
 use std::fmt;
 use std::future::Future;
@@ -13,14 +13,13 @@ use windlass_core::{
     for_each_command,
 };
 
+use crate::error::name_role;
 use crate::health;
-use crate::migrate::{MIGRATIONS, migrate, sql};
-use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement, name_role};
+use crate::migrate::{MIGRATIONS, migrate};
+use crate::options::Options;
+use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement};
 use crate::session::{self, TABLES};
 use crate::statement::{Names, Statements};
-
-/// Maximum length of a schema name or table prefix, in bytes.
-pub const NAME_MAX_BYTES: usize = 30;
 
 /// Maximum number of attempts for a command that conflicts with a concurrent transaction.
 const CONFLICT_TRIES: usize = 3;
@@ -28,98 +27,6 @@ const CONFLICT_TRIES: usize = 3;
 /// How often, and after how long, an attempt's job is locked again while its lease is being renewed.
 const LOCK_TRIES: usize = 25;
 const LOCK_DELAY: Duration = Duration::from_millis(20);
-
-/// Options for opening a [`PostgresStore`] or a [`PostgresNotifier`](crate::PostgresNotifier).
-#[derive(Clone, Debug)]
-#[must_use = "options do nothing before a store is opened with them"]
-pub struct Options {
-    schema: String,
-    prefix: String,
-    migrate: bool,
-    cached_statements: bool,
-    clock: Option<Arc<dyn Clock>>,
-}
-
-impl Default for Options {
-    /// Uses the schema `windlass` without a prefix, creates and migrates it if needed, and caches prepared statements.
-    fn default() -> Self {
-        Self {
-            schema: "windlass".to_owned(),
-            prefix: String::new(),
-            migrate: true,
-            cached_statements: true,
-            clock: None,
-        }
-    }
-}
-
-impl Options {
-    /// Sets the schema of the tables (default: `windlass`): 1 to 30 characters of `a-z`, `0-9` and `_`, not starting
-    /// with a digit or `pg_`.
-    pub fn schema(mut self, schema: impl Into<String>) -> Self {
-        self.schema = schema.into();
-        self
-    }
-
-    /// Sets a prefix for the names of tables and functions (default: none): at most 30 characters of `a-z`, `0-9` and
-    /// `_`, not starting with a digit.
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets whether opening the store creates or migrates the schema (default: true). If false, opening fails if the
-    /// schema is missing or outdated; see [`migrations_sql`](Self::migrations_sql).
-    pub const fn migrate(mut self, migrate: bool) -> Self {
-        self.migrate = migrate;
-        self
-    }
-
-    /// Sets whether statements stay prepared on their connections (default: true). Turn this off behind a pooler that
-    /// assigns a server connection per transaction and does not support prepared statements, such as PgBouncer before
-    /// 1.21.
-    pub const fn cached_statements(mut self, cached: bool) -> Self {
-        self.cached_statements = cached;
-        self
-    }
-
-    /// Uses another clock than the database's, for tests. All stores of one schema must use the same clock.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Returns the statements that create the schema, to run them by other means.
-    pub fn migrations_sql(&self) -> Result<String> {
-        Ok(sql(&self.names()?, MIGRATIONS))
-    }
-
-    pub(crate) const fn caches_statements(&self) -> bool {
-        self.cached_statements
-    }
-
-    pub(crate) fn names(&self) -> Result<Names> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        let good = |name: &str| {
-            name.len() <= NAME_MAX_BYTES
-                && name.bytes().all(plain)
-                && !name.starts_with(|first: char| first.is_ascii_digit())
-        };
-        if self.schema.is_empty()
-            || !good(&self.schema)
-            || self.schema.starts_with("pg_")
-            || !good(&self.prefix)
-        {
-            let text = format!(
-                "the schema {:?} or the prefix {:?} is invalid: use at most {NAME_MAX_BYTES} characters of a-z, 0-9 and _ \
-                 each, and begin neither with a digit nor with pg_",
-                self.schema, self.prefix
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        Ok(Names { schema: self.schema.clone(), prefix: self.prefix.clone() })
-    }
-}
 
 /// A store in a PostgreSQL database. See the [crate documentation](crate).
 pub struct PostgresStore<P> {
@@ -183,7 +90,7 @@ impl<P: Provider> PostgresStore<P> {
         self.statements.all().into_iter().map(text).collect()
     }
 
-    pub(crate) fn call<'a>(&'a self, tx: Option<P::Lent<'a>>) -> Result<Call<'a, P>> {
+    pub(crate) fn call<'a>(&'a self, tx: Option<P::TxRef<'a>>) -> Result<Call<'a, P>> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the store is closed: open it again"));
         }
@@ -219,9 +126,9 @@ impl<P: Provider> PostgresStore<P> {
         let rows = async {
             if self.has_short_timeout.load(Ordering::Relaxed) {
                 self.round_trips.fetch_add(1, Ordering::Relaxed);
-                self.provider.script_in(P::lend(&mut tx), SET_TIMEOUTS).await?;
+                self.provider.script_in(P::tx_ref(&mut tx), SET_TIMEOUTS).await?;
             }
-            self.provider.run_in(P::lend(&mut tx), statement, parameters).await
+            self.provider.run_in(P::tx_ref(&mut tx), statement, parameters).await
         };
         match rows.await {
             Ok(rows) => {
@@ -242,7 +149,7 @@ impl<P: Provider> PostgresStore<P> {
     /// transaction ends, no other renewal can commit and conflict with the settlement.
     async fn begin_locked(&self, attempt: RenewLease) -> Result<P::Tx> {
         let mut tx = self.begin().await?;
-        let renewed = self.run_in(P::lend(&mut tx), Renew { leases: vec![attempt] }).await;
+        let renewed = self.run_in(P::tx_ref(&mut tx), Renew { leases: vec![attempt] }).await;
         let error = match renewed.map(|reply| reply.leases.first().copied()) {
             Ok(Some(Renewed::Held { .. })) => return Ok(tx),
             Ok(Some(Renewed::Busy)) => Error::new(
@@ -258,7 +165,7 @@ impl<P: Provider> PostgresStore<P> {
         Err(error)
     }
 
-    async fn savepoints<'a>(&'a self, tx: P::Lent<'a>) -> Result<i64> {
+    async fn savepoints<'a>(&'a self, tx: P::TxRef<'a>) -> Result<i64> {
         let found = self.provider.run_in(tx, &self.savepoints, Vec::new()).await?;
         let depth = found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0);
         if depth > 0 {
@@ -276,7 +183,7 @@ const SAVEPOINTS: &str = "select 'savepoints', null::integer, null::uuid[], null
 /// The execution of one command, alone or in a transaction of the application.
 pub(crate) struct Call<'a, P: Provider> {
     store: &'a PostgresStore<P>,
-    tx: Option<P::Lent<'a>>,
+    tx: Option<P::TxRef<'a>>,
 }
 
 impl<'a, P: Provider> Call<'a, P> {
@@ -301,7 +208,7 @@ impl<'a, P: Provider> Call<'a, P> {
         let store = self.store;
         store.round_trips.fetch_add(1, Ordering::Relaxed);
         if let Some(tx) = &mut self.tx {
-            let done = store.provider.run_in(P::lend_on(tx), statement, parameters).await;
+            let done = store.provider.run_in(P::reborrow(tx), statement, parameters).await;
             return done.map_err(|error| name_role(error, &store.role));
         }
         let mut left = CONFLICT_TRIES;
@@ -356,7 +263,7 @@ macro_rules! store {
                     let tables = TABLES.map(|table| format!("windlass.{table}")).join(", ");
                     let text = format!("{SET_TIMEOUTS}; set local lock_timeout = '5s'; truncate {tables}");
                     let mut tx = self.provider.begin_read_committed().await?;
-                    self.provider.script_in(P::lend(&mut tx), &self.names.render(&text)).await?;
+                    self.provider.script_in(P::tx_ref(&mut tx), &self.names.render(&text)).await?;
                     self.provider.commit(tx).await
                 })
             }
@@ -390,14 +297,14 @@ for_each_command!(store);
 
 impl<P: Provider> Transactional for PostgresStore<P> {
     type Tx = P::Tx;
-    type Lent<'t> = P::Lent<'t>;
+    type TxRef<'t> = P::TxRef<'t>;
 
-    fn lend(tx: &mut P::Tx) -> P::Lent<'_> {
-        P::lend(tx)
+    fn tx_ref(tx: &mut P::Tx) -> P::TxRef<'_> {
+        P::tx_ref(tx)
     }
 
-    fn lend_on<'t>(tx: &'t mut P::Lent<'_>) -> P::Lent<'t> {
-        P::lend_on(tx)
+    fn reborrow<'t>(tx: &'t mut P::TxRef<'_>) -> P::TxRef<'t> {
+        P::reborrow(tx)
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<P::Tx>> {
@@ -437,7 +344,7 @@ impl<P: Provider> Transactional for PostgresStore<P> {
 
     /// Sets and releases a savepoint, which fails outside a transaction. Neither the drivers nor PostgreSQL offer a
     /// direct way to check.
-    fn check_open<'a>(&'a self, tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn check_open<'a>(&'a self, tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.call(None)?;
             self.round_trips.fetch_add(1, Ordering::Relaxed);
@@ -445,30 +352,30 @@ impl<P: Provider> Transactional for PostgresStore<P> {
         })
     }
 
-    fn savepoint<'a>(&'a self, tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn savepoint<'a>(&'a self, tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         let text = "savepoint windlass; select set_config('windlass.savepoints', (coalesce(nullif(\
                     current_setting('windlass.savepoints', true), ''), '0')::bigint + 1)::text, true)";
         self.provider.script_in(tx, text)
     }
 
-    fn release<'a>(&'a self, mut tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, mut tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let left = self.savepoints(P::lend_on(&mut tx)).await? - 1;
+            let left = self.savepoints(P::reborrow(&mut tx)).await? - 1;
             let text = format!(
                 "release savepoint windlass; select set_config('windlass.savepoints', '{left}', true)"
             );
-            self.provider.script_in(P::lend_on(&mut tx), &text).await
+            self.provider.script_in(P::reborrow(&mut tx), &text).await
         })
     }
 
-    fn rollback_to<'a>(&'a self, mut tx: P::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn rollback_to<'a>(&'a self, mut tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.savepoints(P::lend_on(&mut tx)).await?;
+            self.savepoints(P::reborrow(&mut tx)).await?;
             self.provider.script_in(tx, "rollback to savepoint windlass; release savepoint windlass").await
         })
     }
 
-    fn execute_in<'a>(&'a self, tx: P::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn execute_in<'a>(&'a self, tx: P::TxRef<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
         Box::pin(async move {
             if !command.is_transactional() {
                 let name = command.name();

@@ -16,9 +16,9 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
+use crate::error::{from_sqlstate, no_connection, pooled, unreachable};
 use crate::provider::{
-    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement, from_sqlstate,
-    no_connection, pooled, unreachable,
+    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement,
 };
 
 /// Number of unread notifications from which the listening connection stops reading.
@@ -126,13 +126,13 @@ impl Drop for PooledTx {
 /// A client borrowed inside a transaction: from a [`PooledTx`], from a transaction of tokio-postgres or deadpool, or
 /// from a client on which a transaction was begun.
 #[derive(Debug)]
-pub struct LentClient<'t> {
+pub struct ClientRef<'t> {
     client: &'t tokio_postgres::Client,
     /// Cache of prepared statements of the client, if it has one.
     prepared: Option<&'t StatementCache>,
 }
 
-impl<'t> LentClient<'t> {
+impl<'t> ClientRef<'t> {
     const fn pooled(client: &'t tokio_postgres::Client, prepared: &'t StatementCache) -> Self {
         Self { client, prepared: Some(prepared) }
     }
@@ -154,37 +154,37 @@ impl<'t> LentClient<'t> {
     }
 }
 
-impl<'t> From<&'t mut PooledTx> for LentClient<'t> {
+impl<'t> From<&'t mut PooledTx> for ClientRef<'t> {
     fn from(tx: &'t mut PooledTx) -> Self {
         Self::from(&mut ***tx)
     }
 }
 
-impl<'t> From<&'t mut ClientWrapper> for LentClient<'t> {
+impl<'t> From<&'t mut ClientWrapper> for ClientRef<'t> {
     fn from(client: &'t mut ClientWrapper) -> Self {
         Self::pooled(client, &client.statement_cache)
     }
 }
 
-impl<'t> From<&'t mut deadpool_postgres::Transaction<'_>> for LentClient<'t> {
+impl<'t> From<&'t mut deadpool_postgres::Transaction<'_>> for ClientRef<'t> {
     fn from(tx: &'t mut deadpool_postgres::Transaction<'_>) -> Self {
         Self::pooled(tx.client(), &tx.statement_cache)
     }
 }
 
-impl<'t> From<&'t mut tokio_postgres::Transaction<'_>> for LentClient<'t> {
+impl<'t> From<&'t mut tokio_postgres::Transaction<'_>> for ClientRef<'t> {
     fn from(tx: &'t mut tokio_postgres::Transaction<'_>) -> Self {
         Self { client: tx.client(), prepared: None }
     }
 }
 
-impl<'t> From<&'t mut tokio_postgres::Client> for LentClient<'t> {
+impl<'t> From<&'t mut tokio_postgres::Client> for ClientRef<'t> {
     fn from(client: &'t mut tokio_postgres::Client) -> Self {
         Self { client, prepared: None }
     }
 }
 
-impl Deref for LentClient<'_> {
+impl Deref for ClientRef<'_> {
     type Target = tokio_postgres::Client;
 
     fn deref(&self) -> &tokio_postgres::Client {
@@ -194,14 +194,14 @@ impl Deref for LentClient<'_> {
 
 impl Provider for TokioPostgres {
     type Tx = PooledTx;
-    type Lent<'t> = LentClient<'t>;
+    type TxRef<'t> = ClientRef<'t>;
 
-    fn lend(tx: &mut PooledTx) -> LentClient<'_> {
+    fn tx_ref(tx: &mut PooledTx) -> ClientRef<'_> {
         tx.into()
     }
 
-    fn lend_on<'t>(tx: &'t mut LentClient<'_>) -> LentClient<'t> {
-        LentClient { ..*tx }
+    fn reborrow<'t>(tx: &'t mut ClientRef<'_>) -> ClientRef<'t> {
+        ClientRef { ..*tx }
     }
 
     fn run<'a>(
@@ -211,13 +211,13 @@ impl Provider for TokioPostgres {
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
         Box::pin(async move {
             let mut client = self.pool.get().await.map_err(from_pool)?;
-            LentClient::from(&mut *client).run(statement, &parameters).await
+            ClientRef::from(&mut *client).run(statement, &parameters).await
         })
     }
 
     fn run_in<'a>(
         &'a self,
-        tx: LentClient<'a>,
+        tx: ClientRef<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
@@ -231,7 +231,7 @@ impl Provider for TokioPostgres {
         })
     }
 
-    fn script_in<'a>(&'a self, tx: LentClient<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn script_in<'a>(&'a self, tx: ClientRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { tx.batch_execute(text).await.map_err(from_driver) })
     }
 

@@ -4,8 +4,9 @@
 
 use windlass_core::Result;
 
+use crate::options::Options;
 use crate::script::{Call, Scripts};
-use crate::store::{Options, RedisStore};
+use crate::store::RedisStore;
 
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

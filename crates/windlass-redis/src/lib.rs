@@ -93,6 +93,7 @@
 
 mod connection;
 mod error;
+mod options;
 mod permission;
 mod row;
 mod script;
@@ -119,4 +120,5 @@ pub mod known_bad;
 
 pub use connection::{ClientConnection, Connection};
 pub use notifier::RedisNotifier;
-pub use store::{CAPABILITIES, NAMESPACE_MAX_BYTES, Options, RedisStore};
+pub use options::{NAMESPACE_MAX_BYTES, Options};
+pub use store::{CAPABILITIES, RedisStore};

@@ -25,9 +25,9 @@ use windlass_core::{
 use crate::connection::Connection;
 use crate::error::from_driver;
 use crate::hint;
+use crate::options::{Options, tag};
 use crate::permission;
 use crate::script::{Text, send};
-use crate::store::{Options, tag};
 use listener::Listener;
 
 /// How long `subscribe` waits for the subscription to become live.

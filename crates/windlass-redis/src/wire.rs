@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_bytes::ByteBuf;
 use windlass_core::command::{
-    ClosedChain, Created, Existing, Lost, NewBlocker, NewChain, NewJob, NewKey, Placed, Ripple, Schedule,
+    ClosedChain, Created, Existing, JobSummary, Lost, NewBlocker, NewChain, NewJob, NewKey, Ripple, Schedule,
     Target, Types, Unblocked,
 };
 use windlass_core::{
@@ -365,7 +365,7 @@ pub(crate) struct PlacedIn {
     due: Read<Timestamp>,
 }
 
-impl From<PlacedIn> for Placed {
+impl From<PlacedIn> for JobSummary {
     fn from(placed: PlacedIn) -> Self {
         Self { job: placed.job.0, chain: placed.chain.0, status: placed.status.0, due_at: placed.due.0 }
     }

@@ -67,7 +67,7 @@ impl UnitOfWork {
         }
         if let Some(stored) = self.chain(new.id) {
             return match self.latest(stored).filter(|_| stored.chain_type == new.job.job_type) {
-                Some(latest) => Created::New { job: latest.placed(), repeated: true },
+                Some(latest) => Created::New { job: latest.summary(), repeated: true },
                 None => Created::Refused(Refusal::IdTaken),
             };
         }
@@ -150,7 +150,7 @@ impl UnitOfWork {
         if job.status == Status::Failed {
             self.close_chain(new.id, ClosedAs::Failed, None);
         }
-        Created::New { job: job.placed(), repeated: false }
+        Created::New { job: job.summary(), repeated: false }
     }
 
     /// Releases a key from the chain that it points at.

@@ -70,6 +70,7 @@ mod health;
 mod list;
 mod manage;
 mod outside;
+mod reap;
 mod registry;
 mod retry;
 mod settle;
@@ -79,6 +80,7 @@ mod ripple;
 mod unit_of_work;
 
 mod array;
+mod error;
 mod migrate;
 mod row;
 mod session;

@@ -153,7 +153,7 @@ impl UnitOfWork {
             row.version = row.version.next();
             self.put_job(row.clone());
         }
-        Some(Triggered { job: row.placed(), job_type: row.job_type, chain_type: row.chain_type })
+        Some(Triggered { job: row.summary(), job_type: row.job_type, chain_type: row.chain_type })
     }
 
     fn retain(&mut self, target: &Target, retention: Millis) -> RetentionSet {

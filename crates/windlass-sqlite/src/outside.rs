@@ -51,7 +51,7 @@ impl UnitOfWork {
         request: &CompleteFromOutside,
     ) -> Result<OutsideApplied, Refusal> {
         let displaced = row.worker.filter(|_| row.status == Status::Running);
-        let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.placed());
+        let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.summary());
         for step in &request.steps {
             row.outside = Some(request.request);
             let end = (row.status == Status::Running).then_some(AttemptEnd::Displaced);
@@ -76,7 +76,7 @@ impl UnitOfWork {
             };
             let row = self.close_job(row, Closing { closed_as, output, error, by: None, end });
             ripple.closed.extend(self.close_chain(row.chain, closed_as, retention));
-            latest = row.placed();
+            latest = row.summary();
             break;
         }
         self.ripple(&mut ripple);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use windlass_core::{BoxFuture, Error, ErrorKind, Result};
+use windlass_core::{BoxFuture, Result};
+
+pub use crate::error::{from_code, write_timed_out};
 
 /// A SQLite driver and its connections, as the application uses them.
 ///
@@ -121,50 +123,4 @@ impl Row {
         self.next.set(place + 1);
         self.values.get(place)
     }
-}
-
-/// Converts an extended result code and message of SQLite into a store error.
-#[must_use]
-pub fn from_code(code: i32, message: &str) -> Error {
-    // The low byte is the primary result code. The other bits refine it.
-    let (kind, cure) = match (code, code & 0xff) {
-        (517, _) => (
-            ErrorKind::Busy,
-            "another connection has written since the transaction began with a read; roll it back, and use `begin \
-             immediate`",
-        ),
-        (_, 5 | 6) => (
-            ErrorKind::Busy,
-            "another connection has locked the database for too long; try again, or end its transaction",
-        ),
-        // A file that this user may not read or write (`SQLITE_PERM`, `SQLITE_READONLY`), or a missing folder
-        // (`SQLITE_CANTOPEN`), needs an operator. A repeat does not help.
-        (_, 3 | 8 | 23) => {
-            (ErrorKind::AccessDenied, "give this user write permission for the file and its folder")
-        }
-        (_, 14) => {
-            (ErrorKind::AccessDenied, "check that the folder exists, and that this user may write to it")
-        }
-        (_, 11 | 26) => {
-            (ErrorKind::Corrupt, "the file is damaged or not a database; restore it from a backup")
-        }
-        (_, 13) => (
-            ErrorKind::Unavailable,
-            "the disk is full, or the file has reached its size limit; free some space",
-        ),
-        _ => (ErrorKind::Unavailable, "check the file and its disk, and try again"),
-    };
-    Error::new(kind, format!("SQLite: {message} ({code}): {cure}"))
-}
-
-/// Returns the error of a write that did not get the write lock in time.
-#[must_use]
-pub fn write_timed_out(write_timeout: Duration) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        format!(
-            "no write lock within {write_timeout:?}, because another transaction is open: end it; a task that has a \
-             transaction open must send its commands through it, with `client.in_tx`"
-        ),
-    )
 }

@@ -91,7 +91,7 @@ impl UnitOfWork {
         self.reopen_chain(chain);
         let Some(row) = self.job(job) else { return Retried::NotFound };
         let (job_type, chain_type) = (row.job_type.clone(), row.chain_type.clone());
-        Retried::Retried { job: row.placed(), job_type, chain_type }
+        Retried::Retried { job: row.summary(), job_type, chain_type }
     }
 
     fn retry_refusal(&self, row: &JobRow, chain: &ChainRow, edges: &[(ChainId, bool)]) -> Option<Refusal> {

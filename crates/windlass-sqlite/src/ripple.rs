@@ -105,7 +105,7 @@ impl UnitOfWork {
             row.due_at = row.due_at.max(self.now);
             row.version = row.version.next();
             ripple.unblocked.push(Unblocked {
-                job: row.placed(),
+                job: row.summary(),
                 job_type: row.job_type.clone(),
                 chain_type: row.chain_type.clone(),
                 traces: Vec::new(),

@@ -11,7 +11,7 @@ use windlass_core::{
     JobId, JobRecord, Key, KeyHold, Lease, Millis, OnBlockerFailure, Payload, Refusal, RequestId, Retention,
     Status, Timestamp, TraceContext, TypeName, Version, WorkerId,
 };
-use windlass_core::{Result, command::Placed};
+use windlass_core::{Result, command::JobSummary};
 
 use crate::array::{CHAIN, Element, JOB, RECORD};
 use crate::provider::{Row, Value};
@@ -285,8 +285,8 @@ impl JobRow {
         })
     }
 
-    pub(crate) const fn placed(&self) -> Placed {
-        Placed { job: self.id, chain: self.chain, status: self.status, due_at: self.due_at }
+    pub(crate) const fn summary(&self) -> JobSummary {
+        JobSummary { job: self.id, chain: self.chain, status: self.status, due_at: self.due_at }
     }
 }
 

@@ -204,7 +204,7 @@ impl UnitOfWork {
             let end = self.end_of(&row, item.fence).or(known.ended);
             let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
             return if repeated {
-                Settled::AlreadyApplied(row.placed())
+                Settled::AlreadyApplied(row.summary())
             } else {
                 Settled::Lost(lost(row.status))
             };
@@ -305,7 +305,7 @@ impl UnitOfWork {
         let closed_as = closing.closed_as;
         let row = self.close_job(row, closing);
         ripple.closed.extend(self.close_chain(row.chain, closed_as, retention));
-        Applied { job: row.placed(), next: None, created: Vec::new() }
+        Applied { job: row.summary(), next: None, created: Vec::new() }
     }
 
     pub(crate) fn close_job(&mut self, mut row: JobRow, closing: Closing) -> JobRow {
@@ -347,7 +347,7 @@ impl UnitOfWork {
         row.due_at = due_at;
         row.error = error.or(row.error);
         row.version = row.version.next();
-        let job = row.placed();
+        let job = row.summary();
         self.put_job(row);
         Applied { job, next: None, created: Vec::new() }
     }
@@ -387,7 +387,7 @@ impl UnitOfWork {
         if next.status == Status::Failed {
             ripple.closed.extend(self.close_chain(closed.chain, ClosedAs::Failed, None));
         }
-        Ok(Applied { job: closed.placed(), next: Some(next.placed()), created })
+        Ok(Applied { job: closed.summary(), next: Some(next.summary()), created })
     }
 
     /// Creates the chains that a settlement carries. If one is refused, the whole settlement is. A chain that was asked

@@ -236,13 +236,13 @@ for_each_command!(store);
 
 impl<P: Provider> Transactional for SqliteStore<P> {
     type Tx = P::Tx;
-    type Lent<'t> = &'t mut P::Tx;
+    type TxRef<'t> = &'t mut P::Tx;
 
-    fn lend(tx: &mut P::Tx) -> &mut P::Tx {
+    fn tx_ref(tx: &mut P::Tx) -> &mut P::Tx {
         tx
     }
 
-    fn lend_on<'t>(tx: &'t mut &mut P::Tx) -> &'t mut P::Tx {
+    fn reborrow<'t>(tx: &'t mut &mut P::Tx) -> &'t mut P::Tx {
         tx
     }
 

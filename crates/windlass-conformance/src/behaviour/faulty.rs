@@ -200,7 +200,7 @@ impl<S: Transactional> TransactionDecorator for Faulty<S> {
         Box::pin(self.attempt("commit", self.inner.commit(tx)))
     }
 
-    fn call_in<'a>(&'a self, tx: S::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn call_in<'a>(&'a self, tx: S::TxRef<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
         Box::pin(self.attempt("in_tx", self.inner.execute_in(tx, command)))
     }
 }

@@ -265,7 +265,7 @@ impl<S: Transactional> Scene<S> {
     ///
     /// If the mark is already stored.
     pub async fn mark(&self, tx: &mut S::Tx, name: &str) -> Result<()> {
-        let chain = self.client.in_tx(S::lend(tx)).start(Mark).key(name).await?;
+        let chain = self.client.in_tx(S::tx_ref(tx)).start(Mark).key(name).await?;
         assert!(chain.is_new(), "{name:?} was marked before");
         Ok(())
     }
@@ -276,7 +276,7 @@ impl<S: Transactional> Scene<S> {
             Some(poison) => poison(tx).await,
             None => {
                 let refused = windlass_core::command::Expire { max: 1 };
-                let reply = self.store.run_in(S::lend(tx), refused).await;
+                let reply = self.store.run_in(S::tx_ref(tx), refused).await;
                 reply.expect_err("a worker's command is refused in a transaction");
             }
         }

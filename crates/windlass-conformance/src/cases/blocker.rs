@@ -143,9 +143,9 @@ fn unblocked(ripple: &Ripple) -> Vec<JobId> {
 async fn open(s: Subject) {
     let (one, two) = (s.start("b").await, s.start("b").await);
     let created = s.start("a").blocked_by([one, two]).created().await;
-    assert_eq!(placed(&created).status, Status::Blocked);
+    assert_eq!(summary(&created).status, Status::Blocked);
     s.expect_none_due("a").await;
-    let job = s.job(placed(&created).job).await;
+    let job = s.job(summary(&created).job).await;
     assert_eq!(job.status, Status::Blocked);
     let waits: Vec<_> = job.blockers.iter().map(|blocker| (blocker.chain, blocker.resolved)).collect();
     assert_eq!(waits, [(one, false), (two, false)]);
@@ -156,7 +156,7 @@ async fn completed(s: Subject) {
     s.work("b", complete("1")).await;
     s.work("b", complete("2")).await;
     let created = s.start("a").blocked_by([one, two]).created().await;
-    assert_eq!(placed(&created).status, Status::Pending);
+    assert_eq!(summary(&created).status, Status::Pending);
     let attempt = s.acquire_one("a").await;
     assert!(attempt.job.blockers.iter().all(|blocker| blocker.resolved), "{:?}", attempt.job.blockers);
 }
@@ -169,7 +169,7 @@ async fn batch(s: Subject) {
     let created = s
         .create(vec![blocked_by(&[done]), blocked_by(&[open]), blocked_by(&[]), blocked_by(&[done, open])])
         .await;
-    let statuses: Vec<_> = created.iter().map(|one| placed(one).status).collect();
+    let statuses: Vec<_> = created.iter().map(|one| summary(one).status).collect();
     assert_eq!(statuses, [Status::Pending, Status::Blocked, Status::Pending, Status::Blocked]);
 }
 
@@ -184,7 +184,7 @@ async fn resolved(s: Subject) {
     assert_eq!((waits[0].resolved, waits[1].resolved), (true, false));
     let second = s.acquire_one("b").await;
     let reply = s.settle_reply(&second, complete("2")).await;
-    let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
+    let job = JobSummary { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
     let (job_type, chain_type) = (type_name("a"), type_name("a"));
     assert_eq!(reply.ripple.unblocked, [Unblocked { job, job_type, chain_type, traces: vec![None, None] }]);
     s.acquire_one("a").await;
@@ -301,7 +301,7 @@ async fn continued(s: Subject) {
     s.work("b", continue_with(s.start("c").next_job())).await;
     s.expect_status(id, Status::Blocked).await;
     let late = s.start("a").blocked_by([blocker]).created().await;
-    assert_eq!(placed(&late).status, Status::Blocked);
+    assert_eq!(summary(&late).status, Status::Blocked);
     s.work("c", complete("1")).await;
     assert_eq!(s.acquire("a", 10).await.len(), 2);
 }
@@ -338,11 +338,11 @@ async fn same_batch(s: Subject) {
     let blocker = s.start("b").build();
     let waiting = s.start("a").blocked_by([blocker.id]).build();
     let created = s.create(vec![blocker.clone(), waiting.clone()]).await;
-    assert_eq!(placed(&created[1]).status, Status::Blocked);
+    assert_eq!(summary(&created[1]).status, Status::Blocked);
     let early = s.start("a").blocked_by([ChainId::new()]).build();
     let created = s.create(vec![early.clone(), s.start("b").id(early.job.blockers[0].chain).build()]).await;
     assert_eq!(created[0], Created::Refused(Refusal::BlockerNotFound(early.job.blockers[0].chain)));
-    placed(&created[1]);
+    summary(&created[1]);
     s.work("b", complete("1")).await;
     assert_eq!(s.acquire_one("a").await.blockers[0].chain, blocker.id);
 }
@@ -352,7 +352,7 @@ async fn same_batch_existing(s: Subject) {
     let second = s.start("b").key("k").build();
     let waiting = s.start("a").blocked_by([second.id]).build();
     let created = s.create(vec![second, waiting.clone()]).await;
-    assert_eq!((created[0].chain(), placed(&created[1]).status), (Some(first), Status::Blocked));
+    assert_eq!((created[0].chain(), summary(&created[1]).status), (Some(first), Status::Blocked));
     assert_eq!(s.job(waiting.id.first_job()).await.blockers[0].chain, first);
     s.work("b", complete("7")).await;
     let attempt = s.acquire_one("a").await;
@@ -455,8 +455,8 @@ async fn policy_at_creation(s: Subject) {
     ];
     for (policy, expected) in policies {
         let created = s.start("a").blocked_by([blocker]).on_failure(policy).created().await;
-        assert_eq!(placed(&created).status, expected, "{policy:?}");
-        s.expect_status(placed(&created).chain, expected).await;
+        assert_eq!(summary(&created).status, expected, "{policy:?}");
+        s.expect_status(summary(&created).chain, expected).await;
     }
     assert_eq!(s.acquire("a", 10).await.len(), 1);
 }

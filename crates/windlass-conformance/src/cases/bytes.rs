@@ -137,7 +137,7 @@ async fn names(s: Subject) {
     let names = hostile();
     let chains: Vec<_> = names.iter().map(|name| s.start(name).key("k").build()).collect();
     for created in s.create(chains.clone()).await {
-        placed(&created);
+        summary(&created);
     }
     for (name, chain) in names.iter().zip(&chains) {
         assert_eq!(s.by_key(name, "k").await, Some(chain.id), "{name:?}");
@@ -155,7 +155,7 @@ async fn keys(s: Subject) {
     keys.push(format!("{}l", "k".repeat(limit::KEY_MAX_BYTES - 1)));
     let chains: Vec<_> = keys.iter().map(|text| s.start("a").key(text).hold(KeyHold::Any).build()).collect();
     for created in s.create(chains.clone()).await {
-        placed(&created);
+        summary(&created);
     }
     for attempt in s.acquire("a", 1_000).await {
         s.complete(&attempt, "1").await;

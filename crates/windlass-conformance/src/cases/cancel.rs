@@ -329,7 +329,7 @@ async fn now(s: Subject) {
     let before = s.chain(id).await.latest;
     s.advance(1_000);
     let reply = s.run(Trigger { jobs: vec![id.into()] }).await;
-    let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
+    let job = JobSummary { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
     assert_eq!(
         reply,
         TriggerReply::Triggered(vec![Triggered {

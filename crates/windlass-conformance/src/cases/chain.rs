@@ -82,7 +82,7 @@ async fn continues(s: Subject) {
     let attempt = s.acquire_one("a").await;
     let next = s.start("b").input("2").next_job();
     let reply = s.settle_reply(&attempt, continue_with(next.clone())).await;
-    let place = |job, status| Placed { job, chain: id, status, due_at: s.now() };
+    let place = |job, status| JobSummary { job, chain: id, status, due_at: s.now() };
     let applied = Applied {
         job: place(attempt.job.id, Status::Completed),
         next: Some(place(next.id, Status::Pending)),
@@ -247,7 +247,7 @@ async fn carried(s: Subject) {
     let chains = vec![s.start("b").input("1").build(), s.start("b").key("k").build()];
     let attempt = s.acquire_one("a").await;
     let applied = s.apply(&attempt, complete_with_chains("1", chains.clone())).await;
-    assert_eq!(placed(&applied.created[0]).chain, chains[0].id);
+    assert_eq!(summary(&applied.created[0]).chain, chains[0].id);
     assert_eq!(existing(applied.created[1].clone()).chain, held);
     assert_eq!(s.acquire("b", 10).await.len(), 2);
 }

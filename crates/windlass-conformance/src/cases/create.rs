@@ -136,9 +136,9 @@ async fn batch(s: Subject) {
     let chains: Vec<_> = (0..300).map(|n| s.start("a").input(&n.to_string()).build()).collect();
     let ids: Vec<_> = chains.iter().map(|chain| chain.id).collect();
     let created = s.create(chains).await;
-    assert_eq!(created.iter().map(|one| placed(one).chain).collect::<Vec<_>>(), ids);
-    assert_eq!(placed(&created[0]).job, ids[0].first_job());
-    assert_eq!((placed(&created[0]).status, placed(&created[0]).due_at), (Status::Pending, s.now()));
+    assert_eq!(created.iter().map(|one| summary(one).chain).collect::<Vec<_>>(), ids);
+    assert_eq!(summary(&created[0]).job, ids[0].first_job());
+    assert_eq!((summary(&created[0]).status, summary(&created[0]).due_at), (Status::Pending, s.now()));
     assert_eq!(s.job(ids[299].first_job()).await.input, json("299"));
 }
 
@@ -149,9 +149,9 @@ async fn empty(s: Subject) {
 async fn schedule(s: Subject) {
     let after = s.start("a").after(1_000).created().await;
     let at = s.start("a").at(s.now() + millis(2_000)).created().await;
-    assert_eq!(placed(&after).due_at, s.now() + millis(1_000));
-    assert_eq!(placed(&at).due_at, s.now() + millis(2_000));
-    assert_eq!((placed(&after).status, placed(&at).status), (Status::Pending, Status::Pending));
+    assert_eq!(summary(&after).due_at, s.now() + millis(1_000));
+    assert_eq!(summary(&at).due_at, s.now() + millis(2_000));
+    assert_eq!((summary(&after).status, summary(&at).status), (Status::Pending, Status::Pending));
     s.advance(1_000);
     assert_eq!(s.acquire("a", 10).await.len(), 1);
     s.advance(1_000);
@@ -161,7 +161,7 @@ async fn schedule(s: Subject) {
 async fn schedule_past(s: Subject) {
     let early = Timestamp::from_millis(1).unwrap();
     let created = s.start("a").at(early).created().await;
-    assert_eq!(placed(&created).due_at, s.now());
+    assert_eq!(summary(&created).due_at, s.now());
     assert_eq!(s.acquire_one("a").await.job.due_at, s.now());
 }
 
@@ -180,7 +180,7 @@ async fn repeated(s: Subject) {
     let first = s.create(vec![chain.clone()]).await;
     s.advance(500);
     let again = s.through_other().create(vec![chain.clone()]).await;
-    assert_eq!(again, [Created::New { job: placed(&first[0]), repeated: true }]);
+    assert_eq!(again, [Created::New { job: summary(&first[0]), repeated: true }]);
     s.advance(1_000);
     assert_eq!(s.acquire("a", 10).await.len(), 1);
 }
@@ -192,7 +192,7 @@ async fn repeated_moved_on(s: Subject) {
     s.work("a", continue_with(next.clone())).await;
     let again = s.create(vec![chain.clone()]).await;
     let due_at = s.now() + millis(1_000);
-    let job = Placed { job: next.id, chain: chain.id, status: Status::Pending, due_at };
+    let job = JobSummary { job: next.id, chain: chain.id, status: Status::Pending, due_at };
     assert_eq!(again, [Created::New { job, repeated: true }]);
 }
 
@@ -213,7 +213,7 @@ async fn repeated_closed(s: Subject) {
 async fn repeated_same_batch(s: Subject) {
     let chain = s.start("a").build();
     let created = s.create(vec![chain.clone(), chain]).await;
-    assert_eq!(created[1], Created::New { job: placed(&created[0]), repeated: true });
+    assert_eq!(created[1], Created::New { job: summary(&created[0]), repeated: true });
     assert_eq!(s.acquire("a", 10).await.len(), 1);
 }
 
@@ -243,7 +243,7 @@ async fn refused_alone(s: Subject) {
         s.start("a").input("2").build(),
     ];
     let created = s.create(chains.clone()).await;
-    assert_eq!((placed(&created[0]).chain, placed(&created[3]).chain), (chains[0].id, chains[3].id));
+    assert_eq!((summary(&created[0]).chain, summary(&created[3]).chain), (chains[0].id, chains[3].id));
     assert_eq!(created[1], Created::Refused(Refusal::NoAttempts));
     assert_eq!(created[2], Created::Refused(Refusal::BlockerNotFound(missing)));
     assert_eq!((s.find_chain(chains[1].id).await, s.find_chain(chains[2].id).await), (None, None));

@@ -143,8 +143,8 @@ async fn same_batch(s: Subject) {
     let created = s.create(chains.clone()).await;
     let expected = [chains[0].id, chains[0].id, chains[2].id, chains[0].id, chains[2].id];
     assert_eq!(created.iter().filter_map(Created::chain).collect::<Vec<_>>(), expected);
-    placed(&created[0]);
-    placed(&created[2]);
+    summary(&created[0]);
+    summary(&created[2]);
     assert_eq!(existing(created[1].clone()).status, Status::Pending);
     assert_eq!(s.acquire("a", 10).await.len(), 2);
 }

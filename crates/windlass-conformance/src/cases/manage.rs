@@ -180,7 +180,7 @@ async fn failed(s: Subject) {
     s.work("a", retry("second")).await;
     s.advance(5_000);
     let reply = retry_one(&s, retry_target(&s, id).await).await;
-    let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
+    let job = JobSummary { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
     assert_eq!(reply, Retried::Retried { job, job_type: type_name("a"), chain_type: type_name("a") });
     let chain = s.chain(id).await;
     assert_eq!((chain.closed, chain.latest.closed_at, chain.latest.closed_by), (None, None, None));
@@ -236,7 +236,7 @@ async fn blocked(s: Subject) {
     retry_one(&s, retry_target(&s, blocker).await).await;
     let reply = retry_one(&s, retry_target(&s, id).await).await;
     assert!(
-        matches!(reply, Retried::Retried { job: Placed { status: Status::Blocked, .. }, .. }),
+        matches!(reply, Retried::Retried { job: JobSummary { status: Status::Blocked, .. }, .. }),
         "{reply:?}"
     );
     s.work("b", complete("1")).await;

@@ -160,7 +160,7 @@ async fn steps(s: Subject) {
     ];
     let applied = apply(&s, &latest(&s, id).await, steps).await;
     assert_eq!((applied.latest.job, applied.latest.status), (third.id, Status::Completed));
-    assert_eq!(applied.created.iter().map(|one| placed(one).chain).collect::<Vec<_>>(), [carried.id]);
+    assert_eq!(applied.created.iter().map(|one| summary(one).chain).collect::<Vec<_>>(), [carried.id]);
     let chain = s.chain(id).await;
     assert_eq!((chain.latest.index, chain.output()), (2, Some(&json("1"))));
     assert_eq!(s.job(second.id).await.status, Status::Completed);

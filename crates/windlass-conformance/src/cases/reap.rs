@@ -83,7 +83,7 @@ async fn expired(s: Subject) {
     let lease_until = s.now() + LEASE;
     s.advance(LEASE.get() + 5_000);
     let reply = s.reap().await;
-    let job = Placed { job: attempt.job.id, chain: id, status: Status::Pending, due_at: s.now() };
+    let job = JobSummary { job: attempt.job.id, chain: id, status: Status::Pending, due_at: s.now() };
     let (job_type, chain_type) = (type_name("a"), type_name("a"));
     let reaped = Reaped { job, job_type, chain_type, attempt: 1, worker: s.worker, lease_until };
     assert_eq!((reply.reaped, reply.ripple), (vec![reaped], Ripple::default()));

@@ -108,7 +108,7 @@ pub(super) const CASES: &[Case] = &[
 async fn placed_now(s: Subject) {
     let id = s.start("a").await;
     let first = s.work("a", retry_after(5_000, "no")).await;
-    let place = |status, due_at| Placed { job: first.job.id, chain: id, status, due_at };
+    let place = |status, due_at| JobSummary { job: first.job.id, chain: id, status, due_at };
     let due_at = s.now() + millis(5_000);
     assert_eq!(s.repeat(&first, retry_after(9_000, "other")).await, place(Status::Pending, due_at));
     s.advance(5_000);
@@ -126,7 +126,8 @@ async fn last_attempt_placed(s: Subject) {
     let attempt = s.work("a", retry_after(HOUR, "no")).await;
     let before = s.chain(id).await;
     let again = s.through_other().settle_reply(&attempt, retry_after(HOUR, "no")).await;
-    let job = Placed { job: id.first_job(), chain: id, status: Status::Failed, due_at: attempt.job.due_at };
+    let job =
+        JobSummary { job: id.first_job(), chain: id, status: Status::Failed, due_at: attempt.job.due_at };
     assert_eq!(again, SettleReply { settled: vec![Settled::AlreadyApplied(job)], ripple: Ripple::default() });
     assert_eq!(s.chain(id).await, before);
 }
@@ -246,7 +247,7 @@ async fn create_anew(s: Subject) {
     delete_one(&s, chain.id).await;
     s.advance(1);
     let again = s.create(vec![chain.clone()]).await.remove(0);
-    assert_eq!(placed(&again).status, Status::Pending);
+    assert_eq!(summary(&again).status, Status::Pending);
     assert_eq!(s.chain(chain.id).await.created_at, s.now());
     assert_eq!(s.acquire_one("a").await.job.attempt, 1);
 }

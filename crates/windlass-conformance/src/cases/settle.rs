@@ -107,7 +107,7 @@ async fn completes(s: Subject) {
     s.advance(1_000);
     let reply = s.settle_reply(&attempt, complete(r#"{"n":1}"#)).await;
     let job =
-        Placed { job: attempt.job.id, chain: id, status: Status::Completed, due_at: attempt.job.due_at };
+        JobSummary { job: attempt.job.id, chain: id, status: Status::Completed, due_at: attempt.job.due_at };
     assert_eq!(reply.settled, [Settled::Applied(Applied { job, next: None, created: Vec::new() })]);
     let chain = s.through_other().chain(id).await;
     let closed = chain.closed.unwrap();
@@ -146,7 +146,7 @@ async fn retries(s: Subject) {
     s.advance(1_000);
     let applied = s.apply(&attempt, retry_after(5_000, "no")).await;
     let due_at = s.now() + millis(5_000);
-    assert_eq!(applied.job, Placed { job: attempt.job.id, chain: id, status: Status::Pending, due_at });
+    assert_eq!(applied.job, JobSummary { job: attempt.job.id, chain: id, status: Status::Pending, due_at });
     let job = s.through_other().job(attempt.job.id).await;
     assert_eq!((job.status, job.attempt, job.error), (Status::Pending, 1, Some(ErrorText::new("no"))));
     assert_eq!((job.lease, job.due_at, job.closed_at), (None, due_at, None));
@@ -200,7 +200,10 @@ async fn reschedules(s: Subject) {
     let attempt = s.acquire_one("a").await;
     let at = s.now() + millis(5_000);
     let applied = s.apply(&attempt, reschedule(Schedule::At(at), Some("later"))).await;
-    assert_eq!(applied.job, Placed { job: attempt.job.id, chain: id, status: Status::Pending, due_at: at });
+    assert_eq!(
+        applied.job,
+        JobSummary { job: attempt.job.id, chain: id, status: Status::Pending, due_at: at }
+    );
     let job = s.job(attempt.job.id).await;
     assert_eq!((job.attempt, job.error, job.lease), (0, Some(ErrorText::new("later")), None));
     s.advance(4_999);

@@ -111,7 +111,7 @@ async fn blockers(s: Subject) {
     assert_eq!(s.find_chain(chains[0].id).await, None);
     chains.pop();
     for created in s.create(chains).await {
-        assert_eq!(placed(&created).status, Status::Blocked);
+        assert_eq!(summary(&created).status, Status::Blocked);
     }
 }
 

@@ -148,9 +148,9 @@ async fn carried(s: Subject) {
     let (_, attempt, next) = recurring(&s).await;
     let chains = vec![s.start("b").build(), next, s.start("b").key("k").replaces(stranger).build()];
     let applied = s.apply(&attempt, complete_with_chains("1", chains.clone())).await;
-    assert_eq!(placed(&applied.created[0]).chain, chains[0].id);
+    assert_eq!(summary(&applied.created[0]).chain, chains[0].id);
     assert_eq!(applied.created[1], Created::Refused(Refusal::CancelRequested));
-    assert_eq!(placed(&applied.created[2]).chain, chains[2].id);
+    assert_eq!(summary(&applied.created[2]).chain, chains[2].id);
     assert_eq!(s.by_key("b", "k").await, Some(chains[2].id));
 }
 
@@ -230,7 +230,7 @@ async fn outside_ends(s: Subject) {
         complete_outside(&s, id, vec![Step::Complete { output: json("1"), retention: None, create }]).await;
     assert_eq!(applied.latest.status, Status::Completed);
     assert_eq!(applied.created[0], Created::Refused(Refusal::CancelRequested));
-    assert_eq!(placed(&applied.created[1]).chain, other.id);
+    assert_eq!(summary(&applied.created[1]).chain, other.id);
     assert_eq!(s.find_chain(next.id).await, None);
     let (id, ..) = recurring(&s).await;
     let step = Step::Fail { error: ErrorText::new("no"), retention: None };
@@ -243,7 +243,7 @@ async fn outside_not_asked(s: Subject) {
     let go_on = Step::Continue { next: s.start("b").next_job(), create: Vec::new() };
     let done = Step::Complete { output: json("1"), retention: None, create: vec![next.clone()] };
     let applied = complete_outside(&s, id, vec![go_on, done]).await;
-    assert_eq!((applied.latest.status, placed(&applied.created[0]).chain), (Status::Completed, next.id));
+    assert_eq!((applied.latest.status, summary(&applied.created[0]).chain), (Status::Completed, next.id));
     assert_eq!(s.by_key("a", "tick").await, Some(next.id));
 }
 
@@ -252,7 +252,7 @@ async fn retried(s: Subject) {
     cancel(&s, id).await;
     s.advance(1_000);
     let reply = retry_chain(&s, id).await;
-    let job = Placed { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
+    let job = JobSummary { job: id.first_job(), chain: id, status: Status::Pending, due_at: s.now() };
     let (job_type, chain_type) = (type_name("a"), type_name("a"));
     assert_eq!(reply, Retried::Retried { job, job_type, chain_type });
     let chain = s.chain(id).await;
@@ -285,7 +285,7 @@ async fn retried_blocked(s: Subject) {
     cancel(&s, id).await;
     let reply = retry_chain(&s, id).await;
     assert!(
-        matches!(reply, Retried::Retried { job: Placed { status: Status::Blocked, .. }, .. }),
+        matches!(reply, Retried::Retried { job: JobSummary { status: Status::Blocked, .. }, .. }),
         "{reply:?}"
     );
     cancel(&s, id).await;

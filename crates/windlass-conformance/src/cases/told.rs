@@ -163,7 +163,7 @@ async fn unblocked(s: Subject) {
     let settlements = attempts.iter().map(|attempt| settlement(attempt, complete("1"))).collect();
     let told = s.run(Settle { settlements }).await.ripple.unblocked;
     let expected = Unblocked {
-        job: Placed { job: next.id, chain: id, status: Status::Pending, due_at: s.now() },
+        job: JobSummary { job: next.id, chain: id, status: Status::Pending, due_at: s.now() },
         job_type: type_name("b"),
         chain_type: type_name("a"),
         traces: vec![None, Some(TraceContext::new("00-one-01").unwrap()), None],
@@ -201,7 +201,7 @@ async fn triggered(s: Subject) {
     s.work("b", fail("no")).await;
     let job = s.chain(id).await.latest;
     let reply = s.run(Retry { chains: vec![RetryTarget { job: job.id, version: job.version }] }).await;
-    let placed = Placed { job: job.id, chain: id, status: Status::Pending, due_at: s.now() };
+    let placed = JobSummary { job: job.id, chain: id, status: Status::Pending, due_at: s.now() };
     let (job_type, chain_type) = (type_name("b"), type_name("a"));
     assert_eq!(reply.chains, [Retried::Retried { job: placed, job_type, chain_type }]);
 }

@@ -147,7 +147,7 @@ pub(super) async fn is_stored(tx: &mut Box<dyn ErasedTx>, chain: ChainId) -> boo
 async fn commit(s: Subject) {
     let chain = s.start("a").key("k").build();
     let mut tx = s.begin().await;
-    placed(&create(&mut tx, chain.clone()).await);
+    summary(&create(&mut tx, chain.clone()).await);
     tx.commit().await.unwrap();
     let other = s.through_other();
     assert_eq!(other.by_key("a", "k").await, Some(chain.id));
@@ -161,7 +161,7 @@ async fn own_writes(s: Subject) {
     assert!(is_stored(&mut tx, chain.id).await, "it sees the chain");
     assert_eq!(create(&mut tx, s.start("a").key("k").build()).await.chain(), Some(chain.id));
     let waiting = create(&mut tx, s.start("b").blocked_by([chain.id]).build()).await;
-    assert_eq!(placed(&waiting).status, Status::Blocked);
+    assert_eq!(summary(&waiting).status, Status::Blocked);
     tx.commit().await.unwrap();
     s.work("a", complete("1")).await;
     s.acquire_one("b").await;
@@ -175,7 +175,7 @@ async fn rollback_created(s: Subject) {
     assert_eq!((s.find_chain(chain.id).await, s.by_key("a", "k").await), (None, None));
     assert_eq!(s.find_job(chain.id.first_job()).await, None);
     s.expect_none_due("a").await;
-    placed(&s.create(vec![chain]).await[0]);
+    summary(&s.create(vec![chain]).await[0]);
 }
 
 async fn rollback_settled(s: Subject) {
@@ -342,8 +342,8 @@ async fn one_key(s: Subject) {
 async fn key_rolled_back(s: Subject) {
     let first = s.start("a").key("k").await;
     let mut tx = s.begin().await;
-    placed(&create(&mut tx, s.start("a").key("k").replaces(first).build()).await);
-    placed(&create(&mut tx, s.start("a").key("l").build()).await);
+    summary(&create(&mut tx, s.start("a").key("k").replaces(first).build()).await);
+    summary(&create(&mut tx, s.start("a").key("l").build()).await);
     tx.rollback().await.unwrap();
     assert_eq!((s.by_key("a", "k").await, s.by_key("a", "l").await), (Some(first), None));
     assert_eq!(existing(s.start("a").key("k").created().await).chain, first);
@@ -379,8 +379,8 @@ async fn time(s: Subject) {
     s.advance(5_000);
     let late = create(&mut tx, s.start("a").build()).await;
     tx.commit().await.unwrap();
-    assert_eq!((placed(&early).due_at + millis(5_000), placed(&late).due_at), (s.now(), s.now()));
-    assert_eq!(s.chain(placed(&late).chain).await.created_at, s.now());
+    assert_eq!((summary(&early).due_at + millis(5_000), summary(&late).due_at), (s.now(), s.now()));
+    assert_eq!(s.chain(summary(&late).chain).await.created_at, s.now());
 }
 
 async fn worker_commands(s: Subject) {
@@ -415,7 +415,7 @@ async fn refused(s: Subject) {
     }
     let good = create(&mut tx, s.start("a").build()).await;
     tx.commit().await.unwrap();
-    assert_eq!(chains_of(&s.acquire("a", 10).await), [placed(&good).chain]);
+    assert_eq!(chains_of(&s.acquire("a", 10).await), [summary(&good).chain]);
 }
 
 /// Settles an attempt in its own transaction. Tries again while another transaction holds the row.

@@ -7,8 +7,8 @@ use super::Dispatcher;
 use super::trace::RequestedTraces;
 use crate::LEASE_EXPIRED;
 use crate::command::{
-    Applied, Cancelled, ClosedChain, Created, DeleteReply, NewChain, Outcome, OutsideApplied, Placed, Reaped,
-    Retried, Ripple, Settled, Settlement, Step, TriggerReply,
+    Applied, Cancelled, ClosedChain, Created, DeleteReply, JobSummary, NewChain, Outcome, OutsideApplied,
+    Reaped, Retried, Ripple, Settled, Settlement, Step, TriggerReply,
 };
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::{ErrorText, TypeName};
@@ -182,7 +182,7 @@ impl Announcements {
             self.job_created(about, *job);
         }
         // Also for a repeated creation: if the first reply was lost, no worker has been woken yet.
-        self.placed(*job, &new.job.job_type);
+        self.wake_workers(*job, &new.job.job_type);
     }
 
     /// Announces the unblocked jobs and the closed chains.
@@ -190,7 +190,7 @@ impl Announcements {
         for unblocked in &ripple.unblocked {
             let about = about(unblocked.job, &unblocked.job_type, &unblocked.chain_type);
             self.event(Event::JobUnblocked(about));
-            self.placed(unblocked.job, &unblocked.job_type);
+            self.wake_workers(unblocked.job, &unblocked.job_type);
         }
         for closed in &ripple.closed {
             if !self.unobserved {
@@ -228,10 +228,10 @@ impl Announcements {
         if !self.unobserved {
             self.event(ended(settlement, about, applied));
         }
-        self.placed(applied.job, &about.job_type);
+        self.wake_workers(applied.job, &about.job_type);
         if let (Some(next), Outcome::Continue { next: job, .. }) = (applied.next, &settlement.outcome) {
             self.job_created(self::about(next, &job.job.job_type, &about.chain_type), next);
-            self.placed(next, &job.job.job_type);
+            self.wake_workers(next, &job.job.job_type);
         }
         for (new, created) in settlement.outcome.carried().iter().zip(&applied.created) {
             self.created(new, created);
@@ -242,11 +242,11 @@ impl Announcements {
     ///
     /// `job` is the current state. Other callers may have changed the job since the settlement, so its end is
     /// announced only if the job is still closed in the way in which this attempt closed it.
-    fn applied_before(&mut self, settlement: &Settlement, about: &About, job: Placed) {
+    fn applied_before(&mut self, settlement: &Settlement, about: &About, job: JobSummary) {
         match (&settlement.outcome, job.status) {
             (Outcome::Continue { next, .. }, Status::Completed) => {
                 // The status of the next job is unknown. If it is blocked, a worker wakes and finds no job.
-                let next = Placed { job: next.id, status: Status::Pending, ..job };
+                let next = JobSummary { job: next.id, status: Status::Pending, ..job };
                 self.applied(settlement, about, &Applied { job, next: Some(next), created: Vec::new() });
             }
             (Outcome::Complete { .. }, Status::Completed) | (Outcome::Fail { .. }, Status::Failed) => {
@@ -256,7 +256,7 @@ impl Announcements {
                     self.notes.push(Note::Closed(about.chain));
                 }
             }
-            _ => self.placed(job, &about.job_type),
+            _ => self.wake_workers(job, &about.job_type),
         }
     }
 
@@ -275,13 +275,13 @@ impl Announcements {
                 about = self.step(about, step, applied.latest);
             }
         }
-        self.placed(applied.latest, &about.job_type);
+        self.wake_workers(applied.latest, &about.job_type);
         self.notes.extend(applied.displaced.map(|worker| Note::Lost(worker, job)));
         self.ripple(&applied.ripple);
     }
 
     /// Announces one step from outside. Returns the chain's job after the step.
-    fn step(&mut self, about: About, step: &Step, latest: Placed) -> About {
+    fn step(&mut self, about: About, step: &Step, latest: JobSummary) -> About {
         match step {
             Step::Continue { next, .. } => {
                 let (id, job_type) = (next.id, next.job.job_type.clone());
@@ -289,7 +289,7 @@ impl Announcements {
                 let next = About { job: id, job_type, ..about };
                 // The reply has the status of the latest job only. A later step has completed the others.
                 let status = if latest.job == id { latest.status } else { Status::Completed };
-                self.job_created(next.clone(), Placed { status, ..latest });
+                self.job_created(next.clone(), JobSummary { status, ..latest });
                 return next;
             }
             Step::Complete { .. } => self.event(Event::JobCompleted(about.clone(), None)),
@@ -311,7 +311,7 @@ impl Announcements {
             _ => {}
         }
         self.notes.push(Note::Lost(reaped.worker, reaped.job.job));
-        self.placed(reaped.job, &reaped.job_type);
+        self.wake_workers(reaped.job, &reaped.job_type);
     }
 
     pub(super) fn triggered(&mut self, reply: &TriggerReply) {
@@ -319,14 +319,14 @@ impl Announcements {
         for triggered in jobs {
             let about = about(triggered.job, &triggered.job_type, &triggered.chain_type);
             self.event(Event::JobTriggered(about));
-            self.placed(triggered.job, &triggered.job_type);
+            self.wake_workers(triggered.job, &triggered.job_type);
         }
     }
 
     pub(super) fn retried(&mut self, retried: &Retried) {
         let Retried::Retried { job, job_type, chain_type } = retried else { return };
         self.event(Event::ChainRetried(about(*job, job_type, chain_type)));
-        self.placed(*job, job_type);
+        self.wake_workers(*job, job_type);
     }
 
     pub(super) fn deleted(&mut self, reply: &DeleteReply) {
@@ -339,13 +339,13 @@ impl Announcements {
     }
 
     /// Wakes workers for a pending job. Jobs with another status cannot be acquired.
-    fn placed(&mut self, job: Placed, job_type: &TypeName) {
+    fn wake_workers(&mut self, job: JobSummary, job_type: &TypeName) {
         if job.status == Status::Pending {
             self.notes.push(Note::Scheduled(job_type.clone(), job.due_at));
         }
     }
 
-    fn job_created(&mut self, about: About, job: Placed) {
+    fn job_created(&mut self, about: About, job: JobSummary) {
         let blocked = (job.status == Status::Blocked).then(|| about.clone());
         self.event(Event::JobCreated(about));
         if let Some(about) = blocked {
@@ -365,7 +365,7 @@ fn run(hook: Hook) {
     let _ = catch_unwind(AssertUnwindSafe(hook));
 }
 
-fn about(job: Placed, job_type: &TypeName, chain_type: &TypeName) -> About {
+fn about(job: JobSummary, job_type: &TypeName, chain_type: &TypeName) -> About {
     About {
         job: job.job,
         job_type: job_type.clone(),

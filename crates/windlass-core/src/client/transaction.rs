@@ -119,7 +119,7 @@ impl<S: Transactional> AsMut<S::Tx> for Tx<S> {
         inside.is_open = false;
         match &mut inside.tx {
             Transaction::Own(tx) => tx,
-            Transaction::Lent(_) => unreachable!("a `Tx` owns its transaction"),
+            Transaction::Borrowed(_) => unreachable!("a `Tx` owns its transaction"),
         }
     }
 }
@@ -136,7 +136,7 @@ impl<S: Transactional> fmt::Debug for Tx<S> {
 pub struct InTx<'a, S: Transactional> {
     client: Client<S>,
     tx: Transaction<'a, S>,
-    /// Whether the transaction is known to be open: it was begun here or checked, and has not been lent to
+    /// Whether the transaction is known to be open: it was begun here or checked, and has not been passed to
     /// the caller since. The check costs a round trip on some stores.
     is_open: bool,
     announcements: Held<'a, Announcements>,
@@ -144,41 +144,41 @@ pub struct InTx<'a, S: Transactional> {
 
 enum Transaction<'a, S: Transactional> {
     Own(S::Tx),
-    Lent(S::Lent<'a>),
+    Borrowed(S::TxRef<'a>),
 }
 
 impl<S: Transactional> Transaction<'_, S> {
-    fn lend(&mut self) -> S::Lent<'_> {
+    fn tx(&mut self) -> S::TxRef<'_> {
         match self {
-            Self::Own(tx) => S::lend(tx),
-            Self::Lent(tx) => S::lend_on(tx),
+            Self::Own(tx) => S::tx_ref(tx),
+            Self::Borrowed(tx) => S::reborrow(tx),
         }
     }
 }
 
 enum Held<'a, T> {
     Own(T),
-    Lent(&'a mut T),
+    Borrowed(&'a mut T),
 }
 
 impl<T> Held<'_, T> {
     fn get(&mut self) -> &mut T {
         match self {
             Self::Own(held) => held,
-            Self::Lent(held) => held,
+            Self::Borrowed(held) => held,
         }
     }
 }
 
 impl<'a, S: Transactional> InTx<'a, S> {
-    pub(super) fn new(client: &Client<S>, tx: S::Lent<'a>) -> Self {
+    pub(super) fn new(client: &Client<S>, tx: S::TxRef<'a>) -> Self {
         let announcements = Held::Own(Announcements::by(&client.shared.dispatcher));
-        Self { client: client.clone(), tx: Transaction::Lent(tx), is_open: false, announcements }
+        Self { client: client.clone(), tx: Transaction::Borrowed(tx), is_open: false, announcements }
     }
 
     /// Creates a handle for a transaction whose owner sends the announcements.
     pub(crate) fn over(client: &Client<S>, tx: &'a mut S::Tx, announcements: &'a mut Announcements) -> Self {
-        let (tx, announcements) = (Transaction::Lent(S::lend(tx)), Held::Lent(announcements));
+        let (tx, announcements) = (Transaction::Borrowed(S::tx_ref(tx)), Held::Borrowed(announcements));
         Self { client: client.clone(), tx, is_open: false, announcements }
     }
 
@@ -191,10 +191,10 @@ impl<'a, S: Transactional> InTx<'a, S> {
     pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
         let store = self.client.store();
         if !self.is_open {
-            store.check_open(self.tx.lend()).await?;
+            store.check_open(self.tx.tx()).await?;
             self.is_open = true;
         }
-        let reply = store.execute_in(self.tx.lend(), request.into()).await?;
+        let reply = store.execute_in(self.tx.tx(), request.into()).await?;
         if reply.is_deferred() {
             self.announcements.get().resolve_waits(resolve_waits(&self.client));
         }
@@ -202,11 +202,11 @@ impl<'a, S: Transactional> InTx<'a, S> {
     }
 
     /// Borrows the transaction of the database driver, to write the application's own rows.
-    pub fn lend(&mut self) -> S::Lent<'_> {
+    pub fn tx(&mut self) -> S::TxRef<'_> {
         // The caller may end the transaction with a statement of its own, so check it before the next
         // command.
         self.is_open = false;
-        self.tx.lend()
+        self.tx.tx()
     }
 
     /// Adds a hook that runs after the commit. Hooks run in the order in which they were added. A rollback,
@@ -224,14 +224,14 @@ impl<'a, S: Transactional> InTx<'a, S> {
 
     /// Sets a savepoint. Savepoints nest, and also apply to announcements and hooks.
     pub async fn savepoint(&mut self) -> Result<()> {
-        self.client.shared.store.savepoint(self.tx.lend()).await?;
+        self.client.shared.store.savepoint(self.tx.tx()).await?;
         self.announcements.get().savepoint();
         Ok(())
     }
 
     /// Removes the latest savepoint and keeps the changes made since.
     pub async fn release(&mut self) -> Result<()> {
-        self.client.shared.store.release(self.tx.lend()).await?;
+        self.client.shared.store.release(self.tx.tx()).await?;
         self.announcements.get().release();
         Ok(())
     }
@@ -243,7 +243,7 @@ impl<'a, S: Transactional> InTx<'a, S> {
         let announcements = self.announcements.get().split_off();
         let pending =
             AnnouncementGuard { announcements, dispatcher: Arc::clone(&self.client.shared.dispatcher) };
-        let rolled_back = self.client.shared.store.rollback_to(self.tx.lend()).await;
+        let rolled_back = self.client.shared.store.rollback_to(self.tx.tx()).await;
         if rolled_back.is_err() {
             self.announcements.get().put_back(pending.take());
         }
@@ -255,7 +255,7 @@ impl<'a, S: Transactional> InTx<'a, S> {
     pub fn announcements(self) -> PendingAnnouncements {
         let announcements = match self.announcements {
             Held::Own(announcements) => announcements,
-            Held::Lent(_) => Announcements::default(),
+            Held::Borrowed(_) => Announcements::default(),
         };
         PendingAnnouncements { dispatcher: Arc::clone(&self.client.shared.dispatcher), announcements }
     }

@@ -47,26 +47,35 @@ impl<'a, J: Entry, S: Store + ?Sized> Wait<'a, J, S> {
         Self { wait, job: PhantomData }
     }
 
-    /// Sets the timeout. Default: 30 s.
-    ///
-    /// After the timeout the wait returns an error of kind `TimedOut`; the chain continues.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.wait.options.timeout = timeout;
-        self
-    }
-
-    /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
-    pub fn poll(mut self, poll: Duration) -> Self {
-        self.wait.options.poll = poll;
-        self
-    }
-
-    /// Ends the wait when this token is cancelled, with an error of kind `TimedOut`. The chain continues.
-    pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.wait.options.token = Some(token);
-        self
-    }
+    wait_options!(wait.options);
 }
+
+/// The options of every wait: for a chain, or for the result of a queue's job.
+macro_rules! wait_options {
+    ($($options:ident).+) => {
+        /// Sets the timeout. Default: 30 s.
+        ///
+        /// After the timeout the wait returns an error of kind `TimedOut`. The chain or job continues.
+        pub fn timeout(mut self, timeout: std::time::Duration) -> Self {
+            self.$($options).+.timeout = timeout;
+            self
+        }
+
+        /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
+        pub fn poll(mut self, poll: std::time::Duration) -> Self {
+            self.$($options).+.poll = poll;
+            self
+        }
+
+        /// Ends the wait when this token is cancelled, with an error of kind `TimedOut`. The chain or job
+        /// continues.
+        pub fn cancelled_by(mut self, token: tokio_util::sync::CancellationToken) -> Self {
+            self.$($options).+.token = Some(token);
+            self
+        }
+    };
+}
+pub(crate) use wait_options;
 
 /// The options of a wait.
 #[derive(Debug)]

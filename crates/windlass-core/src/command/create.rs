@@ -199,7 +199,7 @@ pub enum Created {
     /// The chain is stored.
     New {
         /// The first job as created; or, on a repeated call, the current state of the latest job.
-        job: Placed,
+        job: JobSummary,
         /// Whether an earlier call already stored the chain.
         repeated: bool,
     },
@@ -226,7 +226,7 @@ impl Created {
 
 /// A job with its current status and due time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct JobSummary {
     /// The job's id.
     pub job: JobId,
     /// The job's chain.

@@ -1,5 +1,5 @@
 use crate::command::check_items;
-use crate::command::create::Placed;
+use crate::command::create::JobSummary;
 use crate::command::work::Ripple;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId, Version, WorkerId};
@@ -122,7 +122,7 @@ pub enum TriggerReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Triggered {
     /// The job and its new due time.
-    pub job: Placed,
+    pub job: JobSummary,
     /// The job's type.
     pub job_type: TypeName,
     /// The type of the job's chain.
@@ -171,7 +171,7 @@ pub enum Retried {
     /// The chain is open again.
     Retried {
         /// The job, pending or blocked.
-        job: Placed,
+        job: JobSummary,
         /// The job's type.
         job_type: TypeName,
         /// The type of the job's chain.

@@ -1,5 +1,5 @@
 use crate::command::Size;
-use crate::command::create::{Created, NewChain, Placed};
+use crate::command::create::{Created, JobSummary, NewChain};
 use crate::command::work::{NextJob, Ripple};
 use crate::error::Result;
 use crate::id::{JobId, RequestId, Version, WorkerId};
@@ -136,7 +136,7 @@ pub enum CompleteFromOutsideReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideApplied {
     /// The chain's latest job after the last step.
-    pub latest: Placed,
+    pub latest: JobSummary,
     /// The worker that was running the job, which should be notified.
     pub displaced: Option<WorkerId>,
     /// The results for the carried chains of all steps.

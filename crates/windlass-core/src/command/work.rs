@@ -1,4 +1,4 @@
-use crate::command::create::{Created, NewChain, NewJob, Placed, Schedule};
+use crate::command::create::{Created, JobSummary, NewChain, NewJob, Schedule};
 use crate::command::query::Types;
 use crate::command::{Size, check_items};
 use crate::error::{Error, ErrorKind, Result};
@@ -328,7 +328,7 @@ pub enum Settled {
     /// The settlement was written.
     Applied(Applied),
     /// An earlier call already wrote the settlement. Contains the current state of the job.
-    AlreadyApplied(Placed),
+    AlreadyApplied(JobSummary),
     /// Another open transaction has locked a row that the settlement needs. Nothing was written. Try again
     /// with this settlement alone.
     Busy,
@@ -342,9 +342,9 @@ pub enum Settled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// The job after the settlement.
-    pub job: Placed,
+    pub job: JobSummary,
     /// The next job of the chain, if the settlement continued it.
-    pub next: Option<Placed>,
+    pub next: Option<JobSummary>,
     /// The results for the carried chains.
     pub created: Vec<Created>,
 }
@@ -367,7 +367,7 @@ pub struct Ripple {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unblocked {
     /// The job, now pending.
-    pub job: Placed,
+    pub job: JobSummary,
     /// The job's type.
     pub job_type: TypeName,
     /// The type of the job's chain.
@@ -459,7 +459,7 @@ pub struct ReapReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reaped {
     /// The job after the reap: pending, failed after its last attempt, or cancelled if it was asked to stop.
-    pub job: Placed,
+    pub job: JobSummary,
     /// The job's type.
     pub job_type: TypeName,
     /// The type of the job's chain.

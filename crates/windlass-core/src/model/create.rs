@@ -39,7 +39,7 @@ impl Execution<'_> {
             if stored.chain_type != new.job.job_type {
                 return Created::Refused(Refusal::IdTaken);
             }
-            return Created::New { job: self.tables.latest(stored).placed(), repeated: true };
+            return Created::New { job: self.tables.latest(stored).summary(), repeated: true };
         }
         if self.tables.job(new.id.first_job()).is_some() {
             return Created::Refused(Refusal::IdTaken);
@@ -119,7 +119,7 @@ impl Execution<'_> {
         if job.job.status == Status::Failed {
             self.close_chain(new.id, ClosedAs::Failed, None);
         }
-        Created::New { job: job.placed(), repeated: false }
+        Created::New { job: job.summary(), repeated: false }
     }
 
     /// Releases a key from the chain that it points at.

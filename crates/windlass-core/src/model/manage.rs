@@ -75,7 +75,7 @@ impl Execution<'_> {
                 self.tables.put_job(Arc::clone(&row));
             }
             triggered.push(Triggered {
-                job: row.placed(),
+                job: row.summary(),
                 job_type: row.job.job_type.clone(),
                 chain_type: row.job.chain_type.clone(),
             });
@@ -121,7 +121,7 @@ impl Execution<'_> {
         }
         let job = self.reopen(row, chain);
         let (job_type, chain_type) = (job.job.job_type.clone(), job.job.chain_type.clone());
-        Retried::Retried { job: job.placed(), job_type, chain_type }
+        Retried::Retried { job: job.summary(), job_type, chain_type }
     }
 
     fn retry_refusal(&self, row: &JobRow, chain: &ChainRow) -> Option<Refusal> {

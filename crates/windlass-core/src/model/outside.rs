@@ -48,7 +48,7 @@ impl Execution<'_> {
         request: &CompleteFromOutside,
     ) -> Result<OutsideApplied, Refusal> {
         let displaced = row.job.lease.map(|lease| lease.worker);
-        let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.placed());
+        let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.summary());
         for step in &request.steps {
             let Some(row) = self.tables.job(latest.job) else { break };
             let mut row = Arc::clone(row);
@@ -73,7 +73,7 @@ impl Execution<'_> {
             };
             let row = self.close_job(row, Closing { closed_as, output, error, by: None, end });
             ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention));
-            latest = row.placed();
+            latest = row.summary();
             break;
         }
         self.ripple(&mut ripple);

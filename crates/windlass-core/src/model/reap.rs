@@ -65,7 +65,7 @@ impl Execution<'_> {
                 let closing = Closing { closed_as, output: None, error: Some(error), by: None, end };
                 let row = self.close_job(row, closing);
                 ripple.closed.extend(self.close_chain(row.job.chain, closed_as, None));
-                row.placed()
+                row.summary()
             }
         };
         Some(Reaped { job, job_type, chain_type, attempt, worker: lease.worker, lease_until: lease.until })

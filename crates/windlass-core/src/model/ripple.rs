@@ -92,7 +92,7 @@ impl Execution<'_> {
             row.job.due_at = row.job.due_at.max(self.now);
             row.job.version = row.job.version.next();
             ripple.unblocked.push(Unblocked {
-                job: row.placed(),
+                job: row.summary(),
                 job_type: row.job.job_type.clone(),
                 chain_type: row.job.chain_type.clone(),
                 traces: row.job.blockers.iter().map(|blocker| blocker.trace.clone()).collect(),

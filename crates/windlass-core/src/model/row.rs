@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::command::{Placed, WorkerInfo};
+use crate::command::{JobSummary, WorkerInfo};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
 use crate::limit::REPEAT_WINDOW_MS;
 use crate::name::{LockName, TraceContext, TypeName};
@@ -29,9 +29,9 @@ pub struct JobRow {
 impl JobRow {
     /// Returns the job's ids, status and due time.
     #[must_use]
-    pub fn placed(&self) -> Placed {
+    pub fn summary(&self) -> JobSummary {
         let JobRecord { id: job, chain, status, due_at, .. } = self.job;
-        Placed { job, chain, status, due_at }
+        JobSummary { job, chain, status, due_at }
     }
 
     /// Whether the job needs its blockers' outputs, now or if it is retried.

@@ -42,7 +42,7 @@ impl Execution<'_> {
                 // repeat of a settlement whose reply was lost.
                 let end = self.tables.job(item.job).and_then(|row| row.end_of(item.fence));
                 let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
-                let placed = self.tables.job(item.job).filter(|_| repeated).map(|row| row.placed());
+                let placed = self.tables.job(item.job).filter(|_| repeated).map(|row| row.summary());
                 return placed.map_or(Settled::Lost(lost), Settled::AlreadyApplied);
             }
         };
@@ -132,7 +132,7 @@ impl Execution<'_> {
         let closed_as = closing.closed_as;
         let row = self.close_job(row, closing);
         ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention));
-        Applied { job: row.placed(), next: None, created: Vec::new() }
+        Applied { job: row.summary(), next: None, created: Vec::new() }
     }
 
     /// Closes the job but not its chain.
@@ -168,7 +168,7 @@ impl Execution<'_> {
         job.error = error.or(job.error.take());
         job.version = job.version.next();
         job.lease = None;
-        Applied { job: self.tables.put_job(row).placed(), next: None, created: Vec::new() }
+        Applied { job: self.tables.put_job(row).summary(), next: None, created: Vec::new() }
     }
 
     /// Completes the job without an output and adds the next job to its chain.
@@ -195,7 +195,7 @@ impl Execution<'_> {
         }
         let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
         let index = row.job.index + 1;
-        let job = self.close_job(row, closing).placed();
+        let job = self.close_job(row, closing).summary();
         let position =
             JobPosition { id: next.id, chain: chain.id, chain_type: chain.chain_type.clone(), index };
         let next = self.insert_job(position, &next.job, blockers);
@@ -204,7 +204,7 @@ impl Execution<'_> {
         if next.job.status == Status::Failed {
             ripple.closed.extend(self.close_chain(chain_id, ClosedAs::Failed, None));
         }
-        Ok(Applied { job, next: Some(next.placed()), created })
+        Ok(Applied { job, next: Some(next.summary()), created })
     }
 
     /// Creates the chains that a settlement carries. If one of them is refused, the whole settlement is

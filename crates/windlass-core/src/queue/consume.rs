@@ -46,7 +46,7 @@ where
         E: Into<BoxError>,
     {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::new(handler));
-        Handlers::new().handle_any(self.name(), self.shared.terms.options(), move |attempt| {
+        Handlers::new().handle_any(self.name(), self.shared.options.job_options(), move |attempt| {
             let (shared, handler) = (Arc::clone(&shared), Arc::clone(&handler));
             async move { shared.execute(attempt, |item| handler(item)).await }
         })

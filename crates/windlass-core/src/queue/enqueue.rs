@@ -103,18 +103,19 @@ where
 
     /// Enqueues a job, or joins the one that has this id, and waits for the result. Await the returned value.
     ///
-    /// The wait times out after 30 s by default. The job continues after a timeout.
+    /// By default the wait times out 30 s after this call, including the time to enqueue. The job continues
+    /// after a timeout.
     pub fn enqueue_and_wait(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Answer<P, O> {
         self.enqueue(id, payload).and_wait()
     }
 
     fn plan(&self, id: &str, payload: &P) -> Result<NewChain> {
-        let terms = self.shared.terms;
+        let options = self.shared.options;
         let payload = write(&*self.shared.payloads, payload)?;
-        let key = NewKey { hold: terms.hold, ..NewKey::new(Key::new(id)?) };
-        let max_attempts = Some(terms.attempts);
+        let key = NewKey { hold: options.hold, ..NewKey::new(Key::new(id)?) };
+        let max_attempts = Some(options.attempts);
         let job = NewJob { max_attempts, ..NewJob::new(self.shared.name.clone(), payload) };
-        let retention = terms.retention()?;
+        let retention = options.retention()?;
         Ok(NewChain { key: Some(key), retention, ..NewChain::new(ChainId::new(), job) })
     }
 

@@ -1,12 +1,10 @@
 use std::fmt;
-use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::Queue;
 use super::encoding::read;
-use crate::client::{ChainWait, WaitOptions, refused};
+use crate::client::{ChainWait, WaitOptions, refused, wait_options};
 use crate::command::{Created, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
@@ -39,25 +37,7 @@ where
         Self { queue, new, options: WaitOptions::default() }
     }
 
-    /// Sets the timeout, which includes the enqueue. Default: 30 s.
-    ///
-    /// After the timeout the wait returns an error of kind `TimedOut`; the job continues.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.options.timeout = timeout;
-        self
-    }
-
-    /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
-    pub fn poll(mut self, poll: Duration) -> Self {
-        self.options.poll = poll;
-        self
-    }
-
-    /// Ends the wait when this token is cancelled, with an error of kind `TimedOut`. The job continues.
-    pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.options.token = Some(token);
-        self
-    }
+    wait_options!(options);
 
     async fn run(self) -> Result<O> {
         let Self { queue, new, options } = self;

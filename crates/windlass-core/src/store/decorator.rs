@@ -113,33 +113,33 @@ pub trait TransactionDecorator: Decorator<Inner: Transactional> {
     }
 
     /// Decorates [`Transactional::check_open`].
-    fn call_check_open<'a>(&'a self, tx: Lent<'a, Self>) -> BoxFuture<'a, Result<()>> {
+    fn call_check_open<'a>(&'a self, tx: TxRef<'a, Self>) -> BoxFuture<'a, Result<()>> {
         self.inner().check_open(tx)
     }
 
     /// Decorates [`Transactional::savepoint`].
-    fn call_savepoint<'a>(&'a self, tx: Lent<'a, Self>) -> BoxFuture<'a, Result<()>> {
+    fn call_savepoint<'a>(&'a self, tx: TxRef<'a, Self>) -> BoxFuture<'a, Result<()>> {
         self.inner().savepoint(tx)
     }
 
     /// Decorates [`Transactional::release`].
-    fn call_release<'a>(&'a self, tx: Lent<'a, Self>) -> BoxFuture<'a, Result<()>> {
+    fn call_release<'a>(&'a self, tx: TxRef<'a, Self>) -> BoxFuture<'a, Result<()>> {
         self.inner().release(tx)
     }
 
     /// Decorates [`Transactional::rollback_to`].
-    fn call_rollback_to<'a>(&'a self, tx: Lent<'a, Self>) -> BoxFuture<'a, Result<()>> {
+    fn call_rollback_to<'a>(&'a self, tx: TxRef<'a, Self>) -> BoxFuture<'a, Result<()>> {
         self.inner().rollback_to(tx)
     }
 
     /// Decorates [`Transactional::execute_in`].
-    fn call_in<'a>(&'a self, tx: Lent<'a, Self>, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn call_in<'a>(&'a self, tx: TxRef<'a, Self>, command: Command) -> BoxFuture<'a, Result<Reply>> {
         self.inner().execute_in(tx, command)
     }
 }
 
 type Tx<D> = <<D as Decorator>::Inner as Transactional>::Tx;
-type Lent<'t, D> = <<D as Decorator>::Inner as Transactional>::Lent<'t>;
+type TxRef<'t, D> = <<D as Decorator>::Inner as Transactional>::TxRef<'t>;
 
 macro_rules! store {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
@@ -184,14 +184,14 @@ for_each_command!(store);
 
 impl<D: TransactionDecorator> Transactional for D {
     type Tx = Tx<D>;
-    type Lent<'t> = Lent<'t, D>;
+    type TxRef<'t> = TxRef<'t, D>;
 
-    fn lend(tx: &mut Self::Tx) -> Self::Lent<'_> {
-        D::Inner::lend(tx)
+    fn tx_ref(tx: &mut Self::Tx) -> Self::TxRef<'_> {
+        D::Inner::tx_ref(tx)
     }
 
-    fn lend_on<'t>(tx: &'t mut Self::Lent<'_>) -> Self::Lent<'t> {
-        D::Inner::lend_on(tx)
+    fn reborrow<'t>(tx: &'t mut Self::TxRef<'_>) -> Self::TxRef<'t> {
+        D::Inner::reborrow(tx)
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {
@@ -210,23 +210,23 @@ impl<D: TransactionDecorator> Transactional for D {
         self.call_rollback(tx)
     }
 
-    fn check_open<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn check_open<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         self.call_check_open(tx)
     }
 
-    fn savepoint<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn savepoint<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         self.call_savepoint(tx)
     }
 
-    fn release<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         self.call_release(tx)
     }
 
-    fn rollback_to<'a>(&'a self, tx: Self::Lent<'a>) -> BoxFuture<'a, Result<()>> {
+    fn rollback_to<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         self.call_rollback_to(tx)
     }
 
-    fn execute_in<'a>(&'a self, tx: Self::Lent<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn execute_in<'a>(&'a self, tx: Self::TxRef<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
         self.call_in(tx, command)
     }
 }

@@ -302,7 +302,7 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
         self.hooks.closing(self.ctx.any(), Closing::Prepare, tx).await?;
         let JobRecord { id: job, fence, .. } = *self.ctx.job();
         let renew = Renew { leases: vec![RenewLease { job, fence, lease: self.lease }] };
-        let reply = self.client.store().run_in(S::lend(tx), renew).await?;
+        let reply = self.client.store().run_in(S::tx_ref(tx), renew).await?;
         match reply.leases.first() {
             Some(Renewed::Held { .. }) => Ok(()),
             Some(Renewed::Busy) => {

@@ -95,7 +95,7 @@ async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settle
     let settle = Settle { settlements: vec![settlement.clone()] };
     let mut retries = BusyRetries::new();
     loop {
-        let reply = store.run_in(S::lend(tx), settle.clone()).await?;
+        let reply = store.run_in(S::tx_ref(tx), settle.clone()).await?;
         if !matches!(reply.settled.first(), Some(Settled::Busy)) || !retries.wait().await {
             return Ok(reply);
         }

@@ -217,12 +217,12 @@ impl Journal {
             let Created::New { job, repeated: false } = created else { continue };
             self.add(Fact::ChainCreated(new.id));
             self.open(new.id);
-            self.placed(*job);
+            self.summary(*job);
         }
     }
 
     /// Records a job that was created.
-    fn placed(&mut self, job: Placed) {
+    fn summary(&mut self, job: JobSummary) {
         self.add(Fact::JobCreated(job.job));
         match job.status {
             Status::Blocked => self.add(Fact::JobBlocked(job.job)),

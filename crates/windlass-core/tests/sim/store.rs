@@ -300,13 +300,13 @@ impl Drop for SimTx {
 
 impl Transactional for SimStore {
     type Tx = SimTx;
-    type Lent<'t> = &'t mut SimTx;
+    type TxRef<'t> = &'t mut SimTx;
 
-    fn lend(tx: &mut SimTx) -> &mut SimTx {
+    fn tx_ref(tx: &mut SimTx) -> &mut SimTx {
         tx
     }
 
-    fn lend_on<'t>(tx: &'t mut &mut SimTx) -> &'t mut SimTx {
+    fn reborrow<'t>(tx: &'t mut &mut SimTx) -> &'t mut SimTx {
         tx
     }
 

@@ -70,7 +70,7 @@ impl<P: Provider> Office<P> {
     }
 
     /// Runs every kind of command that applications use in a transaction.
-    async fn act(&self, tx: impl Into<P::Lent<'_>>) -> PendingAnnouncements {
+    async fn act(&self, tx: impl Into<P::TxRef<'_>>) -> PendingAnnouncements {
         let mut inside = self.client.in_tx(tx.into());
         inside.start_many([Approve, Approve]).await.unwrap();
         inside.cancel_unless_running(self.cancelled).await.unwrap();
@@ -94,7 +94,7 @@ impl<P: Provider> Office<P> {
     }
 
     /// Checks that commands are refused outside a transaction, where each would commit on its own.
-    async fn refuses(&self, connection: impl Into<P::Lent<'_>>) {
+    async fn refuses(&self, connection: impl Into<P::TxRef<'_>>) {
         let error = self.client.in_tx(connection.into()).start(Approve).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains("begin a transaction first"), "{error}");
@@ -191,7 +191,7 @@ async fn an_open_transaction_is_asked_about_once() {
     inside.start(Approve).await.unwrap();
     assert_eq!(trips() - before, 3);
 
-    sqlx::query("commit").execute(&mut *inside.lend()).await.unwrap();
+    sqlx::query("commit").execute(&mut *inside.tx()).await.unwrap();
     let error = inside.start(Approve).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 

@@ -9,7 +9,7 @@ use tokio::time;
 use windlass_conformance::type_name;
 use windlass_core::{BoxFuture, ChainId, ErrorKind, Hint, Notifier, Result, Signal, Timestamp, Topic};
 use windlass_postgres::{
-    LentConnection, Listener, Options, Parameter, PostgresNotifier, Provider, Row, Sqlx, Statement,
+    ConnectionRef, Listener, Options, Parameter, PostgresNotifier, Provider, Row, Sqlx, Statement,
 };
 use windlass_testkit::{PostgresServer, wait_until};
 
@@ -96,14 +96,14 @@ impl Listener for Silence {
 
 impl Provider for Deaf {
     type Tx = <Sqlx as Provider>::Tx;
-    type Lent<'t> = LentConnection<'t>;
+    type TxRef<'t> = ConnectionRef<'t>;
 
-    fn lend(tx: &mut Self::Tx) -> LentConnection<'_> {
-        Sqlx::lend(tx)
+    fn tx_ref(tx: &mut Self::Tx) -> ConnectionRef<'_> {
+        Sqlx::tx_ref(tx)
     }
 
-    fn lend_on<'t>(tx: &'t mut LentConnection<'_>) -> LentConnection<'t> {
-        Sqlx::lend_on(tx)
+    fn reborrow<'t>(tx: &'t mut ConnectionRef<'_>) -> ConnectionRef<'t> {
+        Sqlx::reborrow(tx)
     }
 
     fn run<'a>(
@@ -116,7 +116,7 @@ impl Provider for Deaf {
 
     fn run_in<'a>(
         &'a self,
-        tx: LentConnection<'a>,
+        tx: ConnectionRef<'a>,
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
@@ -127,7 +127,7 @@ impl Provider for Deaf {
         self.0.script(text)
     }
 
-    fn script_in<'a>(&'a self, tx: LentConnection<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn script_in<'a>(&'a self, tx: ConnectionRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
         self.0.script_in(tx, text)
     }
 

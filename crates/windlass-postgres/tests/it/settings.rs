@@ -75,7 +75,7 @@ async fn a_short_statement_timeout_cancels_no_batch() {
     let s = Subject::new(hasty.clone(), holder.clone(), clock);
     let mut tx = holder.begin().await.unwrap();
     let held = s.start("a").key("held").build();
-    holder.run_in(PostgresStore::<Sqlx>::lend(&mut tx), Create { chains: vec![held] }).await.unwrap();
+    holder.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), Create { chains: vec![held] }).await.unwrap();
     let blocked = s.start("a").key("held").build();
     let created = s.create(vec![blocked, s.start("a").key("free").build()]).await;
     assert!(matches!(created[..], [Created::Busy, Created::New { .. }]), "{created:?}");

@@ -91,7 +91,7 @@ async fn check_outside<P: Provider>(provider: P, end: impl AsyncFn(&mut P::Tx)) 
     let client = Client::new(PostgresStore::open(provider, options).await.unwrap());
     let mut tx = client.store().begin().await.unwrap();
     end(&mut tx).await;
-    let error = client.in_tx(P::lend(&mut tx)).start(Greet { user: 1 }).await.unwrap_err();
+    let error = client.in_tx(P::tx_ref(&mut tx)).start(Greet { user: 1 }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("begin a transaction first"), "{error}");
     drop(tx);

@@ -1,8 +1,8 @@
 //! Jobs that were asked to stop. The tests set the flag in the table directly.
 
 use windlass_core::command::{
-    Applied, Created, GetChains, GetJobs, NewKey, NextJob, Outcome, Placed, Reap, Renew, RenewLease, Renewed,
-    Schedule, Settle, Settled, Settlement, Types,
+    Applied, Created, GetChains, GetJobs, JobSummary, NewKey, NextJob, Outcome, Reap, Renew, RenewLease,
+    Renewed, Schedule, Settle, Settled, Settlement, Types,
 };
 use windlass_core::{
     ChainRecord, ClosedAs, ErrorText, JobId, JobRecord, Key, LEASE_EXPIRED, Millis, Payload, Refusal, Status,
@@ -42,8 +42,8 @@ async fn asked_to_stop() -> (File, SqliteStore, JobRecord) {
     (file, store, held)
 }
 
-fn placed(job: &JobRecord) -> Placed {
-    Placed { job: job.id, chain: job.chain, status: job.status, due_at: job.due_at }
+fn summary(job: &JobRecord) -> JobSummary {
+    JobSummary { job: job.id, chain: job.chain, status: job.status, due_at: job.due_at }
 }
 
 async fn chain(store: &SqliteStore, job: JobId) -> ChainRecord {
@@ -63,7 +63,7 @@ async fn what_would_go_on_is_cancelled() {
     ] {
         let (chain, repeated) = settle(outcome).await;
         assert_eq!((chain.status(), &chain.latest.error), (Status::Cancelled, &kept));
-        assert_eq!(repeated, Settled::AlreadyApplied(placed(&chain.latest)));
+        assert_eq!(repeated, Settled::AlreadyApplied(summary(&chain.latest)));
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Progress {
 /// A stage of an order, with its own counter and bar.
 #[derive(Clone, Copy)]
 enum Stage {
-    Placed,
+    JobSummary,
     Charged,
     Approved,
     Packed,
@@ -40,11 +40,11 @@ enum Stage {
 
 impl Stage {
     const ALL: [Self; 6] =
-        [Self::Placed, Self::Charged, Self::Approved, Self::Packed, Self::Labeled, Self::Shipped];
+        [Self::JobSummary, Self::Charged, Self::Approved, Self::Packed, Self::Labeled, Self::Shipped];
 
     const fn as_str(self) -> &'static str {
         match self {
-            Self::Placed => "placed",
+            Self::JobSummary => "placed",
             Self::Charged => "charged",
             Self::Approved => "approved",
             Self::Packed => "packed",
@@ -109,8 +109,8 @@ impl Progress {
 
     pub(super) fn placed(&self, rolled_back: bool) {
         match rolled_back {
-            true => self.bar(Stage::Placed).set_message("one rolled back: no row, no chain"),
-            false => self.add(Stage::Placed),
+            true => self.bar(Stage::JobSummary).set_message("one rolled back: no row, no chain"),
+            false => self.add(Stage::JobSummary),
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) struct Shop<S: ?Sized, W> {
 
 /// A placed order.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct JobSummary {
     pub(super) order: TakeOrder,
     pub(super) chain: Chain<TakeOrder>,
     /// Whether the order's transaction was rolled back.
@@ -70,7 +70,7 @@ pub(super) struct WithoutTransactions;
 /// How to place and charge orders, with or without transactions.
 pub(super) trait Backend<S: ?Sized>: Send + Sync {
     fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>>;
-    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>>;
+    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<JobSummary, BoxError>>;
     fn handle(&self, worker: Worker<S, ShopState>) -> Worker<S, ShopState>;
     fn table(&self) -> String;
     /// Returns the number of rows and how many of them are paid, or `None` without a table.
@@ -113,7 +113,7 @@ impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
     }
 
     /// Places the orders one by one. Between two orders, approves the large ones that are ready.
-    async fn take_orders(&self, orders: u32) -> Result<Vec<Placed>, BoxError> {
+    async fn take_orders(&self, orders: u32) -> Result<Vec<JobSummary>, BoxError> {
         let mut placed = Vec::new();
         let (mut coming, mut waiting) = (interval(ORDER_INTERVAL), Vec::new());
         let mut next = 1..=orders;
@@ -167,7 +167,7 @@ impl<S: Rows> Backend<S> for WithTransactions {
     }
 
     /// Commits the row and the chains together, or neither.
-    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>> {
+    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<JobSummary, BoxError>> {
         let (client, insert) = (client.clone(), format!("insert into {} (id) values ($1)", self.table));
         let rolled_back = is_rolled_back(order);
         Box::pin(async move {
@@ -182,7 +182,7 @@ impl<S: Rows> Backend<S> for WithTransactions {
             } else {
                 tx.commit().await?
             }
-            Ok(Placed { order, chain, rolled_back })
+            Ok(JobSummary { order, chain, rolled_back })
         })
     }
 
@@ -209,7 +209,7 @@ impl<S: Store + ?Sized> Backend<S> for WithoutTransactions {
         Box::pin(async { Ok(()) })
     }
 
-    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<Placed, BoxError>> {
+    fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<JobSummary, BoxError>> {
         let client = client.clone();
         Box::pin(async move {
             let (packing, label) = (plan(Pack { order }), plan(PrintLabel { order }));
@@ -219,7 +219,7 @@ impl<S: Store + ?Sized> Backend<S> for WithoutTransactions {
             let chain = taking.handle();
             // Create all three chains in one call: all or none.
             client.create(vec![packing.build()?, label.build()?, taking.build()?]).await?;
-            Ok(Placed { order, chain, rolled_back: false })
+            Ok(JobSummary { order, chain, rolled_back: false })
         })
     }
 

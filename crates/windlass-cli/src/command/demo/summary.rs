@@ -5,7 +5,7 @@ use windlass::record::ChainRecord;
 use windlass::{BoxError, Chain, Client, Queue, Status, Store};
 
 use super::jobs::{Pack, PrintLabel, TakeOrder, rating_of};
-use super::shop::{Backend, Placed, Shop};
+use super::shop::{Backend, JobSummary, Shop};
 use crate::exit::Result as Ended;
 use crate::output::Output;
 
@@ -47,7 +47,7 @@ impl Summary {
 pub(super) async fn summarize<S: Store + ?Sized, W: Backend<S>>(
     shop: &Shop<S, W>,
     ratings: &Queue<u32, u32>,
-    placed: &[Placed],
+    placed: &[JobSummary],
 ) -> Result<Summary, BoxError> {
     let mut found = Found::default();
     let (mut orders, mut large, mut busy, mut rolled_back) = (0, 0, 0, 0);
@@ -98,7 +98,7 @@ impl Found {
         &mut self,
         client: &Client<S>,
         ratings: &Queue<u32, u32>,
-        placed: &Placed,
+        placed: &JobSummary,
     ) -> Result<(), BoxError> {
         let TakeOrder { order, packing, label, .. } = placed.order;
         let (packing, label) = (Chain::<Pack>::from_id(packing), Chain::<PrintLabel>::from_id(label));

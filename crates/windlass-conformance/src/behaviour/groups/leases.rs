@@ -153,7 +153,7 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
             let mut step = a.atomic().await?;
             let (job, fence, lease) = (a.job().id, a.job().fence, Millis::try_from(LEASE)?);
             let renew = Renew { leases: vec![RenewLease { job, fence, lease }] };
-            let now = stage.store.run_in(S::lend(step.tx()), renew).await?.now;
+            let now = stage.store.run_in(S::tx_ref(step.tx()), renew).await?.now;
             stage.reads_past(now + Millis::try_from(LEASE + LEASE / 5)?).await;
             Ok(step.done(a.attempt())?)
         }

@@ -28,14 +28,14 @@ async fn a_conflict_has_a_kind_of_its_own_and_a_delete_is_refused() {
     let attempt = s.acquire_one("b").await;
     let mut tx = store.begin().await.unwrap();
     let get = GetChains { chains: vec![blocker.into()] };
-    store.run_in(PostgresStore::<Sqlx>::lend(&mut tx), get.clone()).await.unwrap();
+    store.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), get.clone()).await.unwrap();
     let delete = Delete { chains: vec![blocker.into()], cascade: false };
-    let error = store.run_in(PostgresStore::<Sqlx>::lend(&mut tx), delete).await.unwrap_err();
+    let error = store.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), delete).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    store.run_in(PostgresStore::<Sqlx>::lend(&mut tx), get).await.expect("the transaction stays usable");
+    store.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), get).await.expect("the transaction stays usable");
     s.complete(&attempt, "1").await;
     let create = Create { chains: vec![s.start("a").blocked_by([blocker]).build()] };
-    let error = store.run_in(PostgresStore::<Sqlx>::lend(&mut tx), create).await.unwrap_err();
+    let error = store.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), create).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     store.rollback(tx).await.unwrap();
 }

@@ -192,7 +192,7 @@ async fn theirs<S: Transactional>(scene: Scene<S>) {
         let (store, lines) = (scene.client.store(), Lines::default());
         let told = scene.seen.all().len();
         let mut tx = store.begin().await.unwrap();
-        let mut inside = scene.client.in_tx(S::lend(&mut tx));
+        let mut inside = scene.client.in_tx(S::tx_ref(&mut tx));
         let chain = inside.start(post("a")).await.unwrap();
         inside.after_commit(lines.note("committed"));
         inside.after_rollback(lines.note("rolled back"));

@@ -1,0 +1,99 @@
+//! Options of the store and the notifier.
+
+use std::sync::Arc;
+
+use windlass_core::{Clock, Error, ErrorKind, Result};
+
+use crate::migrate::{MIGRATIONS, sql};
+use crate::statement::Names;
+
+/// Maximum length of a schema name or table prefix, in bytes.
+pub const NAME_MAX_BYTES: usize = 30;
+
+/// Options for opening a [`PostgresStore`](crate::PostgresStore) or a [`PostgresNotifier`](crate::PostgresNotifier).
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing before a store is opened with them"]
+pub struct Options {
+    schema: String,
+    prefix: String,
+    pub(crate) migrate: bool,
+    pub(crate) cached_statements: bool,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for Options {
+    /// Uses the schema `windlass` without a prefix, creates and migrates it if needed, and caches prepared statements.
+    fn default() -> Self {
+        Self {
+            schema: "windlass".to_owned(),
+            prefix: String::new(),
+            migrate: true,
+            cached_statements: true,
+            clock: None,
+        }
+    }
+}
+
+impl Options {
+    /// Sets the schema of the tables (default: `windlass`): 1 to 30 characters of `a-z`, `0-9` and `_`, not starting
+    /// with a digit or `pg_`.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Sets a prefix for the names of tables and functions (default: none): at most 30 characters of `a-z`, `0-9` and
+    /// `_`, not starting with a digit.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets whether opening the store creates or migrates the schema (default: true). If false, opening fails if the
+    /// schema is missing or outdated; see [`migrations_sql`](Self::migrations_sql).
+    pub const fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// Sets whether statements stay prepared on their connections (default: true). Turn this off behind a pooler that
+    /// assigns a server connection per transaction and does not support prepared statements, such as PgBouncer before
+    /// 1.21.
+    pub const fn cached_statements(mut self, cached: bool) -> Self {
+        self.cached_statements = cached;
+        self
+    }
+
+    /// Uses another clock than the database's, for tests. All stores of one schema must use the same clock.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Returns the statements that create the schema, to run them by other means.
+    pub fn migrations_sql(&self) -> Result<String> {
+        Ok(sql(&self.names()?, MIGRATIONS))
+    }
+
+    pub(crate) fn names(&self) -> Result<Names> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        let good = |name: &str| {
+            name.len() <= NAME_MAX_BYTES
+                && name.bytes().all(plain)
+                && !name.starts_with(|first: char| first.is_ascii_digit())
+        };
+        if self.schema.is_empty()
+            || !good(&self.schema)
+            || self.schema.starts_with("pg_")
+            || !good(&self.prefix)
+        {
+            let text = format!(
+                "the schema {:?} or the prefix {:?} is invalid: use at most {NAME_MAX_BYTES} characters of a-z, 0-9 and _ \
+                 each, and begin neither with a digit nor with pg_",
+                self.schema, self.prefix
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(Names { schema: self.schema.clone(), prefix: self.prefix.clone() })
+    }
+}
