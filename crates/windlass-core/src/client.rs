@@ -23,17 +23,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use announce::{AnnouncementGuard, Announcements};
-pub(crate) use batch::Batcher;
+pub(crate) use batch::{Batcher, batches};
 pub(crate) use dispatch::{Dispatcher, Watching};
 pub(crate) use event_message::{EventKind, EventMessage};
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
-pub(crate) use plan::{alter, batches, job_options, new_job, refused};
+pub(crate) use plan::{change_planned, job_options, new_job};
 pub(crate) use send::{BusyRetries, answered};
+pub(crate) use start::refused;
 pub use transaction::{InTx, PendingAnnouncements, Tx};
 pub use wait::Wait;
+use wait::query_batcher;
 pub(crate) use wait::{ChainWait, WaitOptions, wait_options};
-use wait::{QUERY_SIZE, query_batch};
 
 use crate::chain::Chain;
 use crate::command::{Created, ListWorkers, NewChain, Pause, WorkerInfo};
@@ -48,7 +49,7 @@ use crate::record::ChainRecord;
 use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
 use send::send_repeatedly;
-use start::create_batch;
+use start::start_batcher;
 
 /// A client of a store: starts, awaits, queries and changes chains. Cheap to clone; clones share everything.
 ///
@@ -165,7 +166,7 @@ impl<S: Store + ?Sized> Client<S> {
         let store = AnyStore::new(Arc::clone(&self.shared.store));
         // Each queue has its own batchers. A slow write of one queue then does not delay the others, and
         // draining a queue, which closes the task tracker of its batcher, does not reject starts elsewhere.
-        let client = self.on(store, self.shared.starts.apart(), self.shared.chain_queries.apart());
+        let client = self.on(store, self.shared.starts.separate(), self.shared.chain_queries.separate());
         QueueBuilder::new(client, name.as_ref(), encoding)
     }
 
@@ -272,22 +273,8 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
     pub fn build(self) -> Client<S> {
         let Self { store, notifier, observers, publishes_events } = self;
         let dispatcher = Dispatcher::new(notifier, observers, publishes_events);
-        let (creating, dispatch, querying) =
-            (Arc::clone(&store), Arc::clone(&dispatcher), Arc::clone(&store));
-        let starts = Batcher::new(
-            |new: &NewChain| new.job.size(),
-            move |chains| -> BoxFuture<'static, _> {
-                let (store, dispatcher) = (Arc::clone(&creating), Arc::clone(&dispatch));
-                Box::pin(async move { create_batch(&*store, &dispatcher, chains).await })
-            },
-        );
-        let chain_queries = Batcher::new(
-            |_| QUERY_SIZE,
-            move |chains| -> BoxFuture<'static, _> {
-                let store = Arc::clone(&querying);
-                Box::pin(async move { query_batch(&*store, chains).await })
-            },
-        );
+        let starts = start_batcher(&store, &dispatcher);
+        let chain_queries = query_batcher(&store);
         let resolving = Arc::default();
         Client { shared: Arc::new(Shared { starts, chain_queries, dispatcher, resolving, store }) }
     }

@@ -102,7 +102,7 @@ impl Drop for ResolvingEnds {
 async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) -> Result<ReapReply> {
     let reply = answered(client.store().reap(reap)).await?;
     let dispatcher = &client.shared.dispatcher;
-    let mut announcements = Announcements::by(dispatcher);
+    let mut announcements = Announcements::new(dispatcher);
     reply.reaped.iter().for_each(|reaped| announcements.reaped(reaped));
     announcements.ripple(&reply.ripple);
     announcements.send(dispatcher);

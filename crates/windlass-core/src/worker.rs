@@ -12,9 +12,9 @@ mod handlers;
 mod health;
 mod hooks;
 mod keeper;
+mod main_loop;
 mod middleware;
 mod next;
-mod run;
 mod settle;
 mod settle_in_tx;
 mod slot;
@@ -29,10 +29,10 @@ pub use handler::{Handler, State};
 pub use handlers::Handlers;
 pub use health::Unhealthy;
 pub use hooks::{Closing, Hooks, Stage};
+pub(crate) use main_loop::RECOVERY;
 pub use middleware::{Inner, Middleware};
 pub(crate) use next::error_text;
 pub use next::{Continuation, ContinuationOf, Next, next};
-pub(crate) use run::RECOVERY;
 pub(crate) use task::catch_panic;
 
 /// Any error that a handler, a middleware or a hook returns.

@@ -107,7 +107,7 @@ mod migrate;
 mod provider;
 mod reply;
 mod request;
-mod session;
+mod settings;
 mod statement;
 
 #[cfg(feature = "sqlx")]

@@ -18,7 +18,7 @@ use crate::health;
 use crate::migrate::{MIGRATIONS, migrate};
 use crate::options::Options;
 use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement};
-use crate::session::{self, TABLES};
+use crate::settings::{self, TABLES};
 use crate::statement::{Names, Statements};
 
 /// Maximum number of attempts for a command that conflicts with a concurrent transaction.
@@ -56,10 +56,10 @@ impl<P: Provider> PostgresStore<P> {
     /// time.
     pub async fn open(provider: P, options: Options) -> Result<Self> {
         let names = options.names()?;
-        let defaults = session::check(&provider).await?;
+        let defaults = settings::check(&provider).await?;
         let denied = |error| name_role(error, &defaults.role);
         migrate(&provider, &names, MIGRATIONS, options.migrate).await.map_err(denied)?;
-        session::check_access(&provider, &names).await.map_err(denied)?;
+        settings::check_access(&provider, &names).await.map_err(denied)?;
         Ok(Self {
             statements: Statements::new(&names, options.cached_statements),
             in_transaction: Statements::in_transaction(&names, options.cached_statements),

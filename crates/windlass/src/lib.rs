@@ -6,7 +6,7 @@
 
 // Clients and chains.
 #[doc(inline)]
-pub use windlass_core::{Chain, ChainId, Client, JobId, Plan, Status, plan};
+pub use windlass_core::{Chain, ChainId, Client, JobId, Plan, Status, Timestamp, TypeName, plan};
 
 // Jobs. `Job` is the trait and, from the second line, its derive macro.
 #[doc(inline)]
@@ -39,6 +39,8 @@ pub use windlass_core::{command, limit, model};
 /// The client: builders of starts and waits, commands in a transaction, completion of jobs from outside.
 pub mod client {
     #[doc(inline)]
+    pub use windlass_core::command::{DeleteReply, RetentionSet, Retried, TriggerReply};
+    #[doc(inline)]
     pub use windlass_core::{
         CancelMode, Cancelled, ChainRef, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore,
         Outside, OutsideStep, PendingAnnouncements, Start, Target, Tx, Wait,
@@ -59,7 +61,7 @@ pub mod worker {
     #[doc(inline)]
     pub use windlass_core::{
         Abort, AbortReason, AnyAttempt, Closing, Continuation, ContinuationOf, Ended, Handler, Hooks, Inner,
-        Middleware, Prepare, Stage, Step,
+        Middleware, Prepare, Stage, Step, Unhealthy,
     };
 }
 

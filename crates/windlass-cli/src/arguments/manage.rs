@@ -42,7 +42,7 @@ Examples:
   windlass cancel --running --type thumbnails a.jpg
 
 A worker in another process is asked to stop at once if it shares a notifier with this command, otherwise when it next \
-renews its lease. Until then, the chain is reported as `asked to stop`. See docs/cli.md for details.")]
+renews its lease. Until then, the state of the job is `stopping`. See docs/cli.md for details.")]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) chains: ChainNames,

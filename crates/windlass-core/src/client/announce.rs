@@ -71,7 +71,7 @@ pub(super) type Hook = Box<dyn FnOnce() + Send>;
 
 impl Announcements {
     /// Creates an empty list. Records events only if an observer or subscriber currently wants them.
-    pub(crate) fn by(dispatcher: &Dispatcher) -> Self {
+    pub(crate) fn new(dispatcher: &Dispatcher) -> Self {
         Self { unobserved: !dispatcher.is_observed(), ..Self::default() }
     }
 

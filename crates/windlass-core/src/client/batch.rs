@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::command::Size;
+use crate::command::{NewChain, Size};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limit::BATCH_MAX_ITEMS;
 use crate::store::BoxFuture;
 
 /// Groups items of concurrent callers into batches.
@@ -67,7 +68,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
 
     /// Creates another batcher with the same `flush`. Neither waits for the batches of the other. An idle
     /// batcher runs no task.
-    pub(crate) fn apart(&self) -> Self {
+    pub(crate) fn separate(&self) -> Self {
         Self::over(Arc::clone(&self.shared.flush), self.shared.size)
     }
 
@@ -161,6 +162,24 @@ fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
         count += 1;
     }
     count
+}
+
+/// Splits chains into batches, each within the limits of a command.
+pub(crate) fn batches(chains: Vec<NewChain>) -> Vec<Vec<NewChain>> {
+    let (mut batches, mut size) =
+        (vec![Vec::with_capacity(chains.len().min(BATCH_MAX_ITEMS))], Size::default());
+    for new in chains {
+        size = size.and(new.job.size());
+        match batches.last_mut() {
+            Some(batch) if batch.is_empty() || size.check("chains").is_ok() => batch.push(new),
+            _ => {
+                size = new.job.size();
+                batches.push(vec![new]);
+            }
+        }
+    }
+    batches.retain(|batch| !batch.is_empty());
+    batches
 }
 
 async fn flush_all<I: Send + 'static, R: Send + 'static>(mut guard: Guard<I, R>) {

@@ -41,7 +41,7 @@ impl<S: Store + ?Sized> Executor for &Client<S> {
     }
 
     fn announce(&mut self, note: impl FnOnce(&mut Announcements)) {
-        let mut announcements = Announcements::by(&self.shared.dispatcher);
+        let mut announcements = Announcements::new(&self.shared.dispatcher);
         note(&mut announcements);
         announcements.send(&self.shared.dispatcher);
     }

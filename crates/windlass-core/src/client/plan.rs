@@ -5,15 +5,14 @@ use std::time::Duration;
 use super::executor::DynExecutor;
 use super::{Client, InTx};
 use crate::chain::Chain;
-use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Size};
+use crate::command::{Created, NewBlocker, NewChain, NewJob, NewKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::job::{Blockers, Entry, IsReady, Job, NeedsBlockedBy, Ready};
-use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::{Key, TypeName};
 use crate::payload::Payload;
 use crate::record::{KeyHold, Retention};
-use crate::store::{BoxFuture, Store, Transactional};
+use crate::store::{Store, Transactional};
 use crate::time::Millis;
 
 /// A chain to start, with its options. See [`plan()`]. The compiler checks that it is complete: if the type
@@ -98,6 +97,13 @@ impl<J: Entry> Plan<J> {
     }
 }
 
+impl<'c, J: Entry> Start<'c, J> {
+    /// Returns the destination, and the chain or the first error.
+    pub(super) fn into_parts(self) -> (Destination<'c>, Result<NewChain>) {
+        (self.to, self.new)
+    }
+}
+
 impl<J: Entry, State, To> Plan<J, State, To> {
     /// Returns the handle of the chain before it is started.
     ///
@@ -175,7 +181,7 @@ impl<J: Entry, State, To> Plan<J, State, To> {
     }
 
     fn with(mut self, change: impl FnOnce(&mut NewChain) -> Result<()>) -> Self {
-        alter(&mut self.new, change);
+        change_planned(&mut self.new, change);
         self
     }
 }
@@ -189,16 +195,6 @@ impl<J: Entry, To> Plan<J, NeedsBlockedBy, To> {
             new.job.blockers = J::Blockers::ids(&chains).into_iter().map(NewBlocker::from).collect();
         }
         Plan { to, new, job: PhantomData }
-    }
-}
-
-impl<'c, J: Entry> IntoFuture for Start<'c, J> {
-    type Output = Result<Chain<J>>;
-    type IntoFuture = BoxFuture<'c, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let Self { to: Destination(mut place), new, .. } = self;
-        Box::pin(async move { handle(place.create_one(new?).await?) })
     }
 }
 
@@ -287,7 +283,7 @@ macro_rules! job_options {
 pub(crate) use job_options;
 
 /// Changes a planned item. Keeps the first error: if there is one, does nothing.
-pub(crate) fn alter<T>(planned: &mut Result<T>, change: impl FnOnce(&mut T) -> Result<()>) {
+pub(crate) fn change_planned<T>(planned: &mut Result<T>, change: impl FnOnce(&mut T) -> Result<()>) {
     if let Ok(good) = planned
         && let Err(error) = change(good)
     {
@@ -310,42 +306,4 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
         on_blocker_failure: J::Blockers::policy().unwrap_or(options.on_blocker_failure),
         ..NewJob::new(TypeName::new(J::NAME)?, Payload::encode(job)?)
     })
-}
-
-/// Splits chains into batches, each within the limits of a command.
-pub(crate) fn batches(chains: Vec<NewChain>) -> Vec<Vec<NewChain>> {
-    let (mut batches, mut size) =
-        (vec![Vec::with_capacity(chains.len().min(BATCH_MAX_ITEMS))], Size::default());
-    for new in chains {
-        size = size.and(new.job.size());
-        match batches.last_mut() {
-            Some(batch) if batch.is_empty() || size.check("chains").is_ok() => batch.push(new),
-            _ => {
-                size = new.job.size();
-                batches.push(vec![new]);
-            }
-        }
-    }
-    batches.retain(|batch| !batch.is_empty());
-    batches
-}
-
-/// Returns the handle of the stored chain, new or existing, or an error if there is none.
-pub(super) fn handle<J>(created: Created) -> Result<Chain<J>> {
-    match created {
-        Created::New { job, .. } => Ok(Chain::started(job.chain, true)),
-        Created::Existing(existing) => Ok(Chain::started(existing.chain, false)),
-        created => Err(refused(created)),
-    }
-}
-
-/// Returns the error for a chain that was refused or busy.
-pub(crate) fn refused(created: Created) -> Error {
-    match created {
-        Created::Refused(refusal) => refusal.into(),
-        _ => Error::new(
-            ErrorKind::Busy,
-            "the key or a blocker is locked by another open transaction: retry after it ends",
-        ),
-    }
 }

@@ -116,7 +116,7 @@ macro_rules! queries {
 }
 queries! { Count, GetChains, GetJobs, ListAttempts, ListChains, ListDependents, ListJobs, ListWorkers, }
 
-/// Single items may be busy: `commands::create` retries only those.
+/// Single items may be busy: `start::create` retries only those.
 impl Repeat for Create {}
 
 impl Repeat for CompleteFromOutside {

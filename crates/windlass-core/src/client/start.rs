@@ -1,15 +1,28 @@
 //! Creates chains in the store: one at a time in batches with other callers, or many with one command.
 
+use std::sync::Arc;
+
+use super::batch::{Batcher, batches};
 use super::executor::Executor;
-use super::plan::{Plan, batches, handle};
+use super::plan::{Destination, Plan, Start};
 use super::send::{BusyRetries, send};
 use super::{Announcements, Client, Dispatcher};
 use crate::chain::Chain;
 use crate::command::{Create, Created, NewChain};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::job::Entry;
-use crate::store::Store;
+use crate::store::{BoxFuture, Store};
+
+impl<'c, J: Entry> IntoFuture for Start<'c, J> {
+    type Output = Result<Chain<J>>;
+    type IntoFuture = BoxFuture<'c, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let (Destination(mut executor), new) = self.into_parts();
+        Box::pin(async move { handle(executor.create_one(new?).await?) })
+    }
+}
 
 impl<S: ?Sized> Client<S> {
     /// Creates a chain in a batch with the chains of other callers. If the chain is busy, retries it in
@@ -21,23 +34,38 @@ impl<S: ?Sized> Client<S> {
             if !matches!(created, Created::Busy) || !retries.wait().await {
                 return Ok(created);
             }
-            batcher = self.shared.starts.apart();
+            batcher = self.shared.starts.separate();
         }
     }
+}
+
+/// Returns a batcher for the chains that concurrent callers start.
+pub(super) fn start_batcher<S: Store + ?Sized>(
+    store: &Arc<S>,
+    dispatcher: &Arc<Dispatcher>,
+) -> Batcher<NewChain, Created> {
+    let (store, dispatcher) = (Arc::clone(store), Arc::clone(dispatcher));
+    Batcher::new(
+        |new: &NewChain| new.job.size(),
+        move |chains| -> BoxFuture<'static, _> {
+            let (store, dispatcher) = (Arc::clone(&store), Arc::clone(&dispatcher));
+            Box::pin(async move { create_batch(&*store, &dispatcher, chains).await })
+        },
+    )
 }
 
 /// Creates chains with one command and announces them.
 ///
 /// Runs on the task of the batcher. The callers of the batch do not announce their chains, because a caller
 /// may have stopped waiting. Also, one pass merges the hints for jobs of the same type.
-pub(super) async fn create_batch<S: Store + ?Sized>(
+async fn create_batch<S: Store + ?Sized>(
     store: &S,
     dispatcher: &Dispatcher,
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
     let request = Create { chains };
     let created = send(store, &request).await?.chains;
-    let mut announcements = Announcements::by(dispatcher);
+    let mut announcements = Announcements::new(dispatcher);
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);
     }
@@ -127,4 +155,24 @@ fn still_busy(chains: &[NewChain], created: &[Created]) -> Vec<NewChain> {
 pub(super) fn not_created(chains: &[NewChain], created: &[Created]) -> impl Iterator<Item = ChainId> {
     let pairs = chains.iter().zip(created);
     pairs.filter(|(_, created)| !matches!(created, Created::New { .. })).map(|(new, _)| new.id)
+}
+
+/// Returns the handle of the stored chain, new or existing, or an error if there is none.
+fn handle<J>(created: Created) -> Result<Chain<J>> {
+    match created {
+        Created::New { job, .. } => Ok(Chain::started(job.chain, true)),
+        Created::Existing(existing) => Ok(Chain::started(existing.chain, false)),
+        created => Err(refused(created)),
+    }
+}
+
+/// Returns the error for a chain that was refused or busy.
+pub(crate) fn refused(created: Created) -> Error {
+    match created {
+        Created::Refused(refusal) => refusal.into(),
+        _ => Error::new(
+            ErrorKind::Busy,
+            "the key or a blocker is locked by another open transaction: retry after it ends",
+        ),
+    }
 }

@@ -41,7 +41,7 @@ pub struct Tx<S: Transactional> {
 impl<S: Transactional> Tx<S> {
     pub(super) async fn begin(client: &Client<S>) -> Result<Self> {
         let tx = Transaction::Own(client.store().begin().await?);
-        let announcements = Held::Own(Announcements::by(&client.shared.dispatcher));
+        let announcements = Held::Own(Announcements::new(&client.shared.dispatcher));
         Ok(Self { inside: Some(InTx { client: client.clone(), tx, is_open: true, announcements }) })
     }
 
@@ -172,7 +172,7 @@ impl<T> Held<'_, T> {
 
 impl<'a, S: Transactional> InTx<'a, S> {
     pub(super) fn new(client: &Client<S>, tx: S::TxRef<'a>) -> Self {
-        let announcements = Held::Own(Announcements::by(&client.shared.dispatcher));
+        let announcements = Held::Own(Announcements::new(&client.shared.dispatcher));
         Self { client: client.clone(), tx: Transaction::Borrowed(tx), is_open: false, announcements }
     }
 

@@ -1,13 +1,14 @@
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::Client;
 use super::commands::{output_of, stored};
 use super::send::send;
+use super::{Batcher, Client};
 use crate::chain::{Chain, ChainRef};
 use crate::clock::far;
 use crate::command::{GetChains, Size, Target};
@@ -203,15 +204,24 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     }
 }
 
+/// Returns a batcher for the queries of callers that wait for a chain to close.
+pub(super) fn query_batcher<S: Store + ?Sized>(store: &Arc<S>) -> Batcher<ChainId, Option<ChainRecord>> {
+    let store = Arc::clone(store);
+    Batcher::new(
+        |_| QUERY_SIZE,
+        move |chains| -> BoxFuture<'static, _> {
+            let store = Arc::clone(&store);
+            Box::pin(async move { query_batch(&*store, chains).await })
+        },
+    )
+}
+
 /// The size that one chain counts in a batch of queries. The size of its record is not known in advance. This
 /// value lets 64 queries share a command.
-pub(super) const QUERY_SIZE: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
+const QUERY_SIZE: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
 
 /// Queries chains with one command.
-pub(super) async fn query_batch<S: Store + ?Sized>(
-    store: &S,
-    chains: Vec<ChainId>,
-) -> Result<Vec<Option<ChainRecord>>> {
+async fn query_batch<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Result<Vec<Option<ChainRecord>>> {
     let chains = chains.into_iter().map(Target::Chain).collect();
     Ok(send(store, &GetChains { chains }).await?.chains)
 }

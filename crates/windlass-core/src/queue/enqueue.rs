@@ -7,7 +7,7 @@ use super::encoding::{read, write};
 use super::item::ItemState;
 use super::wait::Answer;
 use super::{Queue, positive};
-use crate::client::{Destination, InTx, alter, batches, job_options, refused};
+use crate::client::{Destination, InTx, batches, change_planned, job_options, refused};
 use crate::command::{Created, Existing, NewChain, NewJob, NewKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
@@ -222,7 +222,7 @@ where
     }
 
     fn with(mut self, change: impl FnOnce(&mut NewChain) -> Result<()>) -> Self {
-        alter(&mut self.new, change);
+        change_planned(&mut self.new, change);
         self
     }
 

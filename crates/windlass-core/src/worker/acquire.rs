@@ -81,7 +81,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 None => self.put_back(acquired),
             }
         }
-        let mut announcements = Announcements::by(self.dispatcher());
+        let mut announcements = Announcements::new(self.dispatcher());
         announcements.ripple(&reply.ripple);
         announcements.send(self.dispatcher());
         count

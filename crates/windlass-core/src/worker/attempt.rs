@@ -207,7 +207,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     }
 
     fn announcements(&self) -> Announcements {
-        Announcements::by(&self.client.shared.dispatcher)
+        Announcements::new(&self.client.shared.dispatcher)
     }
 
     /// Begins a transaction. Resets `once` if that fails, so that the caller can try again.

@@ -10,7 +10,7 @@ use super::attempt::{Attempt, Ctx, Done};
 use super::handlers::Layer;
 use super::hooks::{AnyHooks, HookList};
 use super::next::{Next, complete, error_text};
-use super::settle_in_tx::{Finish, close};
+use super::settle_in_tx::{SettleAndCommit, run_closing_hooks};
 use crate::client::Client;
 use crate::command::Outcome;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,7 +66,7 @@ pub enum HandlerResult {
     Plain(Box<Outcome>),
     /// An open transaction. The future runs the closing hooks, and returns a future that settles the job in
     /// the transaction and commits it.
-    InTx(BoxFuture<'static, Result<Finish>>),
+    InTx(BoxFuture<'static, Result<SettleAndCommit>>),
     /// The input or a blocker's output could not be decoded. The job fails with this error.
     Unreadable(Error),
     /// An error of the handler. The future rolls back a transaction that the handler left open, and must run
@@ -204,7 +204,7 @@ where
     let handling = call(Attempt::new(ctx.clone(), client.clone(), lease, hooks.clone(), Arc::clone(&parked)));
     Box::pin(async move {
         match handling.await {
-            Ok(done) => HandlerResult::InTx(Box::pin(close(client, ctx, hooks, done))),
+            Ok(done) => HandlerResult::InTx(Box::pin(run_closing_hooks(client, ctx, hooks, done))),
             Err(error) => {
                 let left = parked.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let undo = left.map(|tx| -> BoxFuture<'static, Result<()>> {

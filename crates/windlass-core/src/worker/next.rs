@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::BoxError;
-use crate::client::{IntoPlan, alter, job_options, new_job};
+use crate::client::{IntoPlan, change_planned, job_options, new_job};
 use crate::command::{NewBlocker, NewJob, NextJob, Outcome, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
@@ -157,7 +157,7 @@ impl<N: Job, State> Continuation<N, State> {
     job_options!(max_attempts);
 
     fn with_job(mut self, change: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
-        alter(&mut self.job, change);
+        change_planned(&mut self.job, change);
         self
     }
 }

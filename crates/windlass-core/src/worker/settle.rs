@@ -9,7 +9,7 @@ use super::abort::AbortReason;
 use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
-use super::run::RECOVERY;
+use super::main_loop::RECOVERY;
 use crate::client::answered;
 use crate::client::{Announcements, Batcher};
 use crate::command::{Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
@@ -142,7 +142,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Publishes the events and hints of a batch. Returns the result of each settlement.
     fn announce(&self, items: &[Arc<Settling>], reply: SettleReply) -> Vec<Settled> {
-        let mut announcements = Announcements::by(self.dispatcher());
+        let mut announcements = Announcements::new(self.dispatcher());
         for (settling, settled) in items.iter().zip(&reply.settled) {
             announcements.settled(&settling.settlement, &settling.about, settled);
         }

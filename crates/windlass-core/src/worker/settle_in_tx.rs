@@ -18,13 +18,13 @@ use crate::store::{BoxFuture, Transactional};
 const LONG_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Settles a job in a transaction and commits it.
-pub(super) type Finish = BoxFuture<'static, Result<Committed>>;
+pub(super) type SettleAndCommit = BoxFuture<'static, Result<SettledInTx>>;
 
-/// The result of settling a job in a transaction. The transaction was committed only if the settlement was
+/// The result of settling a job in a transaction, which is committed only if the settlement was
 /// applied.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Committed {
+pub struct SettledInTx {
     pub(super) settlement: Settlement,
     pub(super) settled: Settled,
     pub(super) ripple: Ripple,
@@ -36,12 +36,12 @@ pub struct Committed {
 
 /// Runs the closing hooks in the handler's transaction. Returns a future that settles the job in it and
 /// commits.
-pub(super) async fn close<J: Job, S: Transactional>(
+pub(super) async fn run_closing_hooks<J: Job, S: Transactional>(
     client: Client<S>,
     ctx: Ctx<J>,
     hooks: HookList<S::Tx>,
     done: Done<J, S>,
-) -> Result<Finish> {
+) -> Result<SettleAndCommit> {
     if done.open_for() >= LONG_TRANSACTION {
         client.shared.dispatcher.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
     }
@@ -56,16 +56,16 @@ pub(super) async fn close<J: Job, S: Transactional>(
         .announcements
         .traced(client.shared.dispatcher.request_outcome_traces(&mut outcome, &ctx.any().about()));
     let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
-    Ok(Box::pin(finish(client, tx, settlement, pending)))
+    Ok(Box::pin(settle_and_commit(client, tx, settlement, pending)))
 }
 
 /// Settles a job in its handler's transaction. Commits if the settlement was applied, rolls back otherwise.
-async fn finish<S: Transactional>(
+async fn settle_and_commit<S: Transactional>(
     client: Client<S>,
     tx: S::Tx,
     settlement: Settlement,
     mut pending: AnnouncementGuard,
-) -> Result<Committed> {
+) -> Result<SettledInTx> {
     // Rebound as a local, so that the transaction is dropped before `pending` reports the rollback.
     let (store, mut tx) = (client.store(), tx);
     let SettleReply { settled, ripple } = match settle(store, &mut tx, &settlement).await {
@@ -75,8 +75,8 @@ async fn finish<S: Transactional>(
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
     if !matches!(settled, Settled::Applied(_)) {
         store.rollback(tx).await?;
-        let announcements = Announcements::by(&client.shared.dispatcher);
-        return Ok(Committed { settlement, settled, ripple, announcements, doubt: None });
+        let announcements = Announcements::new(&client.shared.dispatcher);
+        return Ok(SettledInTx { settlement, settled, ripple, announcements, doubt: None });
     }
     if ripple.deferred {
         pending.announcements.resolve_waits(resolve_waits(&client));
@@ -86,7 +86,7 @@ async fn finish<S: Transactional>(
         Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
         Err(error) => return Err(error),
     };
-    Ok(Committed { settlement, settled, ripple, announcements: pending.take(), doubt })
+    Ok(SettledInTx { settlement, settled, ripple, announcements: pending.take(), doubt })
 }
 
 /// Settles a job in a transaction. Retries for about a second while another transaction has locked a row that

@@ -18,7 +18,7 @@ use super::engine::Engine;
 use super::handler::{AnyHandler, HandlerResult, Run};
 use super::middleware::{Inner, Pipeline};
 use super::next::error_text;
-use super::settle_in_tx::{Committed, Finish};
+use super::settle_in_tx::{SettleAndCommit, SettledInTx};
 use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fence, JobId};
@@ -195,7 +195,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
 
     /// Settles the job in the handler's transaction and commits it. If nothing was committed, returns the
     /// outcome to settle outside of the transaction.
-    async fn finish(&self, close: BoxFuture<'static, Result<Finish>>) -> Result<Ended, Outcome> {
+    async fn finish(&self, close: BoxFuture<'static, Result<SettleAndCommit>>) -> Result<Ended, Outcome> {
         let failure = |error: Error| match error.kind() {
             // A conflict with a concurrent transaction is not the handler's fault.
             ErrorKind::Conflict => reschedule(error.to_string()),
@@ -205,7 +205,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         let finish = closed.map_err(failure)?;
         self.mark_settling();
         let committed = finish.await.map_err(failure)?;
-        let Committed { settlement, settled, ripple, mut announcements, doubt } = committed;
+        let SettledInTx { settlement, settled, ripple, mut announcements, doubt } = committed;
         if let Some(error) = doubt
             && !self.has_closed_job().await
         {
