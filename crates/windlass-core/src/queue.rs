@@ -39,7 +39,7 @@
 //! - `NotFound`: the job was deleted during the wait.
 //! - `Invalid`: the id, TTL or payload is invalid.
 //! - `Closed`: the queue is being drained.
-//! - `Busy`, `Unavailable`, `Unsupported`, `Outdated`, `Incompatible` or `Corrupt`: an error of the store.
+//! - `Busy`, `Unavailable`, `AccessDenied`, `Unsupported`, `Outdated`, `Incompatible` or `Corrupt`: an error of the store.
 
 mod consume;
 mod content;

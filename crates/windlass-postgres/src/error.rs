@@ -17,7 +17,7 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
             (ErrorKind::Conflict, "roll the transaction back and run it again from its first statement")
         }
         "3F000" | "42P01" | "42883" | "42704" => {
-            (ErrorKind::Incompatible, "the schema is missing or has another version; run the migrations")
+            (ErrorKind::Outdated, "the schema is missing or has another version; run the migrations")
         }
         // Raised by `own_v1`. The store then begins a transaction for the command.
         "WL002" => {
@@ -78,7 +78,8 @@ fn is_missing_database(message: &str) -> bool {
 }
 
 fn is_refused_login(message: &str) -> bool {
-    let parts = ["authentication failed", "no such user", "server login"];
+    // Not `server login has been failing`: PgBouncer says this after any failed connection to the server.
+    let parts = ["authentication failed", "no such user"];
     parts.iter().any(|part| message.contains(part))
 }
 
@@ -96,6 +97,13 @@ pub fn pooled() -> Error {
 pub fn unreachable(what: impl fmt::Display) -> Error {
     let text = format!("PostgreSQL cannot be reached: {what}: check the address, and that the server runs");
     Error::new(ErrorKind::Unavailable, text)
+}
+
+/// Formats an error with its causes. tokio-postgres leaves them out of its own text.
+#[cfg(feature = "tokio-postgres")]
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Returns the error for a pool that timed out.

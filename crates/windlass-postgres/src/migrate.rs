@@ -52,7 +52,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     ],
 }];
 
-/// Replaces the role's timeouts: a migration takes as long as it takes, and its transaction is idle while a step runs on
+/// Replaces the role's timeouts in the migration's transaction: a migration takes as long as it takes, and its transaction is idle while a step runs on
 /// another connection. It waits for locks for a bounded time, because commands queue up behind a migration that waits for
 /// a table. Even on an empty database it waits now and then, for PostgreSQL's own catalogs.
 const SET_TIMEOUTS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \

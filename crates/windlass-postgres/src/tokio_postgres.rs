@@ -16,7 +16,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-use crate::error::{from_sqlstate, no_connection, pooled, unreachable};
+use crate::error::{from_sqlstate, no_connection, pooled, unreachable, with_causes};
 use crate::provider::{
     BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement,
 };
@@ -40,11 +40,14 @@ impl TokioPostgres {
     /// store closes the pool.
     pub async fn connect(url: &str) -> Result<Self> {
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            Error::new(ErrorKind::Invalid, format!("the address of the database is invalid: {error}"))
-                .with_inner(error)
+            Error::new(
+                ErrorKind::Invalid,
+                format!("the address of the database is invalid: {}", with_causes(&error)),
+            )
+            .with_inner(error)
         })?;
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
-        let pool = pool.map_err(|error| unreachable(error.to_string()).with_inner(error))?;
+        let pool = pool.map_err(|error| unreachable(with_causes(&error)).with_inner(error))?;
         drop(pool.get().await.map_err(from_pool)?);
         Ok(Self { owned: true, ..Self::new(pool).listening(config, NoTls) })
     }
@@ -396,7 +399,7 @@ fn from_pool(error: deadpool_postgres::PoolError) -> Error {
         PoolError::Backend(error) => from_driver(error),
         PoolError::Closed => Error::new(ErrorKind::Closed, "the pool is closed: open the store again"),
         PoolError::Timeout(_) => no_connection(),
-        _ => unreachable(&error).with_inner(error),
+        _ => unreachable(with_causes(&error)).with_inner(error),
     }
 }
 
@@ -407,7 +410,7 @@ fn from_driver(error: tokio_postgres::Error) -> Error {
             ErrorKind::AccessDenied,
             "PostgreSQL requires a password, and the configuration has none: add it to the URL",
         ),
-        None => unreachable(&error),
+        None => unreachable(with_causes(&error)),
     };
     converted.with_inner(error)
 }

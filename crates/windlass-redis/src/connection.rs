@@ -12,7 +12,7 @@ use redis::{
 };
 use windlass_core::{Error, Result};
 
-use crate::error::{for_user, is_refused_login};
+use crate::error::{for_user, is_refused, is_refused_login};
 
 /// How many times the cluster client resends a command after a lost connection or while its slot moves between shards.
 const RETRIES: u32 = 8;
@@ -24,12 +24,12 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// All variants are cheap to clone, and clones share the underlying connections. A [`ConnectionManager`] and a
 /// [`ClusterConnection`] reconnect automatically. A [`MultiplexedConnection`] does not: reconnecting is up to the
-/// caller that supplied it. A [`ConnectionManager`] does not reconnect after the server refused its login once; a
+/// caller that supplied it. A [`ConnectionManager`] does not reconnect after the server refused its connection once; a
 /// connection that the store opens from a URL or a client does.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Connection {
-    /// A connection that the store has opened. It reconnects automatically, also after a refused login.
+    /// A connection that the store has opened. It reconnects automatically, also after the server refused it.
     Client(Box<ClientConnection>),
     /// A connection that reconnects automatically.
     Manager(ConnectionManager),
@@ -97,8 +97,9 @@ impl Connection {
 
 /// A connection that the store has opened from a client.
 ///
-/// The driver's connection manager keeps the error of a refused login for good. This connection then replaces the
-/// manager, so that the next command logs in again: credentials may change while the store is open.
+/// The driver's connection manager keeps the error of a refused connection for good, unless it is an I/O error: a wrong
+/// password, a forbidden `SELECT`, too many clients. This connection then replaces the manager, so that the next command
+/// connects again: credentials and limits may change while the store is open.
 #[derive(Clone)]
 pub struct ClientConnection {
     client: Client,
@@ -126,14 +127,14 @@ impl ClientConnection {
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let (mut manager, generation) = self.current();
         let reply = manager.send_packed_command(command).await;
-        self.check_login(&reply, generation)?;
+        self.check_connected(&reply, generation)?;
         reply
     }
 
     async fn send_all(&self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
         let (mut manager, generation) = self.current();
         let replies = manager.send_packed_commands(pipeline, offset, count).await;
-        self.check_login(&replies, generation)?;
+        self.check_connected(&replies, generation)?;
         replies
     }
 
@@ -142,9 +143,10 @@ impl ClientConnection {
         (current.manager.clone(), current.generation)
     }
 
-    /// Replaces the manager if the server refused its login.
-    fn check_login<T>(&self, reply: &RedisResult<T>, generation: u64) -> RedisResult<()> {
-        if reply.as_ref().is_err_and(is_refused_login) {
+    /// Replaces the manager if the server may have refused its connection. Errors of a command can look the same. A
+    /// needless replacement only costs a new connection, and such errors are rare.
+    fn check_connected<T>(&self, reply: &RedisResult<T>, generation: u64) -> RedisResult<()> {
+        if reply.as_ref().is_err_and(is_refused) {
             let mut current = self.lock();
             // Another command may have replaced it already.
             if current.generation == generation {

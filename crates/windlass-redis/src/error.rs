@@ -23,7 +23,19 @@ pub(crate) fn for_user(error: RedisError, user: Option<&str>) -> Error {
 /// Whether the server refused the login. With RESP2 the driver has its own kind for this, with RESP3 it returns the
 /// server's error.
 pub(crate) fn is_refused_login(error: &RedisError) -> bool {
-    error.kind() == DriverKind::AuthenticationFailed || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+    let is_login = error.kind() == DriverKind::AuthenticationFailed
+        || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"));
+    is_login && !has_too_many_clients(error)
+}
+
+/// Whether the server may have refused the connection, for a reason that an operator can change.
+pub(crate) fn is_refused(error: &RedisError) -> bool {
+    is_refused_login(error) || is_forbidden(error) || has_too_many_clients(error)
+}
+
+/// Whether the server has reached its limit of clients. With RESP2 the driver reports this as a failed login.
+fn has_too_many_clients(error: &RedisError) -> bool {
+    error.to_string().contains("max number of clients")
 }
 
 /// Whether the server rejected a command because the user may not run it or because it does not exist.
@@ -65,6 +77,9 @@ fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
          `ACL SETUSER <user> ~{windlass:*}* &{windlass:*}* +@all -@dangerous`",
     );
     match (error.kind(), error.code()) {
+        _ if has_too_many_clients(error) => {
+            (ErrorKind::Unavailable, "raise `maxclients`, or close other connections")
+        }
         _ if is_refused_login(error) => {
             (ErrorKind::AccessDenied, "check the user name and password in the URL")
         }

@@ -18,14 +18,19 @@ pub fn from_code(code: i32, message: &str) -> Error {
             ErrorKind::Busy,
             "another connection has locked the database for too long; try again, or end its transaction",
         ),
-        // A file that this user may not read or write (`SQLITE_PERM`, `SQLITE_READONLY`), or a missing folder
-        // (`SQLITE_CANTOPEN`), needs an operator. A repeat does not help.
+        (1032, _) => {
+            (ErrorKind::Unavailable, "the file was moved or deleted; put it back, or open the store again")
+        }
+        // A file that this user may not read or write (`SQLITE_PERM`, `SQLITE_READONLY`, `SQLITE_AUTH`) needs an
+        // operator. A repeat does not help.
         (_, 3 | 8 | 23) => {
             (ErrorKind::AccessDenied, "give this user write permission for the file and its folder")
         }
-        (_, 14) => {
-            (ErrorKind::AccessDenied, "check that the folder exists, and that this user may write to it")
-        }
+        // SQLite opens more files as it works, so this may be transient.
+        (_, 14) => (
+            ErrorKind::Unavailable,
+            "check that the folder exists, that this user may write to it, and the limit of open files",
+        ),
         (_, 11 | 26) => {
             (ErrorKind::Corrupt, "the file is damaged or not a database; restore it from a backup")
         }

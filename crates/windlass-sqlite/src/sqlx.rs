@@ -40,7 +40,7 @@ impl Sqlx {
         options.check_path()?;
         // Connect once outside the pool: a pool retries until its timeout and then does not report the cause.
         let first = options.writing().busy_timeout(options.write_timeout());
-        let first = SqliteConnection::connect_with(&first).await.map_err(from_driver)?;
+        let first = SqliteConnection::connect_with(&first).await.map_err(while_opening)?;
         first.close().await.map_err(from_driver)?;
         let pool = |connections| {
             SqlitePoolOptions::new()
@@ -207,6 +207,20 @@ fn value(row: &SqliteRow, place: usize) -> sqlx::Result<Value> {
 
 fn code(error: &dyn sqlx::error::DatabaseError) -> i32 {
     error.code().and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+/// Converts the error of the first connection. If the file cannot be opened (`SQLITE_CANTOPEN`), the folder is missing
+/// or not accessible.
+fn while_opening(error: sqlx::Error) -> Error {
+    match error.as_database_error() {
+        Some(database) if code(database) & 0xff == 14 => {
+            let (message, code) = (database.message(), code(database));
+            let cure = "check that the folder exists, and that this user may write to it";
+            Error::new(ErrorKind::AccessDenied, format!("SQLite: {message} ({code}): {cure}"))
+                .with_inner(error)
+        }
+        _ => from_driver(error),
+    }
 }
 
 fn from_driver(error: sqlx::Error) -> Error {

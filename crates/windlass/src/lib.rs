@@ -78,13 +78,14 @@ pub mod store {
 pub mod record {
     #[doc(inline)]
     pub use windlass_core::{
-        AttemptEnd, AttemptRecord, Blocker, ChainKey, ChainRecord, Closed, ClosedAs, JobRecord, Lease,
-        Payload, Refusal,
+        AttemptEnd, AttemptRecord, BLOCKER_FAILED, Blocker, ChainKey, ChainRecord, Closed, ClosedAs,
+        JobRecord, LEASE_EXPIRED, Lease, Payload, Refusal,
     };
 }
 
 /// Ids, fences and versions.
 pub mod id {
+    pub use windlass_core::uuid;
     #[doc(inline)]
     pub use windlass_core::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
 }

@@ -113,7 +113,12 @@ impl Batch for Items<'_> {
         let is_of_store = |error: &&windlass::Error| {
             matches!(
                 error.kind(),
-                ErrorKind::Unavailable | ErrorKind::AccessDenied | ErrorKind::Closed | ErrorKind::Corrupt
+                ErrorKind::Unavailable
+                    | ErrorKind::AccessDenied
+                    | ErrorKind::Outdated
+                    | ErrorKind::Incompatible
+                    | ErrorKind::Closed
+                    | ErrorKind::Corrupt
             )
         };
         if let Some(error) = enqueued.iter().filter_map(|it| it.as_ref().err()).find(is_of_store) {

@@ -196,6 +196,10 @@ impl<S: Transactional> TransactionDecorator for Faulty<S> {
         Box::pin(self.attempt("begin", self.inner.begin()))
     }
 
+    fn call_begin_attempt(&self, attempt: RenewLease) -> BoxFuture<'_, Result<S::Tx>> {
+        Box::pin(self.attempt("begin", self.inner.begin_attempt(attempt)))
+    }
+
     fn call_commit(&self, tx: S::Tx) -> BoxFuture<'_, Result<()>> {
         Box::pin(self.attempt("commit", self.inner.commit(tx)))
     }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::event_message::EventMessage;
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
@@ -91,15 +92,14 @@ impl Dispatcher {
         }
     }
 
-    /// Subscribes to events. While the returned guard is held, the client publishes its own events. Returns
-    /// `None` if the notifier fails or does not answer in time.
-    pub(crate) async fn watch(self: &Arc<Self>) -> Option<(Subscription, Watching)> {
+    /// Subscribes to events. While the returned guard is held, the client publishes its own events.
+    pub(crate) async fn watch(self: &Arc<Self>) -> Result<(Subscription, Watching)> {
         // Count the watcher before subscribing. Otherwise events between the two would not be published,
         // although the subscription is active. The guard undoes this if the subscription fails or this future
         // is dropped.
         self.watchers.fetch_add(1, Ordering::AcqRel);
         let watching = Watching(Arc::clone(self));
-        Some((self.subscribe_within(WATCH_TIMEOUT, vec![Topic::Events]).await?, watching))
+        Ok((self.subscribe_within(WATCH_TIMEOUT, vec![Topic::Events]).await?, watching))
     }
 
     fn is_watched(&self) -> bool {
@@ -148,26 +148,18 @@ impl Dispatcher {
 
     /// Subscribes to hints. Returns `None` if the notifier fails or does not answer in time.
     pub(crate) async fn subscribe(&self, topics: Vec<Topic>) -> Option<Subscription> {
-        self.subscribe_within(NOTIFIER_TIMEOUT, topics).await
+        self.subscribe_within(NOTIFIER_TIMEOUT, topics).await.ok()
     }
 
-    async fn subscribe_within(&self, limit: Duration, topics: Vec<Topic>) -> Option<Subscription> {
+    async fn subscribe_within(&self, limit: Duration, topics: Vec<Topic>) -> Result<Subscription> {
         let subscribe = catch_panic("notifier", async { self.notifier.subscribe(topics).await });
-        match timeout(limit, subscribe).await {
-            Ok(Ok(Ok(subscription))) => Some(subscription),
-            Ok(Err(panic)) => {
-                self.failed("subscribe", panic.as_str());
-                None
-            }
-            Ok(Ok(Err(error))) => {
-                self.failed("subscribe", &error.to_string());
-                None
-            }
-            Err(_) => {
-                self.failed("subscribe", "the notifier did not answer in time");
-                None
-            }
-        }
+        let unavailable = |text: &str| Error::new(ErrorKind::Unavailable, text);
+        let subscribed = match timeout(limit, subscribe).await {
+            Ok(Ok(subscribed)) => subscribed,
+            Ok(Err(panic)) => Err(unavailable(panic.as_str())),
+            Err(_) => Err(unavailable("the notifier did not answer in time: try again")),
+        };
+        subscribed.inspect_err(|error| self.failed("subscribe", &error.to_string()))
     }
 
     /// Whether the worker should query the store for jobs of this type. Returns `true` if the notifier fails

@@ -42,13 +42,26 @@ pub(super) async fn send_repeatedly<S: Store + ?Sized, R: Sendable>(
 }
 
 async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats: u32) -> Result<R::Reply> {
+    let mut lost = None;
     for tries in 1..=repeats {
         match answered(request.clone().send(store)).await {
-            Err(error) if error.kind() == ErrorKind::Unavailable => sleep(REPEAT_DELAY * tries).await,
-            answer => return answer,
+            Err(error) if error.kind() == ErrorKind::Unavailable => lost = Some(error),
+            answer => return answer.map_err(|error| in_doubt(error, lost)),
         }
+        sleep(REPEAT_DELAY * tries).await;
     }
-    answered(request.clone().send(store)).await
+    answered(request.clone().send(store)).await.map_err(|error| in_doubt(error, lost))
+}
+
+/// Returns the error of a repeated command. If the repeat was denied, an earlier try may have taken effect
+/// nevertheless, so the error must be of kind `Unavailable`.
+fn in_doubt(error: Error, lost: Option<Error>) -> Error {
+    match lost {
+        Some(lost) if error.kind() == ErrorKind::AccessDenied => {
+            Error::new(lost.kind(), format!("{lost}; then: {error}")).with_inner(error)
+        }
+        _ => error,
+    }
 }
 
 /// Awaits the store's reply to one try. Returns an error of kind `Unavailable` if there is none in time. The
@@ -186,4 +199,19 @@ impl Repeat for Pause {
 
 fn is_key(target: &Target) -> bool {
     matches!(target, Target::Key(..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denied_repeat_leaves_the_result_in_doubt() {
+        let [lost, denied] = [ErrorKind::Unavailable, ErrorKind::AccessDenied]
+            .map(|kind| Error::new(kind, format!("{kind:?}")));
+        assert_eq!(in_doubt(denied.clone(), None).kind(), ErrorKind::AccessDenied);
+        let error = in_doubt(denied, Some(lost));
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.to_string(), "Unavailable; then: AccessDenied");
+    }
 }

@@ -70,7 +70,7 @@ fn about_job(event: &Event) {
             line!(warn, about, "attempt timed out, its lease is no longer renewed")
         }
         Event::AttemptLost(about) => line!(warn, about, "attempt lost its job"),
-        Event::HandlerMissing(about) => line!(warn, about, "no handler for acquired job, rescheduled"),
+        Event::HandlerMissing(about) => line!(warn, about, "no handler for acquired job, will reschedule"),
         Event::AttemptFailed(about, why, at) => {
             line!(warn, about, "attempt failed", error = why, due_at = at);
         }

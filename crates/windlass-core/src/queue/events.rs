@@ -101,13 +101,10 @@ impl<P, O> Queue<P, O> {
     /// and receives their number, but never delays a consumer.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the notifier does not accept the subscription.
+    /// The error of the notifier, if it does not accept the subscription.
     pub async fn events(&self) -> Result<Events> {
         let client = &self.shared.client;
-        let watched = client.shared.dispatcher.watch().await.ok_or_else(|| {
-            Error::new(ErrorKind::Unavailable, "the notifier did not accept the subscription: retry later")
-        })?;
-        let (subscription, _watching) = watched;
+        let (subscription, _watching) = client.shared.dispatcher.watch().await?;
         let reader =
             Reader { name: self.shared.name.clone(), client: client.clone(), subscription, _watching };
         Ok(Events { reader: Some(reader), reading: None })

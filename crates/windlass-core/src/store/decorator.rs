@@ -14,6 +14,10 @@ use crate::for_each_command;
 /// the command that was called. Another reply makes the call fail with an error of kind
 /// [`Corrupt`](crate::ErrorKind::Corrupt).
 ///
+/// [`Exchange`](crate::command::Exchange) settles and acquires in one command. A decorator that handles
+/// [`Settle`](crate::command::Settle) or [`Acquire`](crate::command::Acquire) must handle it too, or remove the
+/// capability in [`supported`](Self::supported).
+///
 /// # Examples
 ///
 /// A store that counts the commands that fail:
@@ -92,12 +96,14 @@ pub trait Decorator: Send + Sync + std::fmt::Debug + 'static {
 ///
 /// A decorator that needs a transaction type of its own implements [`Transactional`] instead of this trait.
 pub trait TransactionDecorator: Decorator<Inner: Transactional> {
-    /// Decorates [`Transactional::begin`].
+    /// Decorates [`Transactional::begin`], which begins the transactions of clients. See also
+    /// [`call_begin_attempt`](Self::call_begin_attempt).
     fn call_begin(&self) -> BoxFuture<'_, Result<Tx<Self>>> {
         self.inner().begin()
     }
 
-    /// Decorates [`Transactional::begin_attempt`].
+    /// Decorates [`Transactional::begin_attempt`], which begins the transactions of handlers. It does not call
+    /// [`call_begin`](Self::call_begin).
     fn call_begin_attempt(&self, attempt: RenewLease) -> BoxFuture<'_, Result<Tx<Self>>> {
         self.inner().begin_attempt(attempt)
     }

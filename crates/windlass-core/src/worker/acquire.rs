@@ -76,7 +76,8 @@ impl<S: Store + ?Sized> Engine<S> {
         for acquired in reply.jobs {
             // A repeated acquire returns the leases of the first call, part of which has passed since.
             let left = acquired.job.lease.map(|lease| lease.until.since(reply.now)).unwrap_or_default();
-            match self.handlers.iter().position(|handler| handler.runs(&acquired.job.job_type)) {
+            let mut handlers = self.handlers.iter().enumerate();
+            match handlers.find(|(_, handler)| handler.runs(&acquired.job.job_type)) {
                 Some(handler) => task::start(self, acquired, handler, requested_at, left),
                 None => self.put_back(acquired),
             }
@@ -102,7 +103,13 @@ impl<S: Store + ?Sized> Engine<S> {
         };
         let settlement = Settlement { job: attempt.job().id, fence: attempt.job().fence, outcome };
         let engine = Arc::clone(self);
-        tokio::spawn(async move { engine.settle(settlement, &about).await });
+        // It occupies no slot, so `stop` waits for it separately. If the store stays unreachable, the lease expires.
+        self.put_backs.spawn(async move {
+            tokio::select! {
+                _ = engine.settle(settlement, &about) => {}
+                () = engine.stopped.cancelled() => {}
+            }
+        });
     }
 
     /// Returns an acquire request for all free slots.

@@ -187,8 +187,9 @@ impl<S: Store + ?Sized> Running<S> {
         self.engine.id
     }
 
-    /// Returns an error while the worker cannot acquire jobs, because its latest commands to the store failed.
-    /// The worker retries with backoff, and recovers on its own. Suitable for a readiness check.
+    /// Returns an error while the worker cannot acquire jobs, because its latest command to the store failed.
+    /// The worker retries with backoff, and recovers on its own. Suitable for a health check: the worker counts
+    /// as healthy until its first command has failed, which takes up to 30 s if the store does not answer.
     pub fn health(&self) -> Result<(), Unhealthy> {
         self.engine.health.get()
     }
@@ -216,6 +217,8 @@ impl<S: Store + ?Sized> Running<S> {
         engine.abort_all();
         engine.emptied(until).await;
         engine.release().await;
+        engine.put_backs.close();
+        let _ = timeout_at(last_call(), engine.put_backs.wait()).await;
         // Not earlier: until here, handlers still run and need their leases.
         self.keepers.iter().for_each(JoinHandle::abort);
         if engine.client.store().capabilities().has(Capability::Workers) {
@@ -291,6 +294,7 @@ impl<S: Store + ?Sized> Engine<S> {
 impl<S: Store + ?Sized> Drop for Running<S> {
     fn drop(&mut self) {
         self.engine.stopping.cancel();
+        self.engine.stopped.cancel();
         self.engine.abort_all();
         self.keepers.iter().for_each(JoinHandle::abort);
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::handler::AnyHandler;
 use super::health::Health;
@@ -33,6 +34,10 @@ pub(super) struct Engine<S: ?Sized> {
     /// slots. Contains the request if its reply was lost; repeating it returns the same jobs.
     pub(super) acquiring: AsyncMutex<Option<Acquire>>,
     pub(super) stopping: CancellationToken,
+    /// Cancelled when the worker is dropped, after a stop or without one.
+    pub(super) stopped: CancellationToken,
+    /// Tasks that reschedule jobs without a handler.
+    pub(super) put_backs: TaskTracker,
     /// Notified when a slot frees and no acquire covers it.
     pub(super) freed: Notify,
     /// Whether some handler had no room when the loop last checked. The loop then does not know when jobs of
@@ -65,6 +70,8 @@ impl<S: Store + ?Sized> Engine<S> {
             settlements: settlement_batcher(engine.clone()),
             acquiring: AsyncMutex::new(None),
             stopping: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            put_backs: TaskTracker::new(),
             freed: Notify::new(),
             full: AtomicBool::new(true),
             keeper_wake: Notify::new(),

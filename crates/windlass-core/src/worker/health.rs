@@ -20,7 +20,7 @@ pub struct Unhealthy {
 
 impl fmt::Display for Unhealthy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the worker has failed {} times in a row", self.failures)
+        write!(f, "the worker cannot acquire jobs (consecutive failures: {})", self.failures)
     }
 }
 

@@ -35,11 +35,10 @@ const COMMIT_QUERIES: u32 = 20;
 pub(super) fn start<S: Store + ?Sized>(
     engine: &Arc<Engine<S>>,
     acquired: Acquired,
-    handler_index: usize,
+    (handler_index, handler): (usize, &Arc<AnyHandler<S>>),
     requested_at: Instant,
     left: Duration,
 ) {
-    let Some(handler) = engine.handlers.get(handler_index) else { return };
     let lease = Millis::try_from(handler.options.lease).unwrap_or_default();
     let id = (acquired.job.id, acquired.job.fence);
     let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), engine.id);

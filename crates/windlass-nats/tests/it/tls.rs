@@ -89,7 +89,7 @@ async fn what_is_refused_says_what_to_do_and_no_secret() {
     let began = std::time::Instant::now();
     check_refused(&with("wr0ng"), ErrorKind::AccessDenied, "check the password of user `ada`").await;
     check_refused(&plain.url(), ErrorKind::AccessDenied, "check the user name and password").await;
-    assert!(began.elapsed() < std::time::Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() < std::time::Duration::from_secs(8), "{:?}", began.elapsed());
     hear_a_hint(NatsNotifier::open(&with(PASSWORD_IN_URL), Options::default()).await.unwrap()).await;
 
     for bad in ["nats://ada:s3cret@127.0.0.1:port", "http://ada:s3cret@127.0.0.1"] {

@@ -116,6 +116,36 @@ async fn a_store_that_is_denied_access_does_not_open_through_a_pooler() {
     check(&denied(Sqlx::connect(&unknown)).await, &["check the user name and password"]);
 }
 
+/// PgBouncer reports a server that is down as a failed login.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_down_behind_a_pooler_is_unavailable() {
+    let mut server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let options = Options::default().cached_statements(false);
+    let store = PostgresStore::open(Sqlx::connect(&pooler.url()).await.unwrap(), options).await.unwrap();
+    server.crash().await;
+    let client = Client::new(store);
+    wait_until("commands fail", TIMEOUT, async || match client.count(Types::All).await {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            error.to_string().contains("server login has been failing")
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_disappears_must_be_migrated() {
+    let server = PostgresServer::start().await;
+    let provider = Sqlx::connect(&server.url()).await.unwrap();
+    let client = Client::new(PostgresStore::open(provider, Options::default()).await.unwrap());
+    client.start(Greet).await.unwrap();
+    server.query("drop schema windlass cascade");
+    let error = client.start(Greet).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Outdated, "{error}");
+}
+
 /// Runs a worker and a notifier while the password of their role changes. `restore` makes the login work again.
 async fn check_rotation<P: Provider + Clone>(
     server: &PostgresServer,

@@ -45,6 +45,14 @@ async fn what_cannot_be_opened_says_why() {
     check(&server.url(), options.clone().prefix("a b"), ErrorKind::Invalid, "prefix").await;
     check("postgres://nobody@127.0.0.1:1/none", options.clone(), ErrorKind::Unavailable, "cannot be reached")
         .await;
+    check("postgres://nobody@127.0.0.1:1/none", options.clone(), ErrorKind::Unavailable, "refused").await;
+    #[cfg(feature = "tokio-postgres")]
+    {
+        let connected = windlass_postgres::TokioPostgres::connect("postgres://nobody@127.0.0.1:1/none").await;
+        let error = connected.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
     check("no address at all", options.clone(), ErrorKind::Invalid, "address").await;
     check(&server.url(), options.clone().migrate(false), ErrorKind::Outdated, "migrations_sql").await;
 }

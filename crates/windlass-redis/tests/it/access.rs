@@ -117,6 +117,29 @@ async fn a_worker_recovers_when_its_user_may_run_scripts_again() {
     check_worker(&["ACL SETUSER jobs -@scripting"], "ACL SETUSER jobs +@all", &parts).await;
 }
 
+/// With RESP2 the driver reports too many clients as a failed login.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_recovers_when_the_server_accepts_clients_again() {
+    for protocol in ["resp2", "resp3"] {
+        let (server, mut admin) = server().await;
+        let url = format!("{}?protocol={protocol}", url(&server, "jobs:right"));
+        let client = Client::new(RedisStore::open(&url, Options::default()).await.unwrap());
+        client.start(Greet).await.unwrap();
+        run("CONFIG SET maxclients 1", &mut admin).await;
+        run("CLIENT KILL USER jobs", &mut admin).await;
+        wait_until("the server refuses clients", TIMEOUT, async || match client.count(Types::All).await {
+            Ok(_) => false,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                error.to_string().contains("`maxclients`")
+            }
+        })
+        .await;
+        run("CONFIG SET maxclients 100", &mut admin).await;
+        client.start(Greet).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_notifier_whose_user_is_disabled_refuses_subscriptions_until_it_is_enabled() {
     let (server, mut admin) = server().await;

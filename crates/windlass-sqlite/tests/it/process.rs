@@ -32,7 +32,7 @@ const FAST_ROUNDS: usize = 19;
 const ROUNDS_MAX: usize = 1_000;
 
 /// A round that takes longer has missed a notification. Shorter than any poll interval and renewal interval here.
-const MISSED: Duration = Duration::from_secs(10);
+const MISSED: Duration = Duration::from_secs(20);
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Number of jobs that each of the simultaneous processes starts.

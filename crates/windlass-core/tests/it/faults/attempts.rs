@@ -99,6 +99,7 @@ async fn check_finish(command: &'static str, (fault, times): (Fault, usize), exp
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), expected, "{command}");
     assert_eq!(stored(&client, chain).await.status, Status::Completed);
+    assert!(store.calls(command) > times, "{command}: the fault did not occur");
 }
 
 #[tokio::test(start_paused = true)]

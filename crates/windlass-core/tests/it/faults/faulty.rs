@@ -195,6 +195,10 @@ impl TransactionDecorator for Faulty {
         Box::pin(apply(self.enter("begin"), "begin", self.inner.begin()))
     }
 
+    fn call_begin_attempt(&self, attempt: RenewLease) -> BoxFuture<'_, Result<MemoryTx>> {
+        Box::pin(apply(self.enter("begin"), "begin", self.inner.begin_attempt(attempt)))
+    }
+
     fn call_commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
         Box::pin(apply(self.enter("commit"), "commit", self.inner.commit(tx)))
     }
