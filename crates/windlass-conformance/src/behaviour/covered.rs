@@ -3,7 +3,7 @@ pub const BEHAVIOURS_EXCLUDED: &[(&str, &str)] =
     &[("BS-032", "ids are UUIDs by their type, so that there is none that could fail a validation")];
 
 /// Behaviors of the sources that the compiler guarantees, with the proof: a file in
-/// `crates/windlass/tests/compile_fail`, or a type.
+/// `crates/windlass-macros/tests/compile_fail`, or a type.
 pub const BEHAVIOURS_PROVED_BY_TYPES: &[(&str, &str)] = &[
     ("BS-006", "wrong_input.rs"),
     ("BS-007", "not_an_entry.rs"),

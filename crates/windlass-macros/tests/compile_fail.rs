@@ -1,5 +1,7 @@
 //! Wrong programs do not compile, and the compiler's message names the fix. `TRYBUILD=overwrite` rewrites the expected
-//! messages.
+//! messages. The test is in this crate because `trybuild` builds all dependencies of its crate anew.
+
+#![allow(clippy::unwrap_used)]
 
 use std::process::Command;
 
@@ -7,7 +9,7 @@ use std::process::Command;
 const COMPILER: &str = "rustc 1.95.";
 
 #[test]
-fn wrong_programs_do_not_compile_and_are_told_the_cure() {
+fn wrong_programs_do_not_compile_and_the_message_names_the_fix() {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output().unwrap();
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
