@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_is_found_among_the_messages_of_cargo() {
+    fn the_program_is_found_in_cargo_messages() {
         assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
         assert_eq!(executable(r#"{"executable":"target/release/a"}"#), Some("target/release/a".into()));
         assert_eq!(executable("no message"), None);

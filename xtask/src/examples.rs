@@ -28,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result {
     for example in &examples {
         let start = Instant::now();
         run_one(workspace, example)?;
-        println!("    {} ended well after {:.1} s", example.name, start.elapsed().as_secs_f64());
+        println!("    {} succeeded after {:.1} s", example.name, start.elapsed().as_secs_f64());
     }
     println!("    {} examples", examples.len());
     Ok(())
@@ -91,7 +91,7 @@ fn run_one(workspace: &Workspace, Example { name, executable }: &Example) -> Res
     let failure = match wait(&mut child, LIMIT).map_err(explain)? {
         Some(status) if status.success() => return Ok(()),
         Some(status) => status.to_string(),
-        None => format!("not ended after {} s", LIMIT.as_secs()),
+        None => format!("still running after {} s", LIMIT.as_secs()),
     };
     print!("{}", fs::read_to_string(log.path()).map_err(explain)?);
     Err(format!("example {name}: {failure}"))
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_told_from_other_artifacts() {
+    fn examples_are_distinguished_from_other_artifacts() {
         check("example", "crates/windlass/Cargo.toml", r#""/t/hello""#, Some("windlass/hello"));
         check("bin", "examples/shop/Cargo.toml", r#""/t/hello""#, Some("shop/hello"));
         check("bin", "crates/windlass-cli/Cargo.toml", r#""/t/hello""#, None);

@@ -25,23 +25,23 @@ usage: cargo xtask <command>
         Everything a change must pass: formatting, lints, tidy, tests, docs and examples.
         --fast        only what needs no server: for use between edits
         --full        every store with every notifier, and the long tests (sets WINDLASS_FULL=1)
-        --no-install  do not install what the tests need; say what is missing instead
+        --no-install  do not install missing prerequisites; list them instead
   bench memory [--quick] [--only WORD] [--json] [--instructions]
         The workloads on the memory store, optimized: three rounds, median and spread. Then the instructions
-        per job beside the same work on a bare tokio channel with serde, counted by valgrind, which is installed
-        where it is missing; fails where their ratio is above the budget that it prints.
+        per job, compared with the same work on a bare tokio channel with serde. Valgrind counts them and is
+        installed if it is missing. Fails if the ratio exceeds the budget.
         --quick         fewer jobs
-        --only WORD     only the workloads whose names have this in them
+        --only WORD     only the workloads whose names contain WORD
         --json          the figures as JSON
         --instructions  only the instructions
   bench sqlite|postgres|redis [--quick] [--only WORD] [--json]
-        The same workloads on a database with durable settings, in turns with bare statements on the same
-        database (not on Redis); what a job takes of it; the ratios; and the round trips of a queue.
+        The same workloads on a database with durable settings, alternating with bare statements on the same
+        database (not on Redis); the cost per job; the ratios; and the round trips of a queue.
   sim [--seeds N] [--start X] [--seed X]
-        The seeded simulation, on 500 seeds from 0 on unless said otherwise.
+        The seeded simulation (default: 500 seeds, starting at 0).
         --seed X      replay one seed, with its whole trace
   tiers
-        The number of cases that each tier of the tests runs, by store and notifier. Fails if a case is lost.
+        The number of cases that each tier of the tests runs, by store and notifier. Fails if a case is missing.
   tidy  Only the checks of the source text.
   help  This page.
 ";

@@ -53,7 +53,7 @@ const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
 const POLICY_PATH: &str = "/usr/sbin/policy-rc.d";
 const POLICY_TEXT: &str = "\
 #!/bin/sh
-# JobSummary by `cargo xtask test` of Windlass while it installs packages, so that no service is
+# Placed by `cargo xtask test` of Windlass while it installs packages, so that no service is
 # started. It is removed afterwards; a copy found at any other time may be deleted.
 exit 101
 ";
@@ -94,7 +94,7 @@ pub(crate) fn provide_valgrind() -> Result {
     if output("valgrind").is_some() {
         return Ok(());
     }
-    install(&["valgrind"]).map_err(|why| format!("the counting of instructions needs valgrind. {why}"))
+    install(&["valgrind"]).map_err(|why| format!("counting instructions requires valgrind. {why}"))
 }
 
 /// Something that the tests need.
@@ -121,7 +121,7 @@ impl Need {
         if let (Some(variable), Some(chosen)) = (self.variable, self.chosen())
             && self.look().is_none()
         {
-            return Err(format!("{variable} names `{chosen}`, which is no {}", self.what));
+            return Err(format!("{variable} names `{chosen}`, which is not a {}", self.what));
         }
         Ok(())
     }
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read() {
+    fn versions_are_parsed() {
         let redis = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=d81b8";
         assert_eq!(redis_version(redis), Some((7, 0)));
         assert_eq!(redis_version("Valkey server v=8.1.4 sha=00000000:0 malloc=libc"), Some((8, 1)));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_chosen_is_the_only_one_looked_at() {
+    fn only_the_selected_program_is_checked() {
         for need in &NEEDS {
             if need.variable.is_some() {
                 assert_eq!((need.find)(Some("./none")), None, "{}", need.what);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn debian_and_its_children_are_known() {
+    fn debian_and_its_derivatives_are_recognized() {
         assert!(is_debian("NAME=\"Debian GNU/Linux\"\nID=debian\n"));
         assert!(is_debian("ID=ubuntu\nID_LIKE=debian\n"));
         assert!(is_debian("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"));

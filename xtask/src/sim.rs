@@ -22,7 +22,7 @@ impl Options {
                 "--seed" => &mut options.seed,
                 unknown => return Err(format!("unknown option `{unknown}` of `sim`\n\n{HELP}")),
             };
-            let number = number.parse().map_err(|_| format!("`{name} {number}`: give a whole number"))?;
+            let number = number.parse().map_err(|_| format!("`{name} {number}`: expected a whole number"))?;
             *option = Some(number);
         }
         Ok(options)
@@ -49,7 +49,7 @@ pub(crate) fn run(options: Options) -> Result {
         "sim",
         "--",
         "--exact",
-        "every_seed_holds_every_invariant",
+        "every_invariant_holds_for_every_seed",
         "--nocapture",
     ])
 }
@@ -59,20 +59,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_in_any_order() {
+    fn options_are_parsed_in_any_order() {
         assert_eq!(Options::parse(&[]), Ok(Options::default()));
         let some = Options { seeds: Some(9), start: Some(7), seed: None };
         assert_eq!(Options::parse(&["--start", "7", "--seeds", "9"]), Ok(some));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_options_are_named() {
         let check = |words: &[&str], expected: &str| {
             let message = Options::parse(words).unwrap_err();
             assert!(message.starts_with(expected), "{message}");
         };
         check(&["--seeds"], "`--seeds` of `sim` needs a number");
-        check(&["--seed", "x"], "`--seed x`: give a whole number");
+        check(&["--seed", "x"], "`--seed x`: expected a whole number");
         check(&["--sed", "1"], "unknown option `--sed`");
     }
 }

@@ -80,7 +80,7 @@ fn run_fast(workspace: &mut Workspace, steps: &mut Steps) -> Result {
 
 /// Returns the arguments that select the tests of a fast run, and a few more. One build of all packages is much faster
 /// than one per package: cargo unifies the features of the selected packages, so each selection compiles the shared
-/// packages anew.
+/// packages again.
 fn fast_arguments() -> Vec<&'static str> {
     let mut arguments = vec!["--lib", "--bins"];
     for (package, tests) in FAST_TESTS {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_in_any_order() {
+    fn options_are_parsed_in_any_order() {
         assert_eq!(Options::parse(&[]), Ok(Options::default()));
         let both = Options { full: true, no_install: true, ..Options::default() };
         assert_eq!(Options::parse(&["--no-install", "--full"]), Ok(both));

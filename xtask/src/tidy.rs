@@ -98,7 +98,7 @@ fn check(path: &str, text: &str, resolves: impl Fn(&str) -> bool) -> Vec<(usize,
 
 fn unfinished(line: &str) -> Option<String> {
     let mark = UNFINISHED.into_iter().find(|mark| line.contains(mark))?;
-    Some(format!("`{mark}`: finish it, or say in an issue why not"))
+    Some(format!("`{mark}`: finish it, or explain it in an issue"))
 }
 
 fn unexplained_sleep(line: &str) -> Option<String> {
@@ -106,7 +106,7 @@ fn unexplained_sleep(line: &str) -> Option<String> {
         return None;
     }
     let explained = line.split_once(SLEEP_REASON).is_some_and(|(_, reason)| !reason.trim().is_empty());
-    (!explained).then(|| format!("a test waits for a signal or on paused time; else `{SLEEP_REASON}<why>`"))
+    (!explained).then(|| format!("wait for a signal or use paused time, or add `{SLEEP_REASON}<why>`"))
 }
 
 /// Only absolute paths count: in `crates/home/src`, the match continues a word.
@@ -117,7 +117,7 @@ fn private_place(line: &str) -> Option<String> {
     };
     let place =
         PRIVATE_PLACES.into_iter().find(|place| line.match_indices(place).any(|(at, _)| begins(at)))?;
-    Some(format!("`{place}` is a place on one machine only"))
+    Some(format!("`{place}` exists on one machine only"))
 }
 
 fn too_long(path: &str, text: &str) -> Option<usize> {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn private_places_are_found_everywhere() {
+    fn paths_of_one_machine_are_found_everywhere() {
         for place in PRIVATE_PLACES {
             assert_eq!(lines("notes.txt", &format!("{place}x")), [1]);
             assert_eq!(lines("notes.txt", &format!("see `{place}x`")), [1]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn long_files_of_code_are_noticed() {
+    fn long_source_files_cause_a_warning() {
         let long = "\n".repeat(LINES_TO_DISCUSS + 1);
         assert_eq!(too_long("crates/a/src/lib.rs", &long), Some(LINES_TO_DISCUSS + 1));
         assert_eq!(too_long("Cargo.lock", &long), None);

@@ -56,7 +56,7 @@ impl Tier {
         match known(self) {
             0 => "–",
             all if all == known(full) => "all",
-            _ => "those that depend on the notifier",
+            _ => "notifier-dependent",
         }
         .to_owned()
     }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_read_by_subject() {
+    fn a_test_list_is_parsed_by_subject() {
         let lines =
             "create.batch: test\n[lacks Pause] memory+none::pause.all: test\nmemory+none::wait.ends: test\n";
         let tiers = parse(lines, "sqlite");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_are_named() {
+    fn subjects_include_the_driver() {
         assert_eq!(subject("windlass-postgres", "conformance_tokio_postgres"), "postgres (tokio-postgres)");
         assert_eq!(subject("windlass-conformance", "in_process"), "in-process");
         assert_eq!(subject("windlass-redis", "notifier"), "redis");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_case_is_named() {
+    fn a_missing_case_is_named() {
         let all = tier(&["a", "b"], &[]);
         let lost = [behavior("redis+redis", tier(&["a"], &[]), all.clone())];
         assert_eq!(check(&lost), Err("behavior cases on redis in a normal run: missing b".to_owned()));

@@ -91,14 +91,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_of_valgrind_is_read() {
+    fn the_instruction_count_of_valgrind_is_parsed() {
         let text = "==1== Events    : Ir\n==1== Collected : 100703500\n==1==\n";
         assert_eq!(collected(text), Some(100_703_500.0));
         assert_eq!(collected("==1== nothing"), None);
     }
 
     #[test]
-    fn a_table_shows_the_ratio_beside_the_budget() {
+    fn the_table_shows_the_ratio_and_the_budget() {
         let table = Instructions { windlass: 20_000.0, bare: 2_500.0 }.table();
         assert!(table.ends_with("         8.0  of at most 10.0\n"), "{table}");
     }

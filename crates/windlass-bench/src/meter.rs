@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_takes_time_and_memory() {
+    fn cpu_time_and_memory_are_measured() {
         let before = cpu_time("self");
         let mut numbers: Vec<u64> = Vec::new();
         while cpu_time("self") - before < 3 * TICK {

@@ -128,7 +128,7 @@ mod tests {
     use crate::Unit;
 
     #[test]
-    fn tables_show_the_middle_and_the_ends() {
+    fn tables_show_median_and_range() {
         let workload = "drain, 64 slots".to_owned();
         let rounds = vec![1_234_567.4, 999.6, 40_000.0];
         let figure = Figure { workload: workload.clone(), unit: Unit::JobsPerSecond, rounds };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_zero_keep_their_sign() {
+    fn negative_numbers_keep_their_sign() {
         assert_eq!(grouped(-1_234.0), "-1,234");
         assert_eq!(grouped(-0.2), "0");
     }

@@ -132,7 +132,7 @@ async fn ask(
     Ok(times)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+#[expect(clippy::cast_precision_loss, reason = "rounded for display")]
 fn summary(scenario: Scenario, took: Duration, mut times: Vec<Duration>) -> RoundTrips {
     times.sort_unstable();
     let micros = |time: Duration| time.as_secs_f64() * 1e6;

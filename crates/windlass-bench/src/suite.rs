@@ -352,12 +352,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "rounded for display")]
 fn per_job(count: u64, jobs: u64) -> f64 {
     count as f64 / jobs as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "rounded for display")]
 fn rate(jobs: u64, took: Duration) -> f64 {
     jobs as f64 / took.as_secs_f64()
 }

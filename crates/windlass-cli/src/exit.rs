@@ -10,7 +10,7 @@ use windlass::{Error, ErrorKind};
 pub(crate) const PAGE: &str = "\
 Exit codes:
   0    success
-  1    the operation failed: a failed or cancelled job, a problem found, or an impossible change
+  1    the operation failed: a failed or cancelled job, a check that found a problem, or a change that was not possible
   2    usage error: an invalid argument, name or JSON text, or a limit exceeded
   3    not found: the chain, job or job type is not stored
   4    store error: unreachable, access denied, locked, another schema version, or an unsupported operation

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_hidden_wherever_they_stand() {
+    fn passwords_are_hidden_in_every_position() {
         check(
             "postgres://ada:s3cret@host/db",
             "no login to postgres://ada:s3cret@host",

@@ -8,19 +8,19 @@ use crate::subject::millis;
 /// Builds a type name.
 #[must_use]
 pub fn type_name(name: &str) -> TypeName {
-    TypeName::new(name).expect("the name of a case's type is a good one")
+    TypeName::new(name).expect("the type name of a case is valid")
 }
 
 /// Builds a key.
 #[must_use]
 pub fn key(text: &str) -> Key {
-    Key::new(text).expect("the key of a case is a good one")
+    Key::new(text).expect("the key of a case is valid")
 }
 
 /// Builds a JSON payload.
 #[must_use]
 pub fn json(text: &str) -> Payload {
-    Payload::json(text.to_owned()).expect("the payload of a case is a small one")
+    Payload::json(text.to_owned()).expect("the payload of a case is within the limit")
 }
 
 /// Completes with this output.

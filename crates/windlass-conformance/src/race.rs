@@ -123,7 +123,7 @@ pub async fn deleted_while_running(s: Subject) {
         let ended = |one: &Settled| matches!(one, Settled::Applied(_) | Settled::Lost(_));
         assert!(settled.iter().all(ended), "{settled:?}");
         assert!(s.find_chain(chain).await.is_none(), "a deleted chain is still there");
-        assert!(s.find_job(next.id).await.is_none(), "a deleted chain went on");
+        assert!(s.find_job(next.id).await.is_none(), "a deleted chain continued");
         assert!(s.by_key("a", "k").await.is_none(), "the key of a deleted chain is not free");
     }
 }

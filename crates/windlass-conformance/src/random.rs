@@ -132,7 +132,7 @@ impl Run {
         let now = self.subject.clock.now();
         let expected = match command {
             Command::Delete(_) if self.in_snapshots => {
-                Err(Error::new(ErrorKind::Invalid, "a snapshot does not show who needs a chain"))
+                Err(Error::new(ErrorKind::Invalid, "a snapshot may hide jobs that need a chain"))
             }
             _ if self.in_snapshots => self.model.apply_in_snapshot(now, command),
             _ => self.model.apply(now, command),

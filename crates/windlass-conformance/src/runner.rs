@@ -192,7 +192,7 @@ fn mistake(fixture: &dyn Fixture, subject: &Subject) -> Option<String> {
     let (claimed, says) = (fixture.capabilities(), subject.store.capabilities());
     if claimed != says {
         return Some(format!(
-            "the fixture claims {claimed:?}, and the store says {says:?}: make them the same"
+            "the fixture claims {claimed:?}, but the store reports {says:?}: make them equal"
         ));
     }
     let wired = subject.transactions.is_some();

@@ -105,7 +105,7 @@ async fn two_enders(s: Subject) {
     expect_unblocked(&s, waiting).await;
 }
 
-/// A transaction ends one of two blockers, a command outside ends the other one meanwhile.
+/// A transaction ends one of two blockers, and a command outside ends the other one concurrently.
 async fn ended_beside_a_transaction(s: Subject) {
     let (one, two) = (s.start("b").await, s.start("b").await);
     let waiting = s.start("a").blocked_by([one, two]).await;
@@ -183,7 +183,7 @@ async fn retried_after_its_blocker_ended(s: Subject) {
     expect_unblocked(&s, waiting).await;
 }
 
-/// What is undone by a return to a savepoint leaves the chain open, and its dependent blocked.
+/// A completion that is rolled back to a savepoint leaves the chain open and its dependent blocked.
 async fn rolled_back_to_a_savepoint(s: Subject) {
     let blocker = s.start("b").await;
     let attempt = s.acquire_one("b").await;
@@ -234,7 +234,7 @@ async fn chain_retried_after_the_snapshot(s: Subject) {
 }
 
 /// `one` continues with a job that waits for `two`, which waits for `three`, which has come to wait for `one` since the
-/// snapshot: one of them must be told.
+/// snapshot. One of the continuations must be refused.
 async fn chain_that_would_wait_for_itself(s: Subject) {
     let (one, three) = (s.start("b").await, s.start("c").await);
     let two = s.start("d").blocked_by([three]).await;
@@ -296,8 +296,8 @@ async fn snapshot(s: &Subject, chain: ChainId) -> Tx {
     }
 }
 
-/// Carries a command out in the transaction and commits; if the transaction conflicts with another one, or a row is
-/// busy, all of it again in a new one.
+/// Runs a command in the transaction and commits. If the transaction conflicts with another one, or a row is
+/// busy, repeats both in a new transaction.
 async fn commit<R: Request<Reply: Answer> + Clone>(s: &Subject, mut tx: Tx, request: R) -> R::Reply {
     loop {
         match tx.run(request.clone()).await {
@@ -382,7 +382,7 @@ async fn end(s: &Subject, mut tx: Tx, attempt: &Acquired, outcome: Outcome) {
     commit_settled(s, tx, attempt, outcome).await;
 }
 
-/// Fails unless the chain's job can be taken once later commands have come by.
+/// Panics unless the chain's job can be acquired after later commands have resolved its waits.
 async fn expect_unblocked(s: &Subject, chain: ChainId) {
     s.reap().await;
     s.expect_status(chain, Status::Pending).await;

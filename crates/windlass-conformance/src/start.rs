@@ -143,7 +143,7 @@ impl<'a> Start<'a> {
     }
 
     fn with_key(mut self, change: impl FnOnce(&mut NewKey)) -> Self {
-        change(self.chain.key.as_mut().expect("a case names the key before its terms"));
+        change(self.chain.key.as_mut().expect("call `key` before its options"));
         self
     }
 }
@@ -164,5 +164,5 @@ impl<'a> IntoFuture for Start<'a> {
 }
 
 fn trace_context(text: &str) -> TraceContext {
-    TraceContext::new(text).expect("the trace context of a case is a good one")
+    TraceContext::new(text).expect("the trace context of a case is valid")
 }

@@ -109,7 +109,7 @@ impl Subject {
             let reply = self.store.execute(command).await;
             reply
                 .and_then(TryInto::try_into)
-                .unwrap_or_else(|error| panic!("{at}: `{name}` gave an error: {error:?}"))
+                .unwrap_or_else(|error| panic!("{at}: `{name}` returned an error: {error:?}"))
         }
     }
 
@@ -281,6 +281,6 @@ async fn error_kind(at: &Location<'_>, subject: &Subject, command: Command) -> E
     let name = command.name();
     match subject.store.execute(command).await {
         Err(error) => Error::kind(&error),
-        Ok(reply) => panic!("{at}: expected `{name}` to give an error, got {reply:?}"),
+        Ok(reply) => panic!("{at}: expected `{name}` to return an error, got {reply:?}"),
     }
 }

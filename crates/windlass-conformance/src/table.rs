@@ -16,7 +16,7 @@ pub fn table(stores: &[(&str, Capabilities)]) -> String {
         let cases: Vec<_> = cases.iter().filter(|case| self::group(case) == group).collect();
         let _ = writeln!(text, "\n## {group}\n");
         let names: Vec<_> = stores.iter().map(|(store, _)| *store).collect();
-        let _ = writeln!(text, "| case | what holds | sources | {} |", names.join(" | "));
+        let _ = writeln!(text, "| case | rule | sources | {} |", names.join(" | "));
         let _ = writeln!(text, "|---|---|---|{}", ":-:|".repeat(stores.len()));
         for case in cases {
             let _ = write!(text, "| `{}` | {} | {} |", case.id, case.name, case.sources.join(", "));

@@ -39,11 +39,14 @@ async fn a_transaction_of_another_store_is_refused() {
     // A clone is the same store.
     one.clone().commit(tx).await.unwrap();
     assert!(is_stored(&one, &mine).await, "its own store keeps it");
-    assert!(!is_stored(&one, &theirs).await && !is_stored(&two, &theirs).await, "nobody has the other");
+    assert!(
+        !is_stored(&one, &theirs).await && !is_stored(&two, &theirs).await,
+        "the other store does not have it"
+    );
 }
 
 #[tokio::test]
-async fn a_transaction_that_another_store_was_to_end_is_rolled_back() {
+async fn a_transaction_passed_to_another_store_is_rolled_back() {
     let (one, two) = (store(), store());
     let chain = create();
     let mut tx = one.begin().await.unwrap();
@@ -57,7 +60,7 @@ async fn a_transaction_that_another_store_was_to_end_is_rolled_back() {
 }
 
 #[tokio::test]
-async fn a_savepoint_that_was_not_waited_for_is_none() {
+async fn a_savepoint_whose_future_was_dropped_is_not_set() {
     let store = store();
     let mut tx = store.begin().await.unwrap();
     drop(store.savepoint(&mut tx));
@@ -66,7 +69,7 @@ async fn a_savepoint_that_was_not_waited_for_is_none() {
 }
 
 #[tokio::test]
-async fn a_gap_says_how_many_hints_were_missed() {
+async fn a_gap_reports_the_number_of_missed_hints() {
     const HINTS: u64 = 1_000;
     let notifier = InProcessNotifier::new();
     let mut subscription = notifier.subscribe(vec![Topic::Events]).await.unwrap();

@@ -82,7 +82,7 @@ impl Fixture for Capable {
 struct Capable(Capabilities);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_case_passes_with_what_it_needs() {
+async fn each_case_passes_with_the_capabilities_it_declares() {
     for case in cases() {
         let capabilities = case.needs.iter().fold(Capabilities::CORE, |all, need| all.with(*need));
         let report = run_cases(&Capable(capabilities), &[case.id]).await;
@@ -91,7 +91,7 @@ async fn each_case_passes_with_what_it_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_lacks_something_skips_what_needs_it() {
+async fn a_store_without_a_capability_skips_its_cases() {
     let report = run(&Capable(Capabilities::CORE)).await;
     assert!(report.is_conformant(), "{report}");
     for (case, verdict) in &report.verdicts {

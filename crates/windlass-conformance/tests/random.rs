@@ -32,7 +32,7 @@ async fn memory_agrees_with_the_model() {
 
 /// A run is also thorough with only the commands that every store supports.
 #[tokio::test]
-async fn core_commands_are_thorough() {
+async fn core_commands_cover_every_kind_of_reply() {
     struct Core;
     impl Fixture for Core {
         fn name(&self) -> &str {

@@ -39,7 +39,7 @@ pub enum ErrorKind {
     /// The store cannot be reached or did not answer. Try again later. The command may have taken effect.
     Unavailable,
     /// The server refused the login, the database does not exist, or a privilege is missing. Fix the
-    /// credentials or grant the privilege. A client does not repeat the command. Worker, reaper and notifier
+    /// credentials or grant the privilege. A client does not repeat the command. Workers, reapers and notifiers
     /// retry with backoff, because credentials may change while they run.
     AccessDenied,
     /// The store's schema is missing or older than this code needs. Migrate it.

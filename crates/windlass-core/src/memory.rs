@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_stall_counts_beside_a_long_one_before_it() {
+    fn a_short_stall_counts_after_a_long_one() {
         let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
         let stall = |seconds, ended_at| Stall { lasted: Duration::from_secs(seconds), ended_at };
         let mut stalls = Stalls::default();

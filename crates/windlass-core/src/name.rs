@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn error_texts_are_shortened_with_a_mark() {
+    fn shortened_error_texts_end_with_a_marker() {
         let long = ErrorText::new("ß".repeat(ERROR_MAX_BYTES));
         assert!(long.as_str().len() <= ERROR_MAX_BYTES);
         assert!(long.as_str().ends_with("(shortened)"));

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 /// are based on it.
 ///
 /// An event that reports a write arrives after the write has been committed, and never if it was rolled back,
-/// be it to a savepoint. All other events arrive immediately. An observer must not block. Its panics are
+/// even to a savepoint. All other events arrive immediately. An observer must not block. Its panics are
 /// caught and never affect jobs.
 pub trait Observer: Send + Sync + fmt::Debug + 'static {
     /// Receives an event.

@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_name_loses_its_mark() {
+    fn a_raw_identifier_loses_its_prefix() {
         let name = |text| default_name(&Ident::new_raw(text, Span::call_site())).unwrap();
         assert_eq!(name("type"), "type");
         assert_eq!(name("Match"), "match");
     }
 
     #[test]
-    fn a_type_whose_name_cannot_be_stored_needs_another() {
+    fn a_type_name_that_cannot_be_stored_is_rejected() {
         assert!(default_name(&Ident::new("__", Span::call_site())).is_err(), "the name contains no word");
         assert!(default_name(&Ident::new(&"a".repeat(200), Span::call_site())).is_ok());
         assert!(default_name(&Ident::new(&"a".repeat(201), Span::call_site())).is_err());

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_types_name_means_nothing_in_a_subject() {
+    fn a_type_name_is_escaped_in_a_subject() {
         let subject = subject(&Topic::Scheduled(TypeName::new("a.*>").unwrap()));
         assert_eq!(subject, "scheduled.612e2a3e");
     }

@@ -13,7 +13,7 @@
 //! Notifications use core NATS, which may lose messages. That is fine, since workers and waiting callers also poll the
 //! store. Each topic is a subject, `windlass.<namespace>.<kind>.<name>`. Job type names are hex-encoded, so that none
 //! of their characters has a meaning in NATS. The client reconnects and resubscribes by itself; after a reconnect,
-//! subscribers are signalled to query the store.
+//! subscribers receive a gap signal and query the store.
 //!
 //! With a [`bucket`](Options::bucket) in JetStream's key-value store there is a wake budget: when `n` jobs are
 //! scheduled, `n` waiting workers wake to acquire them. The budget is updated by compare-and-swap. Without a bucket all

@@ -118,7 +118,7 @@ impl NatsNotifier {
     }
 
     /// Waits until the server has processed all earlier requests of this connection. It processes them in order, so an
-    /// echo to an own inbox comes after them.
+    /// echo to its own inbox arrives after them.
     async fn catch_up(&self) -> Result<()> {
         let inbox = self.client.new_inbox();
         let mut answers = self.client.subscribe(inbox.clone()).await.map_err(unavailable)?;
@@ -243,7 +243,7 @@ async fn forward(
     }
 }
 
-/// Publishes reconnects of the client. Polls the counter, because a client that the caller brings has no other way to
+/// Publishes reconnects of the client. Polls the counter, because a client that the caller supplies has no other way to
 /// report them.
 async fn watch_connects(client: Client, connects: watch::Sender<Option<u64>>) {
     let mut ticks = interval(RECONNECT_CHECK_INTERVAL);

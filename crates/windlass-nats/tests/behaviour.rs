@@ -1,4 +1,4 @@
-//! Runs the client and worker suite on the memory store, with notifications over NATS: all cases in a full run, and else
+//! Runs the client and worker suite on the memory store, with notifications over NATS: all cases in a full run, otherwise only
 //! those that depend on the notifier.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

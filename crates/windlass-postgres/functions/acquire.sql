@@ -1,4 +1,4 @@
--- Jobs as readers see them: the values in the order of `own.rs`, and behind them one of each kind for each blocker.
+-- Jobs as queries return them: the values in the order of `reply.rs`, followed by one value of each kind per blocker.
 create view windlass.job_reply_v1 as
 select
   j.id, j.seq, j.chain, j.position, j.type, j.chain_type, j.status, j.created_at,
@@ -21,7 +21,7 @@ left join lateral (
   where j.blockers > 0 and b.job = j.id
 ) b on true;
 
--- Chains as readers see them, in the same way.
+-- Chains as queries return them, in the same form.
 create view windlass.chain_reply_v1 as
 select
   c.id, c.seq, c.type, c.latest, c.created_at,
@@ -33,7 +33,7 @@ select
   ]::bigint[] as numbers
 from windlass.chain c;
 
--- Locks due jobs of these types, by priority, then due time, then order of creation.
+-- Locks due jobs of these types, by priority, due time and order of creation.
 create function windlass.lock_due_v1(now bigint, types text[], maxima bigint[], max_jobs integer)
 returns uuid[] language plpgsql as $$
 declare
@@ -46,7 +46,7 @@ begin
     where not exists (select from windlass.paused p where p.type = q.type);
   end if;
   loop
-    -- The next lower priority that has pending jobs: one step into the index for each type.
+    -- Finds the next lower priority with pending jobs: one index step per type.
     level := (
       select max((
         select j.priority from windlass.job j
@@ -55,8 +55,8 @@ begin
       from unnest(types) q (type)
     );
     exit when level is null;
-    -- Where several types compete, each lane may lock as many rows as are still wanted. Those that are not taken are free
-    -- again at the end of this command.
+    -- If several types compete, each lane may lock as many rows as are still wanted. Rows that are not acquired are
+    -- unlocked at the end of this command.
     taken := taken || array(
       select l.id
       from unnest(types, maxima) q (type, max)
@@ -79,7 +79,8 @@ begin
 end
 $$;
 
--- Takes due jobs for a request, or gives those that it took before. Each comes with what its handler may ask of its chain.
+-- Acquires due jobs for a request, or returns those that the request already holds. Each row includes the chain's
+-- fields that handlers can read.
 create function windlass.acquire_jobs_v1(
   now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql as $$
@@ -87,7 +88,7 @@ declare
   taken uuid[];
   most_blockers integer;
 begin
-  -- The same request may come twice at once.
+  -- The same request may be sent twice concurrently.
   perform pg_advisory_xact_lock(hashtextextended(by_request::text, 0));
   taken := array(
     select id from windlass.job where request = by_request and status = 'running' order by priority desc, due_at, seq
@@ -160,7 +161,7 @@ declare
 begin
   select * into settled from windlass.settle_items_v1(now, items, news, 1000);
   return query select (r).* from unnest(settled.replies) r;
-  -- What follows belongs to the acquire.
+  -- Consequences are reported with the acquire.
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
   return query select (r).* from windlass.ripple_v1(now, false, settled.left_over) s, unnest(s.replies) r;
   return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
@@ -179,7 +180,7 @@ declare
   now constant bigint := windlass.time_v1(given);
 begin
   return query select * from windlass.settle_plain_items_v1(now, jobs, fences, codecs, outputs, retentions);
-  -- What follows belongs to the acquire. It has nothing to unblock that the settlements have left.
+  -- Consequences are reported with the acquire. The settlements have left nothing to unblock.
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
   return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
 end
@@ -205,7 +206,7 @@ begin
     order by j.id
     for no key update skip locked
   ), held as (
-    -- Of several leases of one attempt the last counts.
+    -- If an attempt is listed several times, its last lease counts.
     select distinct on (a.job) a.job, a.until
     from asked a
     join locked l on l.id = a.job and l.fence = a.fence and l.status = 'running'

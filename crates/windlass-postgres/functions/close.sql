@@ -1,10 +1,10 @@
--- Closes a chain whose latest job has just been closed. Jobs that wait for it are left to `ripple_v1`.
+-- Closes a chain whose latest job has just been closed. `ripple_v1` resolves the jobs that wait for it.
 create function windlass.close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 returns windlass.reply_v1 language plpgsql as $$
 declare
   reply windlass.reply_v1;
 begin
-  -- Steps from outside may close a chain again that the step before them has closed.
+  -- A step from outside may close a chain that the previous step has already closed.
   delete from windlass.leaving l using windlass.chain c
   where c.id = of_chain and l.leaves_at = c.leaves_at and l.seq = c.seq;
   with closed as (
@@ -30,7 +30,7 @@ begin
     'closed', null, array[c.id, c.latest], array[c.type, c.latest_type, how, c.error, c.trace], array[c.created_at], null
   into reply
   from closed c;
-  -- The chain is locked: at read committed every dependent has committed and is seen. A snapshot hides some of them.
+  -- The chain is locked, so at read committed every dependent has committed and is visible. A snapshot may hide some.
   if windlass.in_snapshot_v1() or exists (
     select from windlass.blocker b where b.chain = of_chain and b.waiting and (b.eager or how = 'completed')
   ) then
@@ -40,7 +40,7 @@ begin
 end
 $$;
 
--- Closes a job. Its output is given where it completed.
+-- Closes a job. `output` is set only if it completed.
 create function windlass.close_job_v1(
   now bigint, own windlass.job, how text, how_ended text, new_error text, codec text, result bytea, by_worker uuid
 ) returns void language plpgsql as $$
@@ -50,7 +50,7 @@ begin
     version = version + 1, lease_until = null, request = null, ended = how_ended
   where id = own.id;
   if own.blockers > 0 then
-    -- A failed job may be retried, and needs its blockers then.
+    -- A failed job may be retried, and then needs its blockers.
     update windlass.blocker
     set waiting = false, needed = how = 'failed'
     where job = own.id and (waiting or needed <> (how = 'failed'));
@@ -58,7 +58,7 @@ begin
 end
 $$;
 
--- Adds the running attempt of a job to its history, as ended now; the oldest leaves when there are too many.
+-- Adds the running attempt of a job to its history, ended now. Drops the oldest entry if there are too many.
 create function windlass.remember_v1(own windlass.job, at_time bigint, how_ended text, its_error text)
 returns void language plpgsql as $$
 begin
@@ -74,7 +74,7 @@ begin
 end
 $$;
 
--- Puts a running job back to be run again. Only retries and reaped leases count as attempts.
+-- Requeues a running job. Only retries and reaped leases count as attempts.
 create function windlass.put_back_v1(now bigint, own windlass.job, due bigint, new_error text, how_ended text)
 returns void language plpgsql as $$
 begin
@@ -86,7 +86,7 @@ begin
 end
 $$;
 
--- Notes when the oldest inner job of an open chain may leave.
+-- Updates when the oldest inner job of an open chain may be removed.
 create function windlass.set_trim_v1(of_chain uuid) returns void language sql as $$
   update windlass.chain c
   set trim_at = (

@@ -1,4 +1,4 @@
--- All types that have jobs or are paused: one step into an index for each type and kind.
+-- All types that have jobs or are paused: one index step per type and kind.
 create function windlass.known_types_v1() returns setof text language sql stable as $$
   with recursive pending (type) as (
     (select j.type from windlass.job j where j.status = 'pending' order by j.type limit 1)
@@ -31,7 +31,7 @@ create function windlass.known_types_v1() returns setof text language sql stable
   union select type from windlass.paused
 $$;
 
--- How many jobs of a type closed so: exactly, as long as that is quick to know. Above that the statistics tell.
+-- Counts the jobs of a type that closed with this status: exactly up to a limit, above it from the statistics.
 create function windlass.count_closed_v1(of_type text, how text, out jobs bigint, out estimated boolean)
 language plpgsql stable as $$
 declare

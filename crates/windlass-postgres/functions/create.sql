@@ -1,4 +1,4 @@
--- Stores a new job of a chain that waits for these stored chains.
+-- Stores a new job of a chain, which waits for these stored chains.
 create function windlass.insert_job_v1(
   now bigint, new windlass.new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[]
 ) returns windlass.job language plpgsql as $$
@@ -48,8 +48,8 @@ begin
 end
 $$;
 
--- The chains that are meant by blockers. `named` are chains of the same command that turned out to exist under their key,
--- and `meant` the ones that stand for them. Gives also the first that is not stored.
+-- Resolves blockers to stored chains. `named` are chains of the same command that already exist under their key, and
+-- `meant` are the existing chains. Also returns the first blocker that is not stored.
 create function windlass.find_blockers_v1(
   blockers uuid[], named uuid[], meant uuid[], out chains uuid[], out missing uuid
 ) language plpgsql as $$
@@ -66,7 +66,7 @@ begin
 end
 $$;
 
--- Starts a chain: `new`, `existing` or `refused`.
+-- Starts a chain. Returns `new`, `existing` or `refused`.
 create function windlass.create_chain_v1(now bigint, new windlass.new_v1, named uuid[], meant uuid[])
 returns windlass.reply_v1 language plpgsql as $$
 declare
@@ -92,7 +92,7 @@ begin
   if new.key is not null then
     holder := windlass.holder_v1(now, new.type, new.key);
     if holder is null or holder = new.replaces then
-      -- It is locked by now, unless its holder has closed in this very moment.
+      -- It is locked by now, unless its holder closed just now.
       perform from windlass.key where type = new.type and key = new.key for no key update skip locked;
       if not found and not windlass.lock_key_v1(now, new.type, new.key) then
         reply.words := array['busy'];
@@ -120,8 +120,8 @@ begin
     reply.words := array['refused', 'blocker_not_found'];
     return reply;
   end if;
-  -- A chain that was not stored when the command locked its blockers may be by now. Without the lock it could close before
-  -- this job is seen.
+  -- A blocker that was not stored when the command locked its blockers may be stored by now. Without the lock, it
+  -- could close before this job is visible.
   if cardinality(windlass.lock_chains_v1(chains, true)) > 0 then
     reply.words := array['busy'];
     return reply;
@@ -129,7 +129,7 @@ begin
 
   stored := windlass.insert_job_v1(now, new, new.id, new.type, 0, chains);
   if stored.id is null then
-    -- Somebody has stored it meanwhile.
+    -- Another transaction has stored it in the meantime.
     return windlass.create_chain_v1(now, new, named, meant);
   end if;
   insert into windlass.chain (
@@ -154,9 +154,9 @@ begin
 end
 $$;
 
--- Stores chains without blockers, in one statement however many they are: those without a key, and those whose key is
--- `mine`. Gives the ids and the due times of those that were not there. It joins a thousand new rows with themselves, for
--- which no index is any use.
+-- Stores chains without blockers in one statement: those without a key, and those whose key is in `mine`. Returns the
+-- ids and due times of the chains that did not exist. Joins up to a thousand new rows with themselves, for which an
+-- index is useless.
 create function windlass.store_plain_v1(
   now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
@@ -197,7 +197,7 @@ begin
 end
 $$;
 
--- Starts chains that need nobody's consent, without keys and blockers and each with an id of its own.
+-- Starts chains without keys and blockers, each with its own id.
 create function windlass.create_plain_v1(
   given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
@@ -220,7 +220,7 @@ begin
   if cardinality(stored.ids) = cardinality(ids) then
     return;
   end if;
-  -- The rest was stored before, or its id is another's.
+  -- The others were stored before, or their id is taken.
   none := array_fill(null::text, array[cardinality(ids)]);
   foreach new in array windlass.news_v1(
     ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
@@ -233,9 +233,8 @@ begin
 end
 $$;
 
--- Starts chains of which none waits for another, each with an id and a key of its own, if any. Where each key is free or
--- held, and no id is taken, that needs a few statements however many they are. Otherwise they go one by one, all of them, so
--- that they are stored in their order.
+-- Starts chains without blockers, each with its own id and, if any, its own key. If every key is free or held and no
+-- id is taken, this needs a fixed number of statements. Otherwise all chains are started one by one, in order.
 create function windlass.create_keyed_v1(
   given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
@@ -300,7 +299,7 @@ declare
   named uuid[] := '{}';
   meant uuid[] := '{}';
 begin
-  -- Others are in the same batch. What somebody's open transaction has is tried again by the client.
+  -- The batch is shared with other callers. The client retries items whose rows an open transaction has locked.
   perform set_config('lock_timeout', '20ms', true);
   busy_keys := windlass.lock_keys_v1(now, news);
   busy_chains := windlass.lock_chains_v1(blockers, true);
@@ -308,7 +307,7 @@ begin
   foreach new in array news loop
     if new.item = any (busy_keys) or new.blockers && busy_chains then
       reply := ('created', new.item, null, array['busy'], null, null);
-      -- Who waits for it is tried again with it.
+      -- Chains that wait for it are busy too.
       busy_chains := busy_chains || new.id;
     else
       reply := windlass.create_chain_v1(now, new, named, meant);
@@ -317,11 +316,11 @@ begin
       elsif reply.words[1] = 'existing' and new.id = any (blockers) then
         perform set_config('lock_timeout', '20ms', true);
         if cardinality(windlass.lock_chains_v1(array[reply.ids[1]], true)) > 0 then
-          -- It is about to close, or to be deleted: who waits for it is tried again with it.
+          -- It is about to close or to be deleted. Chains that wait for it are busy too.
           reply := ('created', new.item, null, array['busy'], null, null);
           busy_chains := busy_chains || new.id;
         else
-          -- Who waits for it waits for the one that exists.
+          -- Chains that wait for it wait for the existing chain instead.
           named := named || new.id;
           meant := meant || reply.ids[1];
         end if;

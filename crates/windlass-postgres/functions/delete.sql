@@ -10,7 +10,7 @@ declare
   doomed uuid[];
   level uuid[];
 begin
-  -- A snapshot hides jobs that have come to need these chains.
+  -- A snapshot hides jobs that have started to depend on these chains since.
   if windlass.in_snapshot_v1() then
     return query select 'in_snapshot', null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[];
     return;

@@ -1,4 +1,4 @@
--- Removes chains with all that belongs to them.
+-- Removes chains with all their rows.
 create function windlass.remove_v1(chains uuid[]) returns void language plpgsql as $$
 declare
   jobs constant uuid[] := chains || array(select j.id from windlass.job j where j.chain = any (chains) and j.position > 0);
@@ -15,7 +15,7 @@ begin
 end
 $$;
 
--- Removes inner jobs of a chain that may leave, oldest first. Gives their number.
+-- Removes inner jobs of a chain that may be removed, oldest first. Returns their number.
 create function windlass.trim_v1(now bigint, of_chain uuid, max_jobs integer) returns integer language plpgsql as $$
 declare
   jobs uuid[];
@@ -37,9 +37,8 @@ begin
 end
 $$;
 
--- The chains that may leave now, first those whose time came first: as many as have no more jobs than this. They are
--- locked. A chain that is needed no longer when another has left comes with a later call, behind a chain that is the only
--- one of its call.
+-- Returns and locks the chains to remove now, longest expired first, with at most this many jobs in total. A chain
+-- that becomes removable when another one is removed is left to a later call.
 create function windlass.leaving_v1(now bigint, max_jobs integer, out chains uuid[], out jobs integer, out too_long uuid)
 language plpgsql as $$
 declare
@@ -61,7 +60,8 @@ begin
     limit max_jobs + 1
     for no key update of c skip locked
   loop
-    -- Now that it is locked nobody attaches to it. Who did so since the look began is seen only by another look.
+    -- The chain is locked, so no job can attach to it now. Only another query can see jobs that attached since this
+    -- one began.
     continue when exists (select from windlass.blocker b where b.chain = candidate.id and b.needed);
     if jobs + candidate.jobs > max_jobs then
       too_long := candidate.id;
@@ -75,7 +75,7 @@ begin
 end
 $$;
 
--- Removes what is kept no longer.
+-- Removes chains and jobs whose retention has ended.
 create function windlass.expire_v1(given bigint, max_jobs integer)
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
@@ -115,7 +115,7 @@ begin
   select
     'done', null::integer, null::uuid[], null::text[],
     array[max_jobs - left_over, (
-      -- In the order of their indexes, so that these are the ones that are used.
+      -- In the order of the indexes, so that the planner uses them.
       (
         select l.chain
         from windlass.leaving l

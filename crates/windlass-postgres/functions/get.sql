@@ -1,4 +1,4 @@
--- Looks chains up, with their first and their latest jobs.
+-- Returns chains with their first and latest jobs.
 create function windlass.get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 returns setof windlass.reply_v1 language plpgsql stable
 set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan

@@ -4,7 +4,7 @@ create function windlass.in_snapshot_v1() returns boolean language sql stable as
   select current_setting('transaction_isolation') in ('repeatable read', 'serializable')
 $$;
 
--- Marks chains whose dependents a later command has to look for.
+-- Marks chains whose dependents a later command has to resolve.
 create function windlass.mark_v1(now bigint, chains uuid[]) returns void language plpgsql as $$
 begin
   insert into windlass.ripple (since, seq, chain)
@@ -12,11 +12,13 @@ begin
 end
 $$;
 
--- Checks that a command of the store runs as it must, before it writes anything; returns the time given to it. The
--- database, the role or the pool may have other defaults. The client then begins a transaction with the right ones.
+-- Checks that a command of the store runs at the right isolation level and settings, before it writes anything.
+-- Returns the time passed to it. If the defaults of the database, the role or the pool differ, the client begins a
+-- transaction with the right ones.
 --
--- A command waits for locks for up to a second; a statement timeout in the same range would cancel a whole batch where
--- one of its items is busy. The statement names operators by their schema, since the search path is still the session's.
+-- A command waits for locks for up to a second. A statement timeout in the same range would cancel a whole batch
+-- because one of its items is busy. Operators are qualified with their schema, because the search path is still the
+-- session's.
 create function windlass.own_v1(given bigint) returns bigint language plpgsql as $$
 declare
   level constant text := pg_catalog.current_setting('transaction_isolation');
@@ -29,7 +31,7 @@ begin
   elsif patience operator(pg_catalog.<>) '0' and patience::interval operator(pg_catalog.<) interval '10 seconds' then
     raise exception using errcode = 'WL002', message = 'statement_timeout is ' operator(pg_catalog.||) patience;
   end if;
-  -- For `ripple_v1`: this transaction is the store's, and ends with the command.
+  -- For `ripple_v1`: this transaction belongs to the store and ends with the command.
   perform pg_catalog.set_config('windlassjobs.own', '1', true);
   return given;
 end

@@ -1,7 +1,7 @@
--- Locks are taken in one order: jobs that attempts hold, keys, chains, jobs that wait. Within a kind they go by id or key.
--- A wait that takes too long, or would never end, means that somebody's open transaction has the row: it is busy.
+-- Locks are acquired in one order: jobs held by attempts, keys, chains, waiting jobs; within a kind, by id or key. If
+-- a lock is not granted in time, or would cause a deadlock, an open transaction holds the row: the item is busy.
 
--- Locks chains, to change them or to keep them as they are. Gives those that somebody else keeps.
+-- Locks chains, for update or in share mode. Returns those that another transaction has locked.
 create function windlass.lock_chains_v1(wanted uuid[], shared boolean) returns uuid[] language plpgsql as $$
 declare
   locked uuid[];
@@ -9,7 +9,7 @@ begin
   if cardinality(wanted) = 0 then
     return wanted;
   end if;
-  -- Most rows are free: this costs no subtransaction.
+  -- Most rows are free. This path needs no subtransaction.
   if shared then
     locked := array(select id from windlass.chain where id = any (wanted) order by id for share skip locked);
   else
@@ -31,10 +31,11 @@ begin
 end
 $$;
 
--- Keeps the chains that new jobs wait for as they are. Gives the items that wait for one that somebody else keeps.
+-- Locks in share mode the chains that new jobs wait for. Returns the items that wait for a chain that another
+-- transaction has locked.
 create function windlass.lock_blockers_v1(news windlass.new_v1[]) returns integer[] language plpgsql as $$
 declare
-  -- Once for all of them: in a condition it would be called for each item.
+  -- Called once for all items. In a condition it would be called for each item.
   busy constant uuid[] := windlass.lock_chains_v1(array(select distinct b from unnest(news) n, unnest(n.blockers) b), true);
 begin
   if cardinality(busy) = 0 then
@@ -44,7 +45,7 @@ begin
 end
 $$;
 
--- Locks jobs to change them. Gives those that somebody else keeps.
+-- Locks jobs for update. Returns those that another transaction has locked.
 create function windlass.lock_jobs_v1(wanted uuid[]) returns uuid[] language plpgsql as $$
 declare
   locked uuid[];
@@ -62,7 +63,7 @@ begin
 end
 $$;
 
--- Whether a chain keeps others from being created with its key now. An expression, which PostgreSQL puts in its place.
+-- Whether a chain holds its key now. An expression, so that PostgreSQL can inline it.
 create function windlass.holds_v1(now bigint, c windlass.chain) returns boolean language sql stable as $$
   select (c.key_window is null or now < windlass.later_v1(c.created_at, c.key_window))
     and (
@@ -75,7 +76,7 @@ create function windlass.holds_v1(now bigint, c windlass.chain) returns boolean 
     )
 $$;
 
--- The chain that keeps others from being created with a key now.
+-- Returns the chain that holds a key now.
 create function windlass.holder_v1(now bigint, key_type text, key_text text) returns uuid language plpgsql stable as $$
 begin
   return (
@@ -87,8 +88,8 @@ begin
 end
 $$;
 
--- Points the keys of new chains at them: keys that nobody has used, and those that no chain holds any more. Gives the
--- chains that have theirs.
+-- Points the keys of new chains at them: keys that were never used, and keys that no chain holds any more. Returns
+-- the chains that got their key.
 create function windlass.take_keys_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[])
 returns uuid[] language plpgsql as $$
 declare
@@ -120,7 +121,7 @@ begin
     order by k.type, k.key
     for no key update of k
   );
-  -- As it is now that nobody else can change it.
+  -- Read again, now that no other transaction can change it.
   with mine as (
     update windlass.key k
     set chain = n.id
@@ -136,8 +137,8 @@ begin
 end
 $$;
 
--- The replies for new chains whose key another chain holds; without those whose output is large, since all of them stand
--- in one array.
+-- Returns the replies for new chains whose key another chain holds. Omits chains with large outputs, because all
+-- outputs are returned in one array.
 create function windlass.held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 returns setof windlass.reply_v1 language plpgsql stable as $$
 begin
@@ -151,13 +152,13 @@ begin
   join windlass.job l on l.id = c.latest
   where n.id not in (select unnest(mine)) and c.id is distinct from n.replaces and windlass.holds_v1(now, c)
     and coalesce(octet_length(l.output), 0) <= 65536
-    -- What has this id already is told of itself.
+    -- An item whose id is already stored is reported as a repeat or a refusal.
     and not exists (select from windlass.chain where id = n.id)
     and not exists (select from windlass.job where id = n.id);
 end
 $$;
 
--- Removes the keys that were locked for chains which did not come to be.
+-- Removes the keys that were locked for chains that were not created.
 create function windlass.free_keys_v1(news windlass.new_v1[]) returns void language plpgsql as $$
 declare
   new windlass.new_v1;
@@ -170,7 +171,7 @@ begin
 end
 $$;
 
--- Takes the key of a new chain, unless another chain holds it anyway. False if somebody's open transaction has it.
+-- Acquires the key of a new chain, unless another chain holds it. Returns false if an open transaction has locked it.
 create function windlass.lock_key_v1(now bigint, key_type text, key_text text) returns boolean language plpgsql as $$
 begin
   insert into windlass.key (type, key) values (key_type, key_text) on conflict do nothing;
@@ -181,8 +182,9 @@ exception when lock_not_available or deadlock_detected then
 end
 $$;
 
--- Makes sure that a snapshot shows the chain that a locked key points at as it is: since then it may have been given a longer
--- retention, and hold the key. Locking a row that has changed fails. False if another transaction has the row.
+-- Checks that a snapshot shows the current state of the chain that a locked key points at. Its retention may have
+-- been extended since, so that it still holds the key. Locking a row that has changed fails. Returns false if another
+-- transaction has locked the row.
 create function windlass.lock_pointed_v1(key_type text, key_text text) returns boolean language plpgsql as $$
 begin
   return not windlass.in_snapshot_v1() or cardinality(windlass.lock_chains_v1(array(
@@ -191,7 +193,7 @@ begin
 end
 $$;
 
--- Locks the keys of new chains that are free to take. Gives the items whose key somebody's open transaction has.
+-- Locks the keys of new chains that are free. Returns the items whose key an open transaction has locked.
 create function windlass.lock_keys_v1(now bigint, news windlass.new_v1[]) returns integer[] language plpgsql as $$
 declare
   wanted record;
@@ -209,7 +211,7 @@ begin
       and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
     order by 1, 2
     on conflict do nothing;
-    -- Whoever waited for another creator finds the key held now, and needs no lock.
+    -- An item that waited for another creator now finds the key held, and needs no lock.
     perform
     from windlass.key k
     where (k.type, k.key) in (
@@ -223,7 +225,7 @@ begin
   exception when lock_not_available or deadlock_detected then
     null;
   end;
-  -- All of them together have had their time: from here on each that somebody has is left at once.
+  -- The time limit for all items has passed: from here on, skip each locked row immediately.
   perform set_config('lock_timeout', '1ms', true);
   for wanted in
     select n.type, n.key, array_agg(n.item) as items

@@ -1,4 +1,4 @@
--- The chains that targets mean: by id, by one of their jobs, or by the key that points at them.
+-- Resolves targets to chains: by id, by one of their jobs, or by the key that points at them.
 create function windlass.find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 returns table (item integer, chain uuid) language sql stable as $$
   select t.n::integer, case
@@ -14,7 +14,7 @@ returns table (item integer, chain uuid) language sql stable as $$
   from unnest(chains, jobs, types, keys) with ordinality t (chain, job, type, key, n)
 $$;
 
--- Calls chains off.
+-- Cancels chains.
 create function windlass.cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean)
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
@@ -32,7 +32,7 @@ begin
   targets := array(select f.chain from windlass.find_v1(now, chains, jobs, types, keys) f where f.chain is not null);
   busy_chains := windlass.lock_chains_v1(targets, false);
   busy_jobs := windlass.lock_jobs_v1(array(select c.latest from windlass.chain c where c.id = any (targets) and c.closed_at is null));
-  -- One after the other: a chain that is closed and not kept takes its key away from the targets behind it.
+  -- Processed one by one: cancelling a chain that is not kept releases its key, which later targets may name.
   for item in 1 .. cardinality(chains) loop
     select c.* into of_chain
     from windlass.find_v1(now, chains[item : item], jobs[item : item], types[item : item], keys[item : item]) f
@@ -60,7 +60,7 @@ begin
 end
 $$;
 
--- Makes pending jobs due at once, all or none.
+-- Makes pending jobs due now, all or none.
 create function windlass.trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
@@ -71,7 +71,7 @@ declare
   targets uuid[];
   busy uuid[];
 begin
-  -- A target that is a job means this very job, and any other the latest of its chain.
+  -- A target that names a job means exactly that job. Any other target means the latest job of its chain.
   targets := array(
     select coalesce(t.job, c.latest)
     from windlass.find_v1(now, chains, jobs, types, keys) f
@@ -104,7 +104,7 @@ begin
 end
 $$;
 
--- Reopens a chain that failed or was cancelled, and for which all is locked.
+-- Reopens a chain that failed or was cancelled. All rows it needs are locked.
 create function windlass.retry_one_v1(now bigint, at_item integer, wanted uuid, seen_version bigint)
 returns windlass.reply_v1 language plpgsql as $$
 declare
@@ -156,7 +156,7 @@ begin
     from windlass.chain c
   ) n
   where b.job = own.id and n.id = b.chain;
-  -- As for a new job: a snapshot may show a blocker open that has closed since.
+  -- As for a new job: a snapshot may show a blocker as open that has closed since.
   if own.blockers > 0 and windlass.in_snapshot_v1() then
     perform windlass.mark_v1(now, array(select b.chain from windlass.blocker b where b.job = own.id));
   end if;
@@ -207,7 +207,7 @@ begin
       busy := busy || target.id;
     end if;
   end loop;
-  -- Each lock once for all of them: in a condition it would be called for each row.
+  -- Each lock function is called once for all rows. In a condition it would be called for each row.
   held := windlass.lock_chains_v1(array(select j.chain from windlass.job j where j.id = any (jobs)), false);
   busy := busy || array(select j.id from windlass.job j where j.id = any (jobs) and j.chain = any (held));
   held := windlass.lock_chains_v1(array(select distinct b.chain from windlass.blocker b where b.job = any (jobs)), true);
@@ -227,7 +227,7 @@ begin
 end
 $$;
 
--- Lets closed chains stay for so long from now.
+-- Sets how long closed chains are kept, counted from now.
 create function windlass.set_retention_v1(
   given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint
 ) returns setof windlass.reply_v1 language plpgsql
@@ -244,7 +244,7 @@ begin
     select distinct f.chain from windlass.find_v1(now, chains, jobs, types, keys) f where f.chain is not null
   ), false);
   until := windlass.later_v1(now, retention);
-  -- One after the other: a retention that ends now takes its key away from the targets behind it.
+  -- Processed one by one: a retention that ends now releases a key, which later targets may name.
   for item in 1 .. cardinality(chains) loop
     select c.* into of_chain
     from windlass.find_v1(
@@ -272,7 +272,7 @@ begin
 end
 $$;
 
--- Stops or resumes the acquiring of types.
+-- Pauses or resumes job types.
 create function windlass.pause_v1(given bigint, types text[], pausing boolean) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms'
 set search_path = pg_catalog, pg_temp
@@ -289,7 +289,7 @@ begin
     with removed as (delete from windlass.paused where type = any (types) returning type)
     select coalesce(array_agg(type), '{}') into changed from removed;
   end if;
-  -- The first of the same type finds what was; those behind it find what the first has made of it.
+  -- If a type is listed twice, the first entry reports the previous state, and later ones report the new state.
   return query
   select
     'paused', t.n::integer, null::uuid[], null::text[],

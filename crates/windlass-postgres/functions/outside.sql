@@ -1,4 +1,4 @@
--- Carries out the steps of a completion from outside. `items` are the steps, as if they were settlements.
+-- Applies the steps of a completion from outside. `items` are the steps, in the form of settlements.
 create function windlass.apply_steps_v1(
   now bigint, by_request uuid, own windlass.job, items windlass.settlement_v1[], news windlass.new_v1[], busy integer[]
 ) returns windlass.reply_v1[] language plpgsql as $$
@@ -19,7 +19,7 @@ begin
     how_ended := case when current_job.status = 'running' then 'displaced' end;
     stopping := case when current_job.cancel_requested then current_job.chain end;
     update windlass.job set outside = by_request where id = current_job.id;
-    -- A chain that is to be cancelled does not go on, and what its step carries is not created.
+    -- A chain that was asked to stop does not continue, and the chains that the step carries are not created.
     carried := news[item.created + 1 : item.created + item.carried];
     if item.outcome = 'continue' and stopping is not null then
       carried := '{}';

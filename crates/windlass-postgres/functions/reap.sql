@@ -1,4 +1,4 @@
--- Puts jobs back whose lease expired, of these types or of all.
+-- Requeues jobs of these types, or of all types, whose lease has expired.
 create function windlass.reap_v1(given bigint, types text[], max_jobs integer, spared uuid[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
@@ -56,7 +56,7 @@ begin
 end
 $$;
 
--- These types, or all that have running jobs: one step into the index for each.
+-- Returns these types, or all types with running jobs: one index step per type.
 create function windlass.running_types_v1(types text[]) returns setof text language plpgsql stable as $$
 begin
   if types is not null then
@@ -75,7 +75,7 @@ begin
 end
 $$;
 
--- These types, or all that have pending jobs, without those that are paused.
+-- Returns these types, or all types with pending jobs, without paused types.
 create function windlass.pending_types_v1(types text[]) returns setof text language plpgsql stable as $$
 begin
   if types is not null then
@@ -95,7 +95,7 @@ begin
 end
 $$;
 
--- When the earliest pending job of a type is due: the first of each of its priorities, one step into the index for each.
+-- Returns when the earliest pending job of a type is due: one index step per priority.
 create function windlass.earliest_due_v1(of_type text) returns bigint language sql stable as $$
   with recursive step (priority) as (
     (select j.priority from windlass.job j where j.type = of_type and j.status = 'pending' order by j.priority limit 1)
@@ -115,7 +115,7 @@ create function windlass.earliest_due_v1(of_type text) returns bigint language s
   where s.priority is not null
 $$;
 
--- When there is something to do.
+-- Returns the next due time and lease expiry.
 create function windlass.next_due_v1(given bigint, types text[]) returns setof windlass.reply_v1 language plpgsql
 set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp

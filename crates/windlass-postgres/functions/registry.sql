@@ -1,4 +1,4 @@
--- Announces a worker, or that it still lives. A few that are long gone are cleared away.
+-- Registers a worker or renews its registration. Removes a few expired registrations.
 create function windlass.beat_v1(
   given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint
 ) returns setof windlass.reply_v1 language plpgsql
@@ -19,7 +19,7 @@ begin
 end
 $$;
 
--- Takes a worker off the list.
+-- Removes a worker from the list.
 create function windlass.retire_v1(given bigint, who uuid) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
 as $$
@@ -34,7 +34,7 @@ begin
 end
 $$;
 
--- Takes, renews or gives back a lock.
+-- Acquires, renews or releases a lock.
 create function windlass.leader_v1(given bigint, of_name text, own uuid, ttl bigint)
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '1s' set search_path = pg_catalog, pg_temp

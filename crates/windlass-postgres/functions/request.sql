@@ -1,8 +1,8 @@
--- PostgreSQL plans a function in SQL anew for each statement that calls it, unless it can put its body in its place. One
--- in PL/pgSQL is planned once for each connection.
+-- PostgreSQL plans a function in SQL again for each statement that calls it, unless it can inline the function. A
+-- function in PL/pgSQL is planned once per connection.
 
--- The jobs that a command brings, from one array for each of their values. Blockers stand in arrays of their own, with the
--- number of the job that waits for them.
+-- The new jobs of a command, from one array per column. Blockers have their own arrays, with the number of the job
+-- that waits for them.
 create function windlass.news_v1(
   ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[],
   max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[],
@@ -39,7 +39,7 @@ begin
 end
 $$;
 
--- The ends of attempts, likewise.
+-- The settlements of a command, in the same form.
 create function windlass.settlements_v1(
   jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[],
   due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]

@@ -1,12 +1,12 @@
--- What follows from the end of chains: waits are resolved, jobs unblocked or failed.
+-- Consequences of closed chains: resolves waits, and unblocks or fails the jobs that waited.
 --
--- A closed chain has a mark until the last job that waits for it is resolved. Whoever works on the mark holds the chain's
--- row, and the row of each job that it resolves; both are skipped where somebody else has them, and the mark stays. A job
--- is therefore looked at by one at a time, who sees what all before have resolved: whatever the overlap, the last one
--- finds no wait left.
+-- A closed chain has a mark until the last job that waits for it is resolved. A command that processes the mark locks
+-- the chain's row and the row of each job that it resolves. It skips rows that another transaction has locked, and
+-- leaves the mark. So only one command at a time processes a job, and it sees what all earlier ones have resolved: in
+-- whatever order they overlap, the last one finds no wait left.
 
--- Locks jobs that wait. Those who end blockers at once wait for each other for a moment, in one order; a transaction that
--- stays open is left behind.
+-- Locks waiting jobs. Commands that close blockers concurrently wait for each other briefly, in one order. Rows of a
+-- transaction that stays open are skipped.
 create function windlass.lock_waiting_v1(wanted uuid[], patient boolean) returns uuid[] language plpgsql
 set lock_timeout = '250ms'
 as $$
@@ -25,7 +25,7 @@ begin
 end
 $$;
 
--- Resolves the waits of these locked jobs for a chain that has closed.
+-- Resolves the waits of these locked jobs for a closed chain.
 create function windlass.resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[], patient boolean)
 returns windlass.reply_v1[] language plpgsql as $$
 declare
@@ -75,11 +75,12 @@ begin
 end
 $$;
 
--- Removes marks that no job waits for: their chain is open, or its dependents are resolved. As many as one command may.
+-- Removes marks without waiting jobs, up to the limit of one command: their chain is open, or its dependents are
+-- resolved.
 --
--- This and `ripple_v1` lock the chain's row before they look for dependents, with a new statement. The transaction that left
--- a mark held that lock until its commit, so the mark and its dependents become visible together. Only the marks that were
--- seen before the look are removed.
+-- This function and `ripple_v1` lock the chain's row before they query for dependents, in a new statement. The
+-- transaction that stored a mark held that lock until its commit, so the mark and its dependents become visible
+-- together. Only marks that were visible before that query are removed.
 create function windlass.sweep_v1(now bigint) returns void language plpgsql as $$
 declare
   marks bigint[];
@@ -100,12 +101,13 @@ begin
 end
 $$;
 
--- Goes on with marks, for as many jobs as the command may still resolve: in a transaction of the store with a few older ones,
--- then with those of this command. What a transaction of the application resolves nobody else sees before its commit, so it
--- works on its own marks only.
+-- Processes marks, for as many jobs as the command may still resolve. In a transaction of the store, processes a few
+-- older marks first, then those of this command. A transaction of the application processes only its own marks,
+-- because no other session sees what it resolves before its commit.
 --
--- `patient` waits a moment for jobs that another transaction holds, once for each command and for its own marks only: a row
--- that stays locked must not delay every later command. A mark that cannot be worked off goes behind all others.
+-- With `patient`, waits briefly for jobs that another transaction has locked, once per command and only for its own
+-- marks: a row that stays locked must not delay every later command. A mark that cannot be resolved moves behind all
+-- others.
 --
 -- The reply says `deferred` if waits are left that a later command could resolve.
 create function windlass.ripple_v1(
@@ -126,7 +128,7 @@ declare
 begin
   replies := '{}';
   if windlass.in_snapshot_v1() then
-    -- Do not even look for marks: serializable transactions that look for each other's marks conflict.
+    -- Do not even query for marks: serializable transactions that read each other's marks conflict.
     replies := array[('deferred', null, null, null, null, null)::windlass.reply_v1];
     return;
   elsif not exists (select from windlass.ripple) then
@@ -139,7 +141,7 @@ begin
     steps := 100;
   end if;
   while left_over > 0 loop
-    -- From the mark before on: the index still has an entry for each mark that this command has removed.
+    -- Continue after the previous mark: the index still has an entry for each mark that this command has removed.
     select c.id, c.closed_as, m.since, m.seq into ended
     from windlass.ripple m
     join windlass.chain c on c.id = m.chain
@@ -149,7 +151,7 @@ begin
     for no key update of c skip locked;
     if not found or steps = 0 then
       exit when until_since >= now;
-      -- Enough of the older ones: now those of this command.
+      -- Enough older marks: continue with those of this command.
       from_since := now;
       from_seq := 0;
       until_since := 9223372036854775807;
@@ -174,7 +176,7 @@ begin
         patient := false;
       end if;
       if cardinality(locked) = 0 then
-        -- Other transactions hold the first of them. Some behind them may be free.
+        -- Other transactions have locked the first of them. Later ones may be free.
         locked := array(
           select j.id
           from windlass.job j
@@ -192,7 +194,7 @@ begin
       resolved := windlass.resolve_v1(now, ended.id, ended.closed_as, locked, patient);
       replies := replies || resolved;
       if from_since >= now and exists (select from unnest(resolved) r where r.part = 'closed') then
-        -- Dependents have failed, and the marks of their chains may stand before this one.
+        -- Dependents have failed, and the marks of their chains may precede this one.
         from_seq := 0;
       end if;
     end if;

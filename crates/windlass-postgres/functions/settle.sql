@@ -1,4 +1,4 @@
--- Adds the next job to a chain, whose present one it closes. Gives what was closed by it, or a refusal.
+-- Closes the current job of a chain and adds the next one. Returns the chain if it closed, or a refusal.
 create function windlass.continue_v1(
   now bigint, own windlass.job, new windlass.new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text,
   out refusal windlass.reply_v1, out next windlass.job, out closed windlass.reply_v1
@@ -18,7 +18,7 @@ begin
     refusal.words := array['refused', 'blocker_not_found'];
     return;
   end if;
-  -- A chain that was not stored when the command locked its blockers may be by now.
+  -- A blocker that was not stored when the command locked its blockers may be stored by now.
   if cardinality(windlass.lock_chains_v1(chains, true)) > 0 then
     refusal.words := array['busy'];
     return;
@@ -33,7 +33,7 @@ begin
     where windlass.reaches_v1(array[b.chain], own.chain)
     order by b.n
     limit 1;
-    -- Null if the wait has been resolved in between.
+    -- Null if the wait was resolved in between.
     refusal.words := case when refusal.ids is null then array['busy'] else array['refused', 'waits_for_itself'] end;
     return;
   end if;
@@ -50,12 +50,12 @@ begin
 end
 $$;
 
--- Whether one of these chains waits, directly or through others, for the one that is sought; or would wait for it if it
--- were retried. Null if another transaction holds one of the chains on the way.
+-- Whether one of these chains waits, directly or through others, for `sought`, or would wait for it if it were
+-- retried. Null if another transaction has locked a chain on the path.
 --
--- A chain that comes to wait for another one changes its own row. So every chain on the way is locked in share mode, and the
--- search is repeated until it meets locked ones only. Otherwise two commands could close a circle, each with one half of it.
--- In a snapshot the lock of a chain that has changed since fails.
+-- A chain that starts to wait for another one changes its own row. So every chain on the path is locked in share
+-- mode, and the search is repeated until it meets only locked chains. Otherwise two commands could each add one half
+-- of a cycle. In a snapshot, locking a chain that has changed since fails.
 create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language plpgsql as $$
 declare
   nearby uuid[];
@@ -91,8 +91,8 @@ begin
 end
 $$;
 
--- The end of one attempt, for which all is locked that it needs; without the chains that it carries. Refusals of the next
--- job are raised, since carried chains must go with them.
+-- Settles one attempt, without the chains that it carries. All rows it needs are locked. A refusal of the next job is
+-- raised as an error, so that carried chains are rolled back with it.
 create function windlass.apply_v1(
   now bigint, own windlass.job, item windlass.settlement_v1, next windlass.new_v1, named uuid[], meant uuid[]
 ) returns windlass.reply_v1[] language plpgsql as $$
@@ -146,7 +146,7 @@ begin
 end
 $$;
 
--- Why an attempt no longer holds its job; or that it was settled so before.
+-- Returns why an attempt no longer holds its job, or that it was already settled with this outcome.
 create function windlass.lost_v1(item windlass.settlement_v1, own windlass.job) returns windlass.reply_v1
 language plpgsql as $$
 declare
@@ -171,8 +171,8 @@ begin
 end
 $$;
 
--- Creates the chains that an end carries. Where a key stands for another chain, that one is meant by the name of the new
--- one. Gives a refusal if one is refused, after which the caller takes all back.
+-- Creates the chains that a settlement carries. If a key is held, the id of the new chain refers to the existing
+-- chain. Returns a refusal if one is refused; the caller then rolls back.
 create function windlass.create_carried_v1(
   now bigint, carried windlass.new_v1[], stopping uuid, busy integer[],
   out replies windlass.reply_v1[], out named uuid[], out meant uuid[], out refusal windlass.reply_v1
@@ -211,7 +211,7 @@ begin
 end
 $$;
 
--- The end of one attempt with the chains that it carries, whole or not at all.
+-- Settles one attempt with the chains that it carries, completely or not at all.
 create function windlass.apply_carrying_v1(
   now bigint, own windlass.job, item windlass.settlement_v1, carried windlass.new_v1[], next windlass.new_v1,
   stopping uuid, busy integer[]
@@ -237,10 +237,11 @@ exception when sqlstate 'WL001' then
 end
 $$;
 
--- Completes jobs that carry nothing, each given once, in two statements however many they are. What is completed is one
--- row: ids of jobs and of their chains; types of chains and of jobs, traces; due times and times of creation.
+-- Completes jobs that carry nothing, each listed once, in two statements. Returns one row: ids of jobs and of their
+-- chains; types of chains and of jobs, traces; due times and creation times.
 --
--- A row that somebody has is waited for a moment. Then nothing is completed here: who goes on item by item passes over it.
+-- Waits briefly for locked rows. If one stays locked, completes nothing: the caller then settles item by item and
+-- skips it.
 create function windlass.complete_v1(
   now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
 ) returns windlass.reply_v1 language plpgsql as $$
@@ -250,8 +251,8 @@ declare
   marked uuid[];
   waited uuid[];
 begin
-  -- `is not distinct from` says `=` in words that no index on running jobs knows: jobs are looked up by their ids, one by
-  -- one, and not among all that run.
+  -- `is not distinct from` means `=`, but PostgreSQL does not use an index on running jobs for it. It looks the jobs
+  -- up by id instead of scanning all running jobs.
   with ended as (
     update windlass.job j
     set status = 'completed', output_codec = i.codec, output = i.output, error = null, closed_at = now,
@@ -279,7 +280,8 @@ begin
   if chains is null then
     return null;
   end if;
-  -- The chains are locked: at read committed every dependent has committed and is seen. A snapshot hides some of them.
+  -- The chains are locked, so at read committed every dependent has committed and is visible. A snapshot may hide
+  -- some.
   marked := case when windlass.in_snapshot_v1() then chains else array(
     select distinct b.chain from windlass.blocker b where b.chain = any (chains) and b.waiting
   ) end;
@@ -297,7 +299,7 @@ exception when lock_not_available or deadlock_detected then
 end
 $$;
 
--- Completes jobs that carry nothing; those that are not completed at once are looked at one by one.
+-- Completes jobs that carry nothing. Those that cannot be completed together are settled one by one.
 create function windlass.settle_plain_items_v1(
   now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
 ) returns setof windlass.reply_v1 language plpgsql as $$
@@ -338,7 +340,7 @@ begin
 end
 $$;
 
--- Ends attempts, and goes on with what follows.
+-- Settles attempts and processes the consequences.
 create function windlass.settle_items_v1(
   now bigint, items windlass.settlement_v1[], news windlass.new_v1[], inout left_over integer, out replies windlass.reply_v1[]
 ) language plpgsql as $$
@@ -389,7 +391,7 @@ begin
       if next.item = any (busy_news) then
         replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
       elsif item.carried = 0 then
-        -- A next job is refused before anything is written, which needs no subtransaction.
+        -- A next job is refused before anything is written, so no subtransaction is needed.
         applied := windlass.apply_v1(now, own, item, next, '{}', '{}');
         reply := applied[1];
         if reply.part is null then

@@ -1,9 +1,9 @@
 -- Times are milliseconds since the Unix epoch, durations are milliseconds. `windlass.` stands for the schema and the
 -- table prefix of the store, and `windlass_` for the prefix.
 
--- One row for each job. What is read most stands first; payloads, which can be large, stand last. The functions of the
--- store alone write here: constraints on words would be read from the catalog again by each statement, at a tenth of the
--- cost of a completion.
+-- One row per job. Frequently read columns come first; payloads, which can be large, come last. Only the functions of
+-- the store write here. There are no check constraints, because every statement would read them from the catalog
+-- again, which costs a tenth of a completion.
 create table windlass.job (
   id uuid primary key,
   chain uuid not null,
@@ -37,8 +37,8 @@ create table windlass.job (
   output_codec text,
   output bytea
 ) with (
-  -- Every job is rewritten when it is taken and when it ends, so that pages keep room for that, and what is dead leaves
-  -- soon, however many rows are stored.
+  -- Every job is rewritten when it is acquired and when it ends. So pages keep free space for updates, and dead rows
+  -- are vacuumed soon, however many rows are stored.
   fillfactor = 70,
   autovacuum_vacuum_scale_factor = 0.01,
   autovacuum_vacuum_threshold = 1000,
@@ -46,9 +46,9 @@ create table windlass.job (
   autovacuum_vacuum_insert_scale_factor = 0.05,
   autovacuum_vacuum_cost_delay = 0
 );
--- Every version of a row has an entry in each of its indexes. The first job of a chain has its place and its number in
--- the chain's row, and stays out of these two. Their conditions are written in two ways, so that neither is taken for the
--- other while both are small.
+-- Every version of a row has an entry in each of its indexes. The first job of a chain has its index and sequence
+-- number in the chain's row, and is left out of these two. Their conditions are written in different ways, so that
+-- the planner does not use one index for the other while both are small.
 create unique index windlass_job_chain on windlass.job (chain, position) where position > 0;
 create unique index windlass_job_seq on windlass.job (seq) where position >= 1;
 create index windlass_job_pending on windlass.job (type, priority, due_at, seq) where status = 'pending';
@@ -57,8 +57,8 @@ create index windlass_job_request on windlass.job (request) where status = 'runn
 create index windlass_job_blocked on windlass.job (type) where status = 'blocked';
 create index windlass_job_closed on windlass.job (type, status) where status in ('completed', 'failed', 'cancelled');
 
--- One row for each chain: its id is that of its first job. When a chain of one job closes, no indexed column changes, and
--- there is room for the new version on its page: no index is written then.
+-- One row per chain, whose id is that of its first job. When a chain of one job closes, no indexed column changes and
+-- the page has room for the new version, so no index is written.
 create table windlass.chain (
   id uuid primary key,
   latest uuid not null,                        -- its latest job
@@ -89,7 +89,7 @@ create table windlass.chain (
 create unique index windlass_chain_seq on windlass.chain (seq);
 create index windlass_chain_trimming on windlass.chain (trim_at, id) where trim_at is not null;
 
--- Closed chains by the time when they may leave.
+-- Closed chains by the time from which they may be removed.
 create table windlass.leaving (
   leaves_at bigint not null,
   seq bigint not null,                         -- the chain's
@@ -97,9 +97,9 @@ create table windlass.leaving (
   primary key (leaves_at, seq)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- Marks: chains that closed, or may have closed, and whose dependents are still to be resolved. A transaction that reads
--- from a snapshot sees neither all dependents nor all marks, so it adds a mark whatever it sees. A unique constraint on the
--- chain would make such a transaction fail.
+-- Marks of chains that closed, or may have closed, and whose dependents still have to be resolved. A transaction that
+-- reads from a snapshot sees neither all dependents nor all marks, so it always adds a mark. A unique constraint on
+-- the chain would make such a transaction fail.
 create table windlass.ripple (
   id bigint generated always as identity primary key,
   since bigint not null,                       -- when the mark was left
@@ -109,7 +109,7 @@ create table windlass.ripple (
 create index windlass_ripple_order on windlass.ripple (since, seq);
 create index windlass_ripple_chain on windlass.ripple (chain);
 
--- The chain that a key points at. Its row is what creators of one key wait for.
+-- The chain that a key points at. Concurrent creators of a key wait for its row.
 create table windlass.key (
   type text not null,
   key text not null,
@@ -134,7 +134,7 @@ create index windlass_blocker_chain on windlass.blocker (chain, seq);
 create index windlass_blocker_waiting on windlass.blocker (chain, seq) where waiting;
 create index windlass_blocker_needed on windlass.blocker (chain) where needed;
 
--- Attempts that ended and did not close their job.
+-- Attempts that ended without closing their job.
 create table windlass.attempt (
   job uuid not null,
   fence bigint not null,
@@ -166,19 +166,19 @@ create table windlass.leader (
   until bigint not null
 ) with (fillfactor = 50);
 
--- A row of every reply: the part of the reply that it is, the item that it answers, and the values of that part in their
--- order, by kind.
+-- A row of any reply: the part of the reply, the number of the item it answers, and the values of that part in order,
+-- by kind.
 create type windlass.reply_v1 as (part text, item integer, ids uuid[], words text[], numbers bigint[], bytes bytea[]);
 
--- A job to create; with what belongs to its chain, where it is the first of one.
+-- A job to create, with the fields of its chain if it is the first job.
 create type windlass.new_v1 as (
   item integer, id uuid, type text, codec text, input bytea, due_at bigint, due_after bigint, priority smallint,
   max_attempts bigint, on_blocker_failure text, trace text, key text, key_hold text, key_window bigint, replaces uuid,
   keep_completed bigint, keep_failed bigint, keep_cancelled bigint, chain_trace text, blockers uuid[], blocker_traces text[]
 );
 
--- The end of an attempt. Its carried chains are `carried` jobs behind the first `created` of all that the command brings;
--- behind them stands the next job, if it continues.
+-- A settlement. Its carried chains are `carried` jobs after the first `created` jobs of the command, followed by the
+-- next job if it continues.
 create type windlass.settlement_v1 as (
   item integer, job uuid, fence bigint, outcome text, codec text, output bytea, error text, due_at bigint, due_after bigint,
   retention bigint, invalid boolean, created integer, carried integer

@@ -1,4 +1,4 @@
--- Rows behind the cursor in the order asked for, as many as one page may look at.
+-- Rows after the cursor in the requested order, up to the scan limit of one page.
 with walked as materialized (
   (
     select c.id, c.seq as place, c.type, c.latest, c.created_at
@@ -20,7 +20,7 @@ with walked as materialized (
     w.id, w.latest, w.place, row_number() over (order by case when $1::boolean then -w.place else w.place end) as n,
     (pg_catalog.cardinality($4::text[]) = 0 or w.type = any ($4::text[]))
       and (
-        -- As `exists` this would be answered from a list of all jobs with the status.
+        -- With `exists`, PostgreSQL would build a list of all jobs with the status.
         pg_catalog.cardinality($5::text[]) = 0
         or (select l.status from windlass.job l where l.id = w.latest) = any ($5::text[])
       )

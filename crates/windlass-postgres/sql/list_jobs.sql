@@ -1,4 +1,5 @@
--- Rows behind the cursor in the order asked for, as many as one page may look at; of one chain by their place in it.
+-- Rows after the cursor in the requested order, up to the scan limit of one page. Jobs of one chain are ordered by
+-- index.
 with walked as materialized (
   (
     select c.id, c.seq as place
@@ -67,7 +68,7 @@ with walked as materialized (
       and j.created_at >= coalesce($8::bigint, 0)
       and j.created_at <= coalesce($9::bigint, 9223372036854775807) as passes
   from behind b
-  -- One look into the index for each, whatever the statistics say.
+  -- One index lookup per row, whatever the statistics are.
   cross join lateral (
     select j.type, j.status, j.chain_type, j.created_at from windlass.job j where j.id = b.id offset 0
   ) j

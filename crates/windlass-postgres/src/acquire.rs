@@ -51,7 +51,7 @@ impl AcquireRows {
             }
             "output" => {
                 let acquired = self.jobs.get_mut(values.item_index()?);
-                acquired.ok_or_else(|| corrupt("an output for no job"))?.blockers.push(values.output()?);
+                acquired.ok_or_else(|| corrupt("an output without a job"))?.blockers.push(values.output()?);
             }
             _ => ripple(&mut self.ripple, &mut values)?,
         }
@@ -59,7 +59,7 @@ impl AcquireRows {
     }
 
     pub(crate) fn reply(self) -> Result<AcquireReply> {
-        let now = self.now.ok_or_else(|| corrupt("an acquire without its time"))?;
+        let now = self.now.ok_or_else(|| corrupt("an acquire reply without a time"))?;
         Ok(AcquireReply { jobs: self.jobs, ripple: self.ripple, now })
     }
 }
@@ -90,7 +90,7 @@ impl Execute for Renew {
             };
             put(&mut leases, values.item_index()?, renewed)?;
         }
-        let now = now.ok_or_else(|| corrupt("a renewal without its time"))?;
+        let now = now.ok_or_else(|| corrupt("a renewal reply without a time"))?;
         Ok(RenewReply { leases: in_order(leases)?, now })
     }
 }

@@ -46,7 +46,7 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
         "dead" => {
             let (table, dead, live): (_, u64, u64) = (values.text()?, values.number()?, values.number()?);
             (
-                format!("the table {table} has {dead} dead rows beside {live} live ones"),
+                format!("the table {table} has {dead} dead rows and {live} live rows"),
                 format!(
                     "run `vacuum {table}`; if they remain, an old transaction, a prepared transaction or a \
                      replication slot still needs them: check pg_stat_activity, pg_prepared_xacts and pg_replication_slots"
@@ -157,7 +157,7 @@ mod tests {
     use crate::{Options, PostgresStore, Sqlx};
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_is_wrong_is_found_with_its_cure() {
+    async fn health_findings_state_the_remedy() {
         let shared = shared_postgres().await;
         let provider = Sqlx::connect(&shared.url()).await.unwrap();
         let options = Options::default().schema(shared.namespace());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_differ_by_what_a_round_trip_takes() {
+    fn a_clock_difference_within_the_round_trip_is_accepted() {
         assert_eq!(skew(10_000, 0, 20_000), None);
         assert_eq!(skew(24_000, 0, 20_000), None);
         assert!(skew(26_000, 0, 20_000).is_some());

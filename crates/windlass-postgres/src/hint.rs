@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_back_as_they_were() {
+    fn lines_round_trip() {
         let job_type = TypeName::new("a type with: 'spaces' — and more").unwrap();
         let due_at = Timestamp::from_millis(5).unwrap();
         for line in [

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn many_starters_run_each_step_once_also_outside_a_transaction() {
+    async fn concurrent_migrations_run_each_step_once() {
         let (provider, names, server) = namespace().await;
         migrate(&provider, &names, &STEPS[..1], true).await.unwrap();
         let starting: Vec<_> = (0..4)
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_step_that_fails_leaves_the_version_before_it() {
+    async fn a_failed_migration_keeps_the_previous_version() {
         let (provider, names, server) = namespace().await;
         let bad = Migration {
             version: 2,

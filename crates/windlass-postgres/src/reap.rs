@@ -37,7 +37,7 @@ impl Execute for NextDue {
         self.types.check()?;
         let parameters = vec![call.time(), types(&self.types)];
         let rows = call.run(&call.statements().next_due, parameters).await?;
-        let row = rows.into_iter().next().ok_or_else(|| corrupt("no answer about what is due"))?;
+        let row = rows.into_iter().next().ok_or_else(|| corrupt("no reply to `next_due`"))?;
         let mut values = Values::from(row);
         Ok(NextDueReply {
             now: values.time()?,

@@ -278,7 +278,7 @@ fn from_driver(error: sqlx::Error) -> Error {
         sqlx::Error::PoolTimedOut => no_connection(),
         sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the pool is closed: open the store again"),
         sqlx::Error::Configuration(_) => {
-            Error::new(ErrorKind::Invalid, format!("the address of the database is invalid: {error}"))
+            Error::new(ErrorKind::Invalid, format!("the database URL is invalid: {error}"))
         }
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)

@@ -40,11 +40,8 @@ impl TokioPostgres {
     /// store closes the pool.
     pub async fn connect(url: &str) -> Result<Self> {
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            Error::new(
-                ErrorKind::Invalid,
-                format!("the address of the database is invalid: {}", with_causes(&error)),
-            )
-            .with_inner(error)
+            Error::new(ErrorKind::Invalid, format!("the database URL is invalid: {}", with_causes(&error)))
+                .with_inner(error)
         })?;
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
         let pool = pool.map_err(|error| unreachable(with_causes(&error)).with_inner(error))?;
@@ -100,7 +97,7 @@ pub struct PooledTx(Option<Client>);
 
 impl PooledTx {
     fn end(mut self) -> Client {
-        self.0.take().expect("only the end takes the client, and ends this")
+        self.0.take().expect("only `commit` and `rollback` take the client, and they consume this value")
     }
 }
 
@@ -108,13 +105,13 @@ impl Deref for PooledTx {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        self.0.as_ref().expect("only the end takes the client, and ends this")
+        self.0.as_ref().expect("only `commit` and `rollback` take the client, and they consume this value")
     }
 }
 
 impl DerefMut for PooledTx {
     fn deref_mut(&mut self) -> &mut Client {
-        self.0.as_mut().expect("only the end takes the client, and ends this")
+        self.0.as_mut().expect("only `commit` and `rollback` take the client, and they consume this value")
     }
 }
 

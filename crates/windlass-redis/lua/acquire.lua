@@ -1,4 +1,4 @@
--- Takes due jobs and leases them to a worker.
+-- Acquires due jobs and leases them to a worker.
 
 local reply = acquire(request)
 commit()

@@ -1,9 +1,9 @@
--- Announces a worker, or that it still lives.
+-- Registers a worker or renews its registration.
 
 local workers = registry('workers')
 local known = registered(workers, request.worker)
 clear_away(workers)
--- One that was long gone and is cleared away is new.
+-- A worker whose registration expired and was removed counts as new.
 local started = known and not workers.ends.gone[request.worker] and known.started or now
 local gone = after(now, request.ttl)
 register(workers, request.worker, {

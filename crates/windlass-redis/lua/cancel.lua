@@ -1,4 +1,4 @@
--- Calls chains off.
+-- Cancels chains.
 
 local function cancel(of)
   if of.closed_as then

@@ -32,7 +32,7 @@ local STEPS = {
   end,
 }
 
--- Carries the steps out; or nil and why one is refused.
+-- Applies the steps. Returns nil and the reason if one is refused.
 local function apply_steps(row)
   local displaced, created = row.status == 'running' and row.worker or nil, {}
   for _, step in ipairs(request.steps) do

@@ -1,10 +1,10 @@
 -- Removes chains with all their jobs, all or none.
 
 local CHAINS_MAX = 1000
--- How many references a refused delete names.
+-- Maximum number of references that a refused delete returns.
 local REFERENCES_MAX = 100
 
--- The chains that would go, each once, in a list and as a set.
+-- The chains to delete, each once, as a list and as a set.
 local doomed, is_doomed = {}, {}
 
 local function doom(of)

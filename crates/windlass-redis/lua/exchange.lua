@@ -1,4 +1,4 @@
--- Ends attempts, then takes due jobs.
+-- Settles attempts, then acquires due jobs.
 
 local settled = settle_all(request.settle.settlements)
 local acquired = acquire(request.acquire)

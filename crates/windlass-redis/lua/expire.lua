@@ -1,14 +1,14 @@
--- Removes what is kept no longer.
+-- Removes chains and jobs whose retention has ended.
 
 local left = request.max
 
--- The first entry of an index whose time has come.
+-- Returns the first entry of an index whose time has passed.
 local function due(of)
   local entry = first(of)
   return entry and entry.score <= now and entry or nil
 end
 
--- Removes inner jobs of a chain that may leave, oldest first.
+-- Removes inner jobs of a chain that may be removed, oldest first.
 local function trim(of, max)
   local jobs, stays = later_jobs(of.id), math.max(of.keep_completed, REPEAT_WINDOW)
   local oldest = nil
@@ -22,7 +22,7 @@ local function trim(of, max)
     remove(jobs, id)
     left = left - 1
   end
-  -- The last one looked at stays. If it is the latest there is no inner job any more.
+  -- The last one examined is kept. If it is the latest, there is no inner job left.
   if not of.closed_as then
     trim_at(of, oldest and oldest.id ~= of.latest and oldest or nil)
   end

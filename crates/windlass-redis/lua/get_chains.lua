@@ -1,4 +1,4 @@
--- Looks chains up, by id, by one of their jobs, or by key.
+-- Returns chains by id, by one of their jobs, or by key.
 
 local replies = {}
 for at, target in ipairs(request.chains) do

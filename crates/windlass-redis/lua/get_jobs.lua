@@ -1,4 +1,4 @@
--- Looks jobs up.
+-- Returns jobs by id.
 
 local replies = {}
 for at, id in ipairs(request.jobs) do

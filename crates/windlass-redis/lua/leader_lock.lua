@@ -1,4 +1,4 @@
--- Takes, renews or gives back a lock.
+-- Acquires, renews or releases a lock.
 
 local locks = registry('locks')
 clear_away(locks)

@@ -1,4 +1,4 @@
--- Lists chains in their order of creation.
+-- Lists chains in order of creation.
 
 local types, statuses = wanted(request.types), wanted(request.statuses)
 local unfinished = statuses and not statuses.completed

@@ -1,4 +1,4 @@
--- Lists jobs in their order of creation.
+-- Lists jobs in order of creation.
 
 local types, chain_types, statuses = wanted(request.types), wanted(request.chain_types), wanted(request.statuses)
 local unfinished = statuses and not statuses.completed
@@ -14,7 +14,7 @@ local function show(id)
   end
 end
 
--- The jobs of one chain, which its places number.
+-- The jobs of one chain, numbered by their index.
 local function jobs_of(of)
   local page = request.page
   local first_job = source('', page.newest, nil)

@@ -1,4 +1,4 @@
--- The workers that were heard of within their time, by id.
+-- Lists the workers whose registration has not expired, by id.
 
 local stored, names, by_name, replies = read('HGETALL', tag .. ':workers'), {}, {}, {}
 for at = 1, #stored, 2 do

@@ -1,4 +1,4 @@
--- When there is something to do.
+-- Returns the next due time and lease expiry.
 
 local least = {}
 

@@ -1,4 +1,4 @@
--- Stops or resumes the acquiring of types.
+-- Pauses or resumes job types.
 
 local key, replies, known = tag .. ':paused', {}, {}
 local command = request.paused and 'SADD' or 'SREM'

@@ -1,8 +1,8 @@
--- Puts jobs back whose lease expired.
+-- Requeues jobs whose lease expired.
 
 local LEASE_EXPIRED = 'the lease expired before the attempt was settled'
 
--- The types to look at, each once.
+-- The types to reap, each once.
 local function types()
   if not request.types then
     return read('ZRANGE', tag .. ':busy', 0, -1)
@@ -17,7 +17,7 @@ local function types()
   return list
 end
 
--- The running jobs whose lease has expired, longest first.
+-- Returns the running jobs whose lease has expired, longest expired first.
 local function expired()
   local except, found = {}, {}
   for _, id in ipairs(request.except) do

@@ -1,4 +1,4 @@
--- Takes a worker off the list.
+-- Removes a worker from the list.
 
 local workers = registry('workers')
 local known = registered(workers, request.worker)

@@ -1,6 +1,6 @@
 -- Reopens chains that failed or were cancelled.
 
--- Why the job cannot be reopened, or nil.
+-- Returns why the job cannot be reopened, or nil.
 local function obstacle(row, of)
   local other = of.key and holder(of.chain_type, of.key)
   if other and other.id ~= of.id then
@@ -19,7 +19,7 @@ local function obstacle(row, of)
   return nil
 end
 
--- Waits for blockers that have closed since are over.
+-- Resolves waits for blockers that have closed since.
 local function resolve_waits(row)
   local over = {}
   for id in pairs(open_waits(row)) do

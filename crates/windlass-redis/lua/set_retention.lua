@@ -1,4 +1,4 @@
--- Lets closed chains stay for so long from now.
+-- Sets how long closed chains are kept, counted from now.
 
 local function retain(of)
   if not of.closed_as then

@@ -1,4 +1,4 @@
--- Ends attempts.
+-- Settles attempts.
 
 local reply = settle_all(request.settlements)
 commit()

@@ -1,4 +1,4 @@
--- Makes pending jobs due at once, all or none.
+-- Makes pending jobs due now, all or none.
 
 local function triggerable(target)
   if target.job then

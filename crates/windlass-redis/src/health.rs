@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_have_a_cure() {
+    fn findings_state_the_remedy() {
         let check = |info: &[(&str, &str)], what: &str| {
             let findings = server(info).findings();
             assert!(findings.iter().any(|finding| finding.what.contains(what)), "{what}: {findings:?}");

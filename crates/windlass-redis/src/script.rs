@@ -92,7 +92,10 @@ impl Call {
     }
 
     /// Adds a script that runs first.
-    #[cfg_attr(not(feature = "known-bad"), expect(dead_code, reason = "good stores do not look first"))]
+    #[cfg_attr(
+        not(feature = "known-bad"),
+        expect(dead_code, reason = "correct stores do not need a separate read")
+    )]
     pub(crate) fn after_look(mut self, text: &str) -> Self {
         self.look = Some(Text::new(text));
         self

@@ -126,7 +126,7 @@ impl RedisStore {
     /// Replaces the scripts.
     #[cfg_attr(
         not(feature = "known-bad"),
-        expect(dead_code, reason = "good stores have the scripts as they are")
+        expect(dead_code, reason = "correct stores use the scripts unchanged")
     )]
     pub(crate) fn with_scripts(self, scripts: Scripts) -> Self {
         Self { scripts, ..self }

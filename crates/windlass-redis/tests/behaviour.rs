@@ -2,7 +2,7 @@
 //! adds the Redis store without hints.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[allow(dead_code, reason = "the contracts are tried elsewhere")]
+#[allow(dead_code, reason = "the contracts are tested elsewhere")]
 mod fixture;
 
 use std::sync::Arc;

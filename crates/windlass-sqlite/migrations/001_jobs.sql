@@ -1,5 +1,5 @@
--- One row for each job. The row of a chain's first job (position 0) also carries what belongs to the chain, so that the
--- common chain of one job is one row. Payloads stand last: what is read most is reached without their pages.
+-- One row per job. The row of a chain's first job (position 0) also has the chain's columns, so that the common chain
+-- of one job is one row. Payloads come last, so that the other columns can be read without their pages.
 create table {prefix}job (
   seq integer primary key autoincrement,      -- the order of creation
   id blob not null,
@@ -84,7 +84,7 @@ create index {prefix}blocker_chain on {prefix}blocker (chain, job);
 create index {prefix}blocker_waiting on {prefix}blocker (chain, job) where waiting = 1;
 create index {prefix}blocker_eager on {prefix}blocker (chain, job) where waiting = 1 and eager = 1;
 
--- Attempts that ended and did not close their job.
+-- Attempts that ended without closing their job.
 create table {prefix}attempt (
   job integer not null references {prefix}job (seq) on delete cascade,
   fence integer not null,

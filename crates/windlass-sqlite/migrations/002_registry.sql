@@ -1,9 +1,9 @@
--- Job types that are not acquired.
+-- Paused job types.
 create table {prefix}paused (
   type text primary key
 ) strict, without rowid;
 
--- Workers that were heard of.
+-- Registered workers.
 create table {prefix}worker (
   id blob primary key,
   name text,
@@ -17,7 +17,7 @@ create table {prefix}worker (
 
 create index {prefix}worker_gone on {prefix}worker (gone_at);
 
--- Locks that one holder has at a time.
+-- Locks with one holder at a time.
 create table {prefix}leader (
   name text primary key,
   token blob not null,

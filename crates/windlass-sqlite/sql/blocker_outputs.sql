@@ -1,4 +1,4 @@
--- What the blockers of these jobs gave, in the order in which they were declared.
+-- The outputs of the blockers of these jobs, in the order in which they were declared.
 -- ?1: [seq, ...]
 select
   blocker.job, blocker.chain, first.type as chain_type, latest.type, latest.status, latest.output_codec,

@@ -1,4 +1,4 @@
--- The pending job of each type that is due first; see next_due.
+-- The pending job of each type with the earliest due time; see next_due.
 -- ?1: [type, ...]
 with recursive
   level (type, priority) as (

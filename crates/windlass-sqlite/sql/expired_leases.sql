@@ -1,5 +1,5 @@
--- Running jobs whose lease has expired, longest first.
--- ?1: now; ?2: [type, ...] or null for all; ?3: [job, ...] to leave out; ?4: the most jobs
+-- Running jobs whose lease has expired, longest expired first.
+-- ?1: now; ?2: [type, ...] or null for all; ?3: [job, ...] to exclude; ?4: maximum number of jobs
 select
   {job}
 from {prefix}job as job

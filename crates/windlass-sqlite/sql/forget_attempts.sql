@@ -1,5 +1,5 @@
--- Each job remembers its latest attempts only.
--- ?1: as for insert_attempts; ?2: how many
+-- Keeps only the latest attempts of each job.
+-- ?1: as for insert_attempts; ?2: number to keep
 delete from {prefix}attempt
 where (job, fence) in (
   select attempt.job, attempt.fence

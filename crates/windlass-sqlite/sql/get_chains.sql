@@ -1,4 +1,4 @@
--- The chains that are meant, each with its first and its latest job: one row where they are the same.
+-- The chains of these targets, each with its first and its latest job: one row if they are the same.
 -- ?1: [[kind, id or null, type or null, key or null], ...]
 with
   asked as (

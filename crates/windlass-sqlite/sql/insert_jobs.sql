@@ -1,6 +1,6 @@
--- A chain that was deleted may come again, and failed jobs may still need it.
--- ?1: the jobs: each has what is the job's own, what it carries, and if it is the first what is its chain's, each in the
--- order of the columns: SQLite finds a field by going over those before it; ?2: their payloads, one behind the other
+-- A deleted chain may be created again while failed jobs still need it.
+-- ?1: the jobs: each has the job's own columns, the payload columns and, for a first job, the chain's columns, in
+-- column order (SQLite finds a field by scanning those before it); ?2: their payloads, concatenated
 with
   {items}
 insert into {prefix}job (

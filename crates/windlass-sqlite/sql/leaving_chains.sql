@@ -1,6 +1,6 @@
--- The closed chains that may leave, first those that nobody needs; then those that are needed only by failed jobs of
--- chains in the list, and so would be free to leave with them.
--- ?1: now; ?2: the most chains that nobody needs; ?3: the most chains in all
+-- The closed chains to remove: first those that no job needs, then those that only failed jobs of chains in this list
+-- need, which become removable with them.
+-- ?1: now; ?2: maximum number of chains that no job needs; ?3: maximum number of chains in total
 with recursive
   leaving (id) as (
     select * from (

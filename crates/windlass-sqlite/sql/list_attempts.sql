@@ -1,4 +1,4 @@
--- The attempts of a job that are remembered, and the one that runs or closed it.
+-- The recorded attempts of a job, and the attempt that is running or closed it.
 -- ?1: job
 select attempt.attempt, attempt.fence, attempt.worker, attempt.started_at, attempt.ended_at, attempt.ended, attempt.error
 from {prefix}job as job

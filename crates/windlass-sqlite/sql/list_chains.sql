@@ -1,7 +1,7 @@
--- Chains in their order of creation, each with its first and its latest job: one row where they are the same.
--- Every row says where the page ends and whether there is more behind it; if it is empty there is one without a job.
--- What is looked at comes in order, so that looking ends when the page is full.
--- ?1: newest first; ?2: behind this place; ?3: the most to look at; ?4: the most to give; ?5: [type, ...] or null;
+-- Chains in order of creation, each with its first and its latest job: one row if they are the same.
+-- Every row has the end of the page and whether more rows follow. An empty page is one row without a job.
+-- Rows are scanned in order, so the scan ends when the page is full.
+-- ?1: newest first; ?2: cursor; ?3: maximum rows to scan; ?4: maximum rows to return; ?5: [type, ...] or null;
 -- ?6: [status, ...] or null; ?7: only those that no job waits or waited for; ?8: created from; ?9: created to
 with
   looked_at as not materialized (

@@ -1,4 +1,4 @@
--- What these jobs wait or waited for, in the order in which it was declared.
+-- The chains that these jobs wait or waited for, in the order in which they were declared.
 -- ?1: [seq, ...]
 select blocker.job, blocker.chain, blocker.resolved
 from json_each(?1) as asked

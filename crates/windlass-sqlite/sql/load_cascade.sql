@@ -1,5 +1,5 @@
--- Which chains the jobs of these chains wait or waited for, and those of these in turn, and so on, up to a limit.
--- ?1: [chain, ...]; ?2: the most chains to look at
+-- The chains that the jobs of these chains wait or waited for, recursively, up to a limit.
+-- ?1: [chain, ...]; ?2: maximum number of chains
 with recursive
   reached (chain) as (
     select unhex(value) from json_each(?1)

@@ -1,5 +1,5 @@
--- The chains that these ids belong to and that these keys point at, each with its latest job. The output comes along
--- for keys only: nobody else wants it.
+-- The chains that these ids belong to and that these keys point at, each with its latest job. The output is loaded
+-- only for keys, because no other caller needs it.
 -- ?1: [id, ...] of chains or jobs; ?2: [[type, key], ...]
 with
   asked as (

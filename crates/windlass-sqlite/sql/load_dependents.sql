@@ -1,8 +1,10 @@
--- The jobs that the end of these chains concerns, and of the chains that an earlier command left off at; and if a job
--- would fail with its blocker, those that its chain's end concerns, and so on. They come in the order in which they are
--- to be resolved. Each step of the recursion goes from one dependent to the next by an index, so that the work is bounded
--- by the limit and not by the number of dependents. A row without a job says that the chain has no more of them.
--- ?1: [[chain, whether it completes], ...]; ?2: now; ?3: the most chains left off at; ?4: the most dependents
+-- The jobs that are affected when these chains close, and those of chains that an earlier command deferred. If a job
+-- would fail with its blocker, also the jobs that are affected when its chain closes, recursively. Rows are in the
+-- order in which they must be resolved. Each step of the recursion goes from one dependent to the next through an
+-- index, so the work is bounded by the limit, not by the number of dependents. A row without a job means that the
+-- chain has no more dependents.
+-- ?1: [[chain, whether it completes], ...]; ?2: now; ?3: maximum number of deferred chains; ?4: maximum number of
+-- dependents
 with recursive
   closing (at, chain_seq, chain, completed) as (
     select ?2, first.seq, first.id, value ->> 1

@@ -1,5 +1,5 @@
--- The jobs of these attempts, with their chains: whether each attempt still holds its job, and else how it ended, if that
--- is remembered.
+-- The jobs of these attempts, with their chains: whether each attempt still holds its job, or how it ended, if that
+-- is recorded.
 -- ?1: [[job, fence], ...]
 with
   asked as (

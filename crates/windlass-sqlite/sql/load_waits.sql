@@ -1,5 +1,5 @@
--- Which chains these chains wait for, or would wait for if they were retried; and those in turn, and so on, up to a limit.
--- ?1: [chain, ...]; ?2: the most chains to look at; ?3: [job, ...]: jobs that the command may close before it asks
+-- The chains that these chains wait for, or would wait for if they were retried, recursively, up to a limit.
+-- ?1: [chain, ...]; ?2: maximum number of chains; ?3: [job, ...]: jobs that the command may close before it searches
 with recursive
   wait as not materialized (
     select first.id as waiting, latest.status, blocker.chain as awaited, blocker.position, blocker.resolved

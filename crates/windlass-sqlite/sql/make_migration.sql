@@ -1,4 +1,4 @@
--- Which steps were carried out.
+-- The steps that were applied.
 create table if not exists {prefix}migration (
   step integer primary key,
   name text not null,

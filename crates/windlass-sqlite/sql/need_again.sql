@@ -1,4 +1,4 @@
--- The blockers of these jobs are needed by them again.
+-- These jobs need their blockers again.
 -- ?1: [seq, ...]
 with
   again as (

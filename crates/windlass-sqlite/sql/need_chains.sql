@@ -1,4 +1,4 @@
--- The chains of new blockers are needed by so many waits more.
+-- Counts the new waits for the chains of new blockers.
 -- ?1: as for insert_blockers
 with
   added as (

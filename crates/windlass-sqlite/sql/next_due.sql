@@ -1,5 +1,5 @@
 -- When the earliest pending job is due and when the earliest lease expires. The index of pending jobs has types and
--- priorities before due times: one step for each type and priority in use finds the earliest of each.
+-- priorities before due times, so one step per type and priority in use finds the earliest of each.
 -- ?1: [type, ...] or null for all
 with recursive
   every_type (type) as (

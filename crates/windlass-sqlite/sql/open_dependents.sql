@@ -1,5 +1,5 @@
 -- Open jobs of other chains that depend on these, in the order of the chains and of their creation.
--- ?1: [chain, ...]; ?2: the most
+-- ?1: [chain, ...]; ?2: maximum number
 select distinct asked.key as item, first.id as chain, job.seq, job.id
 from json_each(?1) as asked
 join {prefix}job as first on first.id = unhex(asked.value) and first.needed_by > 0

@@ -1,4 +1,4 @@
--- The blockers of these jobs are no longer needed by them.
+-- These jobs no longer need their blockers.
 -- ?1: [seq, ...]
 with
   released as (

@@ -1,4 +1,4 @@
--- The blockers of these chains' open or failed jobs are no longer needed by them.
+-- The open or failed jobs of these chains no longer need their blockers.
 -- ?1: [chain, ...]
 with
   released as (

@@ -1,5 +1,5 @@
--- When the oldest inner job that is left may leave.
--- ?1: [chain, ...]; ?2: how long everything stays at least; ?3: the latest time there is
+-- Sets when the oldest remaining inner job may be removed.
+-- ?1: [chain, ...]; ?2: minimum time that everything is kept; ?3: latest timestamp
 update {prefix}job as first
 set trim_at = (
   select min(job.closed_at + max(first.retain_completed, ?2), ?3)

@@ -1,4 +1,4 @@
--- Running jobs of these workers that are asked to stop.
+-- Running jobs of these workers that were asked to stop.
 -- ?1: [worker, ...]
 select job.id, job.fence, job.worker
 from {prefix}job as job indexed by {prefix}job_running

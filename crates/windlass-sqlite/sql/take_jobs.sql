@@ -1,7 +1,8 @@
--- Leases the first due jobs to a worker, unless it holds some under the same request. Each type is a stream of its due jobs by priority, due time and order of creation;
--- the recursion merges the streams: it takes the first of all heads and puts that stream's next job in its place. Every
--- step is a look-up in an index, so that neither jobs for later nor the length of the queues cost anything.
--- ?1: [[type, quota, lease], ...]; ?2: the most jobs; ?3: now; ?4: worker; ?5: request; ?6: the latest time there is
+-- Leases the first due jobs to a worker, unless it holds some under the same request. Each type is a stream of due
+-- jobs by priority, due time and order of creation. The recursion merges the streams: it takes the first of all heads
+-- and replaces it with the next job of that stream. Every step is an index lookup, so neither future jobs nor the
+-- length of the queues add cost.
+-- ?1: [[type, quota, lease], ...]; ?2: maximum number of jobs; ?3: now; ?4: worker; ?5: request; ?6: latest timestamp
 with recursive
   wanted as materialized (
     select value ->> 0 as type, value ->> 1 as quota, value ->> 2 as lease from json_each(?1)

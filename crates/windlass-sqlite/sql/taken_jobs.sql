@@ -1,4 +1,4 @@
--- The jobs that an acquire took and that are still held under it, in the order in which they are to be run.
+-- The jobs that an acquire leased and that are still held under its request, in the order in which to run them.
 -- ?1: request
 select
   {chain},

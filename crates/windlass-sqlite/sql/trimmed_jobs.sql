@@ -1,6 +1,6 @@
--- The completed jobs of open chains that may leave, between the first and the latest, of the chains that are longest due
--- first. In each chain they go from one to the next by an index, up to the first that stays.
--- ?1: now; ?2: the most jobs; ?3: how long everything stays at least; ?4: the latest time there is
+-- Completed jobs of open chains that may be removed, between the first and the latest; longest expired chains first.
+-- In each chain, follows the index from one job to the next, up to the first that is kept.
+-- ?1: now; ?2: maximum number of jobs; ?3: minimum time that everything is kept; ?4: latest timestamp
 with recursive
   trimming as (
     select

@@ -1,5 +1,5 @@
--- First jobs that are still the latest, each with its chain: one row has both.
--- ?1: jobs and chains as they stand now; ?2: outputs, one behind the other
+-- First jobs that are still the latest, each with its chain: one row holds both.
+-- ?1: jobs and chains in their current state; ?2: outputs, concatenated
 with
   {items},
   changed as materialized (

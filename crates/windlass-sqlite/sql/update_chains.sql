@@ -1,4 +1,4 @@
--- ?1: chains as they stand now
+-- ?1: chains in their current state
 with
   {items},
   changed as materialized (

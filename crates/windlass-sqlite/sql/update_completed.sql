@@ -1,7 +1,7 @@
--- Jobs that a worker has completed and that are all of their chain, which closes with them: most ends of attempts. What
--- such an end leaves as it was is not written, nor are the indexes of it.
+-- Jobs that a worker completed and that are the only job of their chain, which closes with them. Most attempts end
+-- this way. Unchanged columns and their indexes are not written.
 -- ?1: [[seq, retain_until, leaves_at, codec, start of its output, length of its output], ...];
--- ?2: the outputs, one behind the other; ?3: now
+-- ?2: the outputs, concatenated; ?3: now
 with
   {items},
   completed as materialized (

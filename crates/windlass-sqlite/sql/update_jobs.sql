@@ -1,4 +1,4 @@
--- ?1: jobs as they stand now; ?2: their outputs, one behind the other
+-- ?1: jobs in their current state; ?2: their outputs, concatenated
 with
   {items},
   changed as materialized (

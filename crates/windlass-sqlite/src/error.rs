@@ -24,12 +24,12 @@ pub fn from_code(code: i32, message: &str) -> Error {
         // A file that this user may not read or write (`SQLITE_PERM`, `SQLITE_READONLY`, `SQLITE_AUTH`) needs an
         // operator. A repeat does not help.
         (_, 3 | 8 | 23) => {
-            (ErrorKind::AccessDenied, "give this user write permission for the file and its folder")
+            (ErrorKind::AccessDenied, "grant this user write permission for the file and its directory")
         }
         // SQLite opens more files as it works, so this may be transient.
         (_, 14) => (
             ErrorKind::Unavailable,
-            "check that the folder exists, that this user may write to it, and the limit of open files",
+            "check that the directory exists, that this user may write to it, and the limit of open files",
         ),
         (_, 11 | 26) => {
             (ErrorKind::Corrupt, "the file is damaged or not a database; restore it from a backup")

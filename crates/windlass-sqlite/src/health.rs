@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_file_system_is_known_by_its_mount() {
+    fn a_network_file_system_is_detected_by_its_mount() {
         let mounts = "/dev/vda / ext4 rw 0 0\nserver:/export /srv/jobs nfs4 rw 0 0\n/dev/vdb /srv/jobs/own xfs rw 0 0\n";
         let on = |path| shared_file_system(mounts, Path::new(path));
         assert_eq!(on("/srv/jobs/jobs.db"), Some("nfs4"));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn free_space_is_a_finding_if_it_is_most_of_a_large_file() {
+    fn mostly_free_large_files_are_a_finding() {
         assert!(free_space(17 << 20, 30 << 20).is_some());
         assert!(free_space(17 << 20, 40 << 20).is_none());
         assert!(free_space(1 << 20, 1 << 20).is_none());

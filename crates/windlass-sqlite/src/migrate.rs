@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_older_version_works_on_while_a_newer_one_migrates_and_is_refused_when_it_starts_again() {
+    async fn an_older_version_survives_a_migration_but_cannot_start_again() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new(folder.path().join("jobs.db"));
         let older = SqliteStore::open(options.clone()).await.unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_newer_version_that_may_not_migrate_says_which_steps_are_missing() {
+    async fn without_migrate_missing_steps_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::new(folder.path().join("jobs.db"));
         let older = SqliteStore::open(options.clone()).await.unwrap();

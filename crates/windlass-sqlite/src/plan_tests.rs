@@ -50,17 +50,17 @@ fn walks_over_a_table(step: &str) -> bool {
 }
 
 #[tokio::test]
-async fn no_statement_of_a_batch_walks_over_a_table() {
+async fn no_batch_statement_scans_a_table() {
     for (name, plan) in plans().await {
         if name != "latest_migration" {
             let walks: Vec<_> = plan.iter().filter(|step| walks_over_a_table(step)).collect();
-            assert!(walks.is_empty(), "{name} walks over a table: {walks:#?} in {plan:#?}");
+            assert!(walks.is_empty(), "{name} scans a table: {walks:#?} in {plan:#?}");
         }
     }
 }
 
 #[tokio::test]
-async fn each_statement_goes_by_the_index_made_for_it() {
+async fn each_statement_uses_its_index() {
     let plans = plans().await;
     let check = |name: &str, index: &str| {
         let (_, plan) = plans.iter().find(|(of, _)| *of == name).unwrap();
@@ -111,7 +111,7 @@ fn no_statement_is_planned_again_for_its_parameters() {
 }
 
 #[tokio::test]
-async fn a_walk_over_a_table_would_be_noticed() {
+async fn a_table_scan_is_detected() {
     assert!(walks_over_a_table("SCAN job"));
     assert!(walks_over_a_table("SCAN first USING INDEX windlass_job_chain"));
     assert!(!walks_over_a_table("SCAN windlass_job USING INDEX windlass_job_rippling"));

@@ -40,7 +40,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Begins a transaction with `begin immediate`.
     ///
     /// A deferred transaction would read first and take the write lock later. If another connection commits in between,
-    /// SQLite fails it with `SQLITE_BUSY_SNAPSHOT`, which waiting cannot cure.
+    /// SQLite fails it with `SQLITE_BUSY_SNAPSHOT`, which waiting does not fix.
     ///
     /// Dropping the future leaves no connection in a transaction.
     ///

@@ -23,7 +23,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Sqlx {
     /// One connection, unless the application brings its pool: SQLite has one writer at a time. Transactions queue for
-    /// it in order of arrival. If they competed for SQLite's lock instead, the shortest sleeper would win, and others
+    /// it in order of arrival. If they competed for SQLite's lock instead, the one with the shortest sleep would win, and others
     /// might starve.
     writer: SqlitePool,
     readers: SqlitePool,
@@ -215,7 +215,7 @@ fn while_opening(error: sqlx::Error) -> Error {
     match error.as_database_error() {
         Some(database) if code(database) & 0xff == 14 => {
             let (message, code) = (database.message(), code(database));
-            let cure = "check that the folder exists, and that this user may write to it";
+            let cure = "check that the directory exists, and that this user may write to it";
             Error::new(ErrorKind::AccessDenied, format!("SQLite: {message} ({code}): {cure}"))
                 .with_inner(error)
         }

@@ -92,13 +92,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_stall_counts_beside_a_long_one_before_it() {
+    fn a_short_stall_counts_after_a_long_one() {
         let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
         let stalls = Stalls::default();
         stalls.note(at(12), at(20));
         stalls.note(at(28), at(30));
         let (short, long) = (Millis::from_secs(1), Millis::from_secs(15));
-        assert!(stalls.forbid_reaping(at(30), short), "nobody could renew for two seconds");
+        assert!(stalls.forbid_reaping(at(30), short), "no owner could renew for two seconds");
         assert!(
             stalls.forbid_reaping(at(30), long),
             "a worker that renews rarely has had no time to renew since the long stall"

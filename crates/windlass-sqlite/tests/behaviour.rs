@@ -1,5 +1,5 @@
 //! Runs the client and worker suite on SQLite with the file notifier, and with in-process notifications: all cases in a
-//! full run, and else those that depend on the notifier.
+//! full run, otherwise only those that depend on the notifier.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;

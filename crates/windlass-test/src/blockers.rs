@@ -12,7 +12,8 @@ pub(crate) fn payloads<B: Blockers>(outputs: &B::Outputs) -> Result<Vec<(TypeNam
 where
     B::Outputs: Serialize,
 {
-    let unwritable = |error| Error::new(ErrorKind::Invalid, format!("the outputs are no JSON: {error}"));
+    let unwritable =
+        |error| Error::new(ErrorKind::Invalid, format!("the outputs cannot be encoded as JSON: {error}"));
     let outputs = serde_json::to_value(outputs).map_err(unwritable)?;
     let names = B::names();
     let slots = match names.as_slice() {

@@ -11,7 +11,7 @@ use crate::query::{describe, immediately, jobs, text};
 
 /// Result of an attempt made by [`run`](crate::run()).
 ///
-/// The accessors of a single outcome, such as [`output`](Self::output), panic if the attempt ended otherwise. The
+/// The accessors of a single outcome, such as [`output`](Self::output), panic if the attempt ended in another way. The
 /// message names the actual outcome.
 pub struct Ran<J: Job> {
     client: Client<MemoryStore>,

@@ -64,5 +64,5 @@ fn unprivileged() -> (u32, u32) {
         String::from_utf8(output.stdout).ok()?.trim().parse().ok()
     };
     let ids = UNPRIVILEGED.iter().find_map(|name| Some((id("-u", name)?, id("-g", name)?)));
-    ids.unwrap_or_else(|| panic!("the tests run as root, and there is none of the accounts {UNPRIVILEGED:?}"))
+    ids.unwrap_or_else(|| panic!("the tests run as root, and none of the accounts {UNPRIVILEGED:?} exists"))
 }

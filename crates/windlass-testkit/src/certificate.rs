@@ -13,7 +13,7 @@ pub(crate) const KEY: &str = "key.pem";
 /// Writes a certificate and its key into a folder.
 pub(crate) fn place(folder: &Path) {
     let certified = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])
-        .expect("a certificate for an address can be made");
+        .expect("a certificate for an address can be generated");
     let files = [(CERTIFICATE, certified.cert.pem()), (KEY, certified.signing_key.serialize_pem())];
     for (name, text) in files {
         let path = folder.join(name);

@@ -60,7 +60,7 @@ impl NatsServerBuilder {
     /// Panics if no server is installed, or if it does not answer within two minutes. The message contains the server's
     /// log.
     pub async fn start(self) -> NatsServer {
-        let folder = TempDir::with_prefix("windlass-nats-").expect("a temporary folder can be made");
+        let folder = TempDir::with_prefix("windlass-nats-").expect("a temporary folder can be created");
         if self.tls {
             certificate::place(folder.path());
         }

@@ -34,7 +34,7 @@ impl PgBouncer {
     ///
     /// Panics if PgBouncer is not installed, or if it does not start within two minutes. The message contains its log.
     pub async fn start(server: &PostgresServer) -> Self {
-        let folder = TempDir::with_prefix("windlass-pgbouncer-").expect("a temporary folder can be made");
+        let folder = TempDir::with_prefix("windlass-pgbouncer-").expect("a temporary folder can be created");
         let users = format!("\"{}\" \"\"\n", postgres::USER);
         fs::write(folder.path().join(USERS), users).expect("a file can be written");
         let account = Account::owning(folder.path());

@@ -30,7 +30,7 @@ const DATA: &str = "data";
 /// The mount point below the server's folder, and the name of the tablespace on it.
 const SMALL_DISK: &str = "small_disk";
 
-/// Mounts a file system in the mount namespace of the server, so that it goes away with the server, however that ends.
+/// Mounts a file system in the mount namespace of the server, so that it is unmounted when the server ends, for whatever reason.
 const MOUNT: &str = r#"mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@""#;
 
 /// A private PostgreSQL server on a free port of the loopback interface, with a temporary folder. It is as durable as
@@ -97,12 +97,12 @@ impl PostgresServerBuilder {
     /// Panics if PostgreSQL is not installed, or if it does not answer within two minutes. The message contains the
     /// server's log.
     pub async fn start(self) -> PostgresServer {
-        let folder = TempDir::with_prefix("windlass-postgres-").expect("a temporary folder can be made");
+        let folder = TempDir::with_prefix("windlass-postgres-").expect("a temporary folder can be created");
         let programs = Programs::find();
         template::copy(&programs, &folder.path().join(DATA)).await;
         let small_disk = folder.path().join(SMALL_DISK);
         if self.small_disk_mebibytes.is_some() {
-            fs::create_dir(&small_disk).expect("a folder can be made");
+            fs::create_dir(&small_disk).expect("a folder can be created");
         }
         if self.tls {
             certificate::place(folder.path());
@@ -190,7 +190,7 @@ impl PostgresServer {
     /// # Panics
     ///
     /// Panics with the server's message if the SQL fails.
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does, too")]
+    #[expect(clippy::must_use_candidate, reason = "it is also called for its effect")]
     pub fn query(&self, sql: &str) -> String {
         self.query_in(DATABASE, sql)
     }
@@ -200,7 +200,7 @@ impl PostgresServer {
     /// # Panics
     ///
     /// Panics with the server's message if the SQL fails.
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does, too")]
+    #[expect(clippy::must_use_candidate, reason = "it is also called for its effect")]
     pub fn query_in(&self, database: &str, sql: &str) -> String {
         query(&url(self.port(), database), sql)
     }
@@ -211,7 +211,7 @@ impl PostgresServer {
     /// # Panics
     ///
     /// Panics if the server is stopped.
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does, too")]
+    #[expect(clippy::must_use_candidate, reason = "it is also called for its effect")]
     pub fn kill_backends(&self) -> usize {
         let count = self.query(
             "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity \

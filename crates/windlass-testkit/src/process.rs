@@ -15,7 +15,7 @@ pub(crate) fn signal(name: &str, pids: &[u32]) {
     let mut command = Command::new("sh");
     command.args(["-c", r#"kill -s "$@" 2>/dev/null; exit 0"#, "sh", name]);
     command.args(pids.iter().map(u32::to_string));
-    let status = command.status().expect("there is a shell");
+    let status = command.status().expect("`sh` is installed");
     assert!(status.success(), "the shell could not send SIG{name}: {status}");
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn children(parent: u32) -> Vec<u32> {
 pub(crate) async fn wait_until_stopped(pids: &[u32]) {
     let still = |pid: &u32| stat(*pid).is_some_and(|(state, _)| !"TtZX".contains(state));
     let stopped = poll(STOP_TIMEOUT, || std::future::ready((!pids.iter().any(still)).then_some(()))).await;
-    assert!(stopped.is_some(), "of the processes {pids:?} some run {STOP_TIMEOUT:?} after they were stopped");
+    assert!(stopped.is_some(), "some of the processes {pids:?} still run {STOP_TIMEOUT:?} after SIGSTOP");
 }
 
 /// Returns the state and the parent of a process, or `None` if it is gone.

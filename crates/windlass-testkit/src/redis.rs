@@ -80,7 +80,7 @@ impl RedisServerBuilder {
     }
 
     async fn start_on(self, ports: impl Iterator<Item = u16>) -> RedisServer {
-        let folder = TempDir::with_prefix("windlass-redis-").expect("a temporary folder can be made");
+        let folder = TempDir::with_prefix("windlass-redis-").expect("a temporary folder can be created");
         if self.tls {
             certificate::place(folder.path());
         }

@@ -98,7 +98,7 @@ impl<P: Program> Server<P> {
     /// Ends the process with a signal, and keeps the folder.
     pub(crate) async fn end(&mut self, signal: &str) {
         let Some(process) = &mut self.process else { return };
-        process.signal(signal).expect("the watchdog listens");
+        process.signal(signal).expect("the watchdog is running");
         // A stopped process handles the signal only after it is resumed.
         self.resume();
         let Some(mut process) = self.process.take() else { return };
@@ -124,7 +124,7 @@ impl<P: Program> Server<P> {
         let process = self.process.as_mut().expect("only a server that runs can be paused");
         self.paused = true;
         // Stop the parent first, so that it cannot fork more children.
-        process.signal("STOP").expect("the watchdog listens");
+        process.signal("STOP").expect("the watchdog is running");
         process::wait_until_stopped(&[process.pid()]).await;
         let children = process::children(process.pid());
         process::signal("STOP", &children);
@@ -176,7 +176,7 @@ impl<P: Program> Server<P> {
         let what = match failure {
             StartFailure::AddressInUse => format!("{name} found port {port} taken"),
             StartFailure::Io(error) => format!("{name} could not be started: {error}"),
-            StartFailure::Ended(status) => format!("{name} ended at its start ({status})"),
+            StartFailure::Ended(status) => format!("{name} exited during startup ({status})"),
             StartFailure::Silent => format!("{name} did not answer within {START_TIMEOUT:?}"),
         };
         format!("{what}; its log:\n{}", self.log())
@@ -188,7 +188,7 @@ impl<P> Server<P> {
     pub(crate) fn resume(&mut self) {
         let Some(process) = &mut self.process else { return };
         if std::mem::take(&mut self.paused) {
-            process.signal("CONT").expect("the watchdog listens");
+            process.signal("CONT").expect("the watchdog is running");
             process::signal("CONT", &process::children(process.pid()));
         }
     }
@@ -201,7 +201,7 @@ impl<P> Drop for Server<P> {
     }
 }
 
-/// Random ports that nobody listens on at the moment.
+/// Random ports on which no process listens at the moment.
 ///
 /// They are below the range that common systems use for outgoing connections. A port in that range could be taken by
 /// the time of a restart. Also, a client that reconnects while the server is down could get that same port as its

@@ -103,7 +103,7 @@ async fn main() -> Result<(), BoxError> {
     let mut tx = client.begin().await?;
     let orders: i64 = sqlx::query_scalar("select count(*) from orders").fetch_one(&mut **tx.as_mut()).await?;
     tx.rollback().await?;
-    assert_eq!((orders, chains.len()), (1, 1), "of a refused order nothing is left");
+    assert_eq!((orders, chains.len()), (1, 1), "a refused order leaves no rows");
 
     // Stop the server before the worker, so that no request starts a job that this worker can no longer run.
     stop.send(()).map_err(|()| "the server has ended")?;

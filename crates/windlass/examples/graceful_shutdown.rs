@@ -38,7 +38,7 @@ async fn listens(job: Ctx<Listens>, State(app): State<App>) -> Result<u32, BoxEr
     tokio::select! {
         done = app.work() => done.map(|()| job.attempt()),
         reason = job.aborted().wait() => {
-            println!("told to stop: {reason:?}");
+            println!("asked to stop: {reason:?}");
             // A real handler would save its progress here. An error after the signal is not a failed attempt: the
             // worker releases the job.
             Err("stopped half-way".into())
@@ -79,7 +79,7 @@ async fn main() -> Result<(), BoxError> {
     let second_worker = worker().start().await?;
     app.work.add_permits(2);
     let attempts = (client.wait(polite).await?, client.wait(stubborn).await?);
-    assert_eq!(attempts, (1, 1), "what was given back does not count");
+    assert_eq!(attempts, (1, 1), "a released attempt does not count");
     println!("both done, each in attempt 1");
     second_worker.stop(Duration::from_secs(10)).await;
     Ok(())

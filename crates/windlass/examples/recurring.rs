@@ -15,7 +15,7 @@ use windlass::{Attempt, BoxError, Client, Done, Job, MemoryStore, State, Worker}
 /// Delay between two runs. A real service might use a day.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-const KEY: &str = "the only one";
+const KEY: &str = "clean-up";
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry)]

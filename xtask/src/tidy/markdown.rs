@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn fenced_code_is_not_read() {
+    fn fenced_code_is_ignored() {
         assert_eq!(complaints("# One\n```sh\n# comment\n[a](gone.md)\n```\n"), []);
         assert_eq!(complaints("# One\n````md\n```\n# two\n```\n````\n"), []);
         assert_eq!(complaints("# One\n~~~\n# two\n```\n# three\n~~~\n"), []);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn other_links_are_let_be() {
+    fn other_links_are_ignored() {
         assert_eq!(complaints_of_links("[a](https://example.org/x) <https://example.org>"), [""; 0]);
         assert_eq!(complaints_of_links("[a](#part) [b](mailto:a@example.org)"), [""; 0]);
         assert_eq!(complaints_of_links("[`Store`](crate::Store)"), [""; 0]);

@@ -74,7 +74,7 @@ async fn every_workload_reports_a_figure_for_each_round() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sqlite_is_measured_beside_bare_statements() {
+async fn sqlite_is_compared_with_bare_statements() {
     let mut sqlite = Sqlite::new(Synchronous::Normal).unwrap();
     let report = suite::run(&mut sqlite, &tiny()).await.unwrap();
     check(&report);
@@ -85,7 +85,7 @@ async fn sqlite_is_measured_beside_bare_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgresql_is_measured_beside_bare_statements() {
+async fn postgresql_is_compared_with_bare_statements() {
     let mut postgres = Postgres::start().await.unwrap();
     let report = suite::run(&mut postgres, &tiny()).await.unwrap();
     check(&report);
@@ -118,7 +118,7 @@ async fn round_trips_are_all_answered_and_timed() {
 }
 
 #[tokio::test]
-async fn the_bare_version_works_off_everything() {
+async fn the_bare_version_processes_every_job() {
     channel::start_and_drain(1_000, 64).await.unwrap();
 }
 

@@ -144,6 +144,6 @@ Examples:
   windlass doctor
   windlass doctor --store postgres://localhost/app --notifier nats://localhost
 
-Each problem is printed with its cure. The exit code is 0 if there are no problems, 1 if there are some, and 4 if the \
+Each problem is printed with its remedy. The exit code is 0 if there are no problems, 1 if there are some, and 4 if the \
 store cannot be opened.")]
 pub(crate) struct Doctor {}

@@ -44,7 +44,7 @@ pub(crate) async fn run(context: &Context) -> Result {
     for (check, findings) in checks {
         found |= !findings.is_empty();
         for Finding { what, cure } in &findings {
-            let line = || format!("{check}: {what}\n  cure: {cure}");
+            let line = || format!("{check}: {what}\n  remedy: {cure}");
             context.output.print(&Line { check, ok: false, what: Some(what), cure: Some(cure) }, line)?;
         }
         if findings.is_empty() {

@@ -67,7 +67,7 @@ async fn the_doctor_reports_missing_persistence() {
     let ran = Program::on_redis().await.doctor(&[], |ran| ran.stdout.contains("notifier: ok")).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(
-        ran.stdout.contains("has no append-only file") && ran.stdout.contains("cure: set `appendonly yes`"),
+        ran.stdout.contains("has no append-only file") && ran.stdout.contains("remedy: set `appendonly yes`"),
         "{ran:?}"
     );
 }

@@ -10,7 +10,7 @@ async fn a_paused_or_unhandled_type_is_a_reason() {
     check_doctor(&program, "no live worker handles them").await;
     program.ok(&["pause", "mail"]).await;
     check(&program, &chain, "`mail` is paused (`windlass resume mail`)").await;
-    check_doctor(&program, "cure: run `windlass resume mail`").await;
+    check_doctor(&program, "remedy: run `windlass resume mail`").await;
     program.ok(&["resume", "mail"]).await;
     program.drain(&["mail"], "true").await;
     assert_eq!(program.json(&["jobs", &chain]).await[0]["why"].as_array().unwrap().len(), 0);

@@ -1,6 +1,6 @@
 /// Behaviors of the sources that have no counterpart here, with the reason.
 pub const BEHAVIOURS_EXCLUDED: &[(&str, &str)] =
-    &[("BS-032", "ids are UUIDs by their type, so that there is none that could fail a validation")];
+    &[("BS-032", "ids are UUIDs by type, so there is no invalid id to reject")];
 
 /// Behaviors of the sources that the compiler guarantees, with the proof: a file in
 /// `crates/windlass-macros/tests/compile_fail`, or a type.

@@ -154,7 +154,7 @@ impl<S: Store> Scene<S> {
 
     /// Waits for a chain and returns its output.
     pub async fn output<J: Entry>(&self, chain: Chain<J>) -> J::Output {
-        self.result(chain).await.expect("the chain gives its output")
+        self.result(chain).await.expect("the chain returns its output")
     }
 
     /// Waits for a chain and returns its output or error.
@@ -203,7 +203,7 @@ impl<S: Store> Scene<S> {
 
     /// Waits until the store's clock has passed this time.
     pub async fn past(&self, time: Timestamp) {
-        self.soon("time goes on", async {
+        self.soon("the store's clock advances", async {
             loop {
                 let chain = self.client.start(Mark).await.expect("a mark is started");
                 if self.job(chain).await.created_at > time {
@@ -218,7 +218,7 @@ impl<S: Store> Scene<S> {
     /// Whether a transaction with this mark has committed. See [`Scene::mark`].
     pub async fn is_marked(&self, name: &str) -> bool {
         let (mark, key) = (TypeName::new(Mark::NAME), Key::new(name));
-        let target = Target::Key(mark.expect("the name is good"), key.expect("the key is good"));
+        let target = Target::Key(mark.expect("the name is valid"), key.expect("the key is valid"));
         self.other.chain(target).await.expect("the store answers").is_some()
     }
 

@@ -5,80 +5,95 @@ use windlass_core::Lease;
 use super::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    case!("acquire.order.due", "Jobs come by due time, then by order of creation.", ["SA-AQ01"], order_due),
+    case!(
+        "acquire.order.due",
+        "Jobs are acquired by due time, then by order of creation.",
+        ["SA-AQ01"],
+        order_due
+    ),
     case!(
         "acquire.order.creation",
-        "Order of creation is the store's, whatever the ids.",
+        "The order of creation is the order in which the store received the jobs, regardless of their ids.",
         ["SA-AQ01"],
         order_creation
     ),
     case!(
         "acquire.order.priority",
-        "A higher priority comes first, whatever the due time.",
+        "A job with a higher priority is acquired first, regardless of due times.",
         ["contract"],
         order_priority
     ),
-    case!(
-        "acquire.order.types",
-        "One order holds across all types that are asked for.",
-        ["contract"],
-        order_types
-    ),
+    case!("acquire.order.types", "One order applies across all requested types.", ["contract"], order_types),
     case!(
         "acquire.order.batch",
-        "A batch of jobs comes in the order in which single ones would.",
+        "A batch is acquired in the same order as single jobs would be.",
         ["A8.12"],
         order_batch
     ),
     case!(
         "acquire.max",
-        "An acquire gives as many jobs as asked for if there are so many.",
+        "An acquire returns as many jobs as requested if that many are due.",
         ["SA-AQ02"],
         max
     ),
-    case!("acquire.short", "A reply is short exactly when no more jobs are due.", ["SA-AQ02", "A8.5"], short),
-    case!("acquire.none", "An acquire without a due job gives none.", ["SA-AQ03"], none),
-    case!("acquire.empty", "An acquire of no types, or of no jobs, gives none.", ["SA-AQ03"], empty),
-    case!("acquire.future", "A job is not acquired before its time, and is at it.", ["SA-AQ04"], future),
-    case!("acquire.types", "Only jobs of types that are asked for are taken.", ["SA-AQ03"], types),
-    case!("acquire.quota", "Of each type at most its quota is taken.", ["contract"], quota),
+    case!(
+        "acquire.short",
+        "A reply has fewer jobs than requested exactly when no more jobs are due.",
+        ["SA-AQ02", "A8.5"],
+        short
+    ),
+    case!("acquire.none", "An acquire returns no jobs if none is due.", ["SA-AQ03"], none),
+    case!(
+        "acquire.empty",
+        "An acquire of no types, or of at most 0 jobs, returns no jobs.",
+        ["SA-AQ03"],
+        empty
+    ),
+    case!("acquire.future", "A job can be acquired from its due time on, not earlier.", ["SA-AQ04"], future),
+    case!("acquire.types", "Only jobs of the requested types are acquired.", ["SA-AQ03"], types),
+    case!("acquire.quota", "An acquire returns at most the quota of each type.", ["contract"], quota),
     case!(
         "acquire.lease",
-        "A job runs with attempt, fence and lease written by the acquire.",
+        "An acquire writes the attempt, the fence and the lease of a running job.",
         ["never 7", "A8.7", "B4.1", "SA-RL01"],
         lease
     ),
-    case!("acquire.lease.per_type", "Each type has its own length of lease.", ["contract"], lease_per_type),
+    case!("acquire.lease.per_type", "Each type has its own lease duration.", ["contract"], lease_per_type),
     case!("acquire.once", "A running job is not acquired again.", ["SA-CC04"], once),
     case!(
         "acquire.continuation",
-        "A continuation job is acquired by its own type.",
+        "A continuation is acquired under its own type.",
         ["SA-GC02"],
         continuation
     ),
-    case!("acquire.key", "A job comes with its chain's key, a continuation too.", ["contract"], chain_key),
-    case!("acquire.fence_grows", "Each acquisition of a job has a larger fence.", ["never 2"], fence_grows),
+    case!(
+        "acquire.key",
+        "An acquired job includes the key of its chain, even if it is a continuation.",
+        ["contract"],
+        chain_key
+    ),
+    case!("acquire.fence_grows", "Each acquire of a job increases its fence.", ["never 2"], fence_grows),
     case!(
         "acquire.repeated",
-        "A repeated acquire gives the same jobs and takes no others.",
+        "A repeated acquire returns the same jobs and acquires no others.",
         ["never 12"],
         repeated
     ),
     case!(
         "acquire.repeated.settled",
-        "A repeated acquire leaves out what is no longer held under it.",
+        "A repeated acquire omits jobs that the request no longer holds.",
         ["never 12"],
         repeated_settled
     ),
     case!(
         "acquire.repeated.anew",
-        "A repeated acquire of which nothing is held acquires anew.",
+        "A repeated acquire whose request holds no job acquires new jobs.",
         ["never 12"],
         repeated_anew
     ),
     case!(
         "acquire.repeated.outputs",
-        "A repeated acquire brings the blockers' outputs again.",
+        "A repeated acquire returns the blockers' outputs again.",
         ["never 12"],
         repeated_outputs
     ),

@@ -8,128 +8,138 @@ pub(super) const CASES: &[Case] = &[
     case!("blocker.open", "A job is blocked while a blocker chain has not completed.", ["SA-AB01"], open),
     case!(
         "blocker.completed",
-        "A job whose blockers have all completed is pending at once.",
+        "A job whose blockers have all completed is pending immediately.",
         ["SA-AB02"],
         completed
     ),
-    case!(
-        "blocker.batch",
-        "Each job of one creation waits for its own blockers.",
-        ["SA-AB03", "SA-AB04"],
-        batch
-    ),
+    case!("blocker.batch", "Each job of a batch waits for its own blockers.", ["SA-AB03", "SA-AB04"], batch),
     case!(
         "blocker.resolved",
-        "A job is pending once its last blocker completed.",
+        "A job becomes pending when its last blocker completes.",
         ["SA-UB01", "SA-UB02", "never 5"],
         resolved
     ),
-    case!("blocker.no_dependents", "A chain nobody waits for unblocks nothing.", ["SA-UB03"], no_dependents),
+    case!("blocker.no_dependents", "A chain without dependents unblocks no job.", ["SA-UB03"], no_dependents),
     case!(
         "blocker.traces",
-        "An unblocked job comes with the trace contexts of its waits in order.",
+        "The reply includes the trace contexts of an unblocked job's waits, in order.",
         ["SA-UB04", "SA-BT01", "SA-BT02"],
         traces
     ),
     case!(
         "blocker.traces.none",
-        "A wait without a trace context gives none.",
+        "A wait without a trace context is reported without one.",
         ["SA-UB05", "SA-UB09"],
         traces_none
     ),
-    case!("blocker.due.past", "An unblocked job whose time is past is due now.", ["SA-UB06"], due_past),
-    case!("blocker.due.future", "An unblocked job keeps a time to come.", ["SA-UB07"], due_future),
+    case!(
+        "blocker.due.past",
+        "An unblocked job whose due time has passed is due now.",
+        ["SA-UB06"],
+        due_past
+    ),
+    case!("blocker.due.future", "An unblocked job keeps a due time in the future.", ["SA-UB07"], due_future),
     case!(
         "blocker.due.order",
-        "An unblocked job does not overtake jobs that are ready.",
+        "An unblocked job does not overtake jobs that were already due.",
         ["SA-UB08"],
         due_order
     ),
     case!(
         "blocker.outputs",
-        "A job comes with its blockers' outputs in the order declared.",
+        "An acquired job includes the outputs of its blockers, in the order in which they were declared.",
         ["SA-GB01"],
         outputs
     ),
     case!(
         "blocker.outputs.continued",
-        "A continued blocker chain gives its last job's output and type.",
+        "The output of a continued blocker chain has the value and type of its last job.",
         ["SA-GB02"],
         outputs_continued
     ),
-    case!("blocker.outputs.none", "A job without blockers comes with none.", ["SA-GB03"], outputs_none),
+    case!(
+        "blocker.outputs.none",
+        "An acquired job without blockers has no blocker outputs.",
+        ["SA-GB03"],
+        outputs_none
+    ),
     case!(
         "blocker.continued",
-        "A blocker chain that continues is not complete.",
+        "A blocker chain that continues has not completed.",
         ["A8.3", "never 5"],
         continued
     ),
     case!(
         "blocker.retried",
-        "A blocker whose attempt failed keeps its dependents waiting until it completes.",
+        "A blocker whose attempt fails keeps its dependents waiting until it completes.",
         ["never 5"],
         retried
     ),
     case!(
         "blocker.missing",
-        "A blocker chain that is not stored is refused.",
+        "A chain with a blocker that is not stored is refused.",
         ["SA-AB01", "contract"],
         missing
     ),
     case!("blocker.itself", "A chain cannot wait for itself.", ["contract"], itself),
-    case!("blocker.same_batch", "A blocker may stand earlier in the same creation.", ["SA-AB03"], same_batch),
+    case!(
+        "blocker.same_batch",
+        "A blocker may be an earlier chain of the same command.",
+        ["SA-AB03"],
+        same_batch
+    ),
     case!(
         "blocker.same_batch.existing",
-        "A blocker of the same creation that exists under its key means the existing chain.",
+        "A blocker of the same command that already exists under its key refers to the existing chain.",
         ["SA-AB03"],
         same_batch_existing
     ),
     case!(
         "blocker.shared",
-        "All jobs that wait for one chain are unblocked in their order of creation.",
+        "All jobs that wait for a chain are unblocked in their order of creation.",
         ["SA-UB01"],
         shared
     ),
     case!(
         "blocker.other_handle",
-        "A chain completed through one handle unblocks what another created.",
+        "Completing a chain through one handle unblocks jobs that were created through the other.",
         ["never 5"],
         other_handle
     ),
     case!("blocker.many", "A job may wait for a thousand chains.", ["never 5"], many),
     case!(
         "blocker.policy.wait",
-        "By default a job waits on when a blocker failed.",
+        "By default, a job keeps waiting when a blocker fails.",
         ["contract"],
         policy_wait
     ),
     case!(
         "blocker.policy.fail",
-        "A job may fail with its blocker, and its chain with it.",
+        "With policy `Fail`, a job and its chain fail when a blocker fails.",
         ["contract"],
         policy_fail
     ),
     case!(
         "blocker.policy.receive",
-        "A job may run and receive its blocker's failure.",
+        "With policy `Receive`, a job runs and receives the failure of its blocker.",
         ["contract"],
         policy_receive
     ),
     case!(
         "blocker.policy.cascade",
-        "A failure goes on through all that fail with it.",
+        "A failure propagates through all dependents that fail with their blocker.",
         ["never 5"],
         policy_cascade
     ),
     case!(
         "blocker.policy.at_creation",
-        "A blocker that has failed before is treated by the same policies.",
+        "The same policies apply to a blocker that failed before the job was created.",
         ["contract"],
         policy_at_creation
     ),
     case!(
         "blocker.twice",
-        "A chain that is named twice is waited for once, and gives its output at each place.",
+        "A blocker that is listed twice is waited for once, and its output appears in both places.",
         ["SA-GB01"],
         twice
     ),

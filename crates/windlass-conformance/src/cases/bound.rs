@@ -7,48 +7,48 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!("limit.items", "A command with too many items is invalid and writes nothing.", ["never 8"], items),
     case!("limit.bytes", "A command with too many bytes is invalid and writes nothing.", ["never 8"], bytes),
-    case!("limit.items.most", "A command with the most items is carried out.", ["A8.12"], most_items),
+    case!("limit.items.most", "A command with the maximum number of items succeeds.", ["A8.12"], most_items),
     case!("limit.blockers", "A job with too many blockers is refused.", ["never 8"], blockers),
     case!(
         "limit.carried",
-        "A settlement with too many carried chains is refused, and the attempt holds its job.",
+        "A settlement with too many carried chains is refused, and the attempt still holds its job.",
         ["never 8"],
         carried
     ),
-    case!("limit.lease", "A lease of no time is invalid.", ["A8.7", "never 7"], lease),
+    case!("limit.lease", "A lease of 0 ms is invalid.", ["A8.7", "never 7"], lease),
     case!(
         "limit.acquire",
-        "An acquire with a type that stands twice, or of too many jobs, is invalid.",
+        "An acquire that lists a type twice, or requests too many jobs, is invalid.",
         ["contract"],
         acquire
     ),
     case!(
         "limit.attempts",
-        "A maximum of no attempts is refused, for a continuation too.",
+        "A maximum of 0 attempts is refused, also for a continuation.",
         ["A8.11"],
         attempts
     ),
     case!("limit.far_future", "The latest times and longest durations are stored.", ["SA-CJ16"], far_future),
     case!(
         "store.capabilities",
-        "A store carries out what it says it can, and says of the rest that it cannot.",
+        "A store executes the commands it claims to support, and rejects the others as unsupported.",
         ["contract"],
         capabilities
     ),
-    case!("store.erase", "Erasing removes everything, and the store goes on.", ["contract"], erase),
+    case!("store.erase", "Erasing removes everything, and the store stays usable.", ["contract"], erase),
     case!(
         "store.close",
-        "A closed store gives errors of kind closed, and closing again does nothing.",
+        "A closed store returns errors of kind `Closed`, and closing it again does nothing.",
         ["SA-CL01"],
         close
     ),
     case!(
         "store.round_trips",
-        "A command costs the same round trips for many items as for few.",
+        "A command takes the same number of round trips for many items as for few.",
         ["A8.12", "B4.28"],
         round_trips
     ),
-    case!("store.health", "A sound store has nothing to report.", ["contract"], health),
+    case!("store.health", "A healthy store has no health findings.", ["contract"], health),
 ];
 
 async fn items(s: Subject) {
@@ -182,14 +182,20 @@ fn probe(s: &Subject, capability: Capability) -> Option<Command> {
 
 async fn capabilities(s: Subject) {
     let says = s.store.capabilities();
-    assert_eq!(says, s.other.capabilities(), "both handles say the same");
-    assert_eq!(says.has(Capability::Transactions), s.transactions.is_some(), "transactions, as it says");
+    assert_eq!(says, s.other.capabilities(), "both handles report the same");
+    assert_eq!(
+        says.has(Capability::Transactions),
+        s.transactions.is_some(),
+        "transactions match the claimed capability"
+    );
     for capability in Capability::ALL {
         let Some(command) = probe(&s, capability) else { continue };
         match s.store.execute(command).await {
-            Ok(_) => assert!(says.has(capability), "it can {capability:?}, but does not say so"),
+            Ok(_) => {
+                assert!(says.has(capability), "the store supports {capability:?}, but does not claim it")
+            }
             Err(error) => {
-                assert!(!says.has(capability), "it says it can {capability:?}, and gave {error:?}");
+                assert!(!says.has(capability), "the store claims {capability:?}, but returned {error:?}");
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{capability:?}");
             }
         }

@@ -7,19 +7,29 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "bytes.payloads",
-        "Payloads of any bytes come back exactly, with the name of their codec.",
+        "Payloads of any bytes are returned exactly, with the name of their codec.",
         ["B4.30", "B4.29"],
         payloads
     ),
-    case!("bytes.large", "A payload of the largest size is stored.", ["never 9"], large),
+    case!("bytes.large", "A payload of the maximum size can be stored.", ["never 9"], large),
     case!(
         "bytes.names",
-        "Type names of any text are kept apart and come back exactly.",
+        "Type names with special characters are distinguished and returned exactly.",
         ["B4.31", "never 9"],
         names
     ),
-    case!("bytes.keys", "Keys of any text are kept apart and come back exactly.", ["B4.31", "never 9"], keys),
-    case!("bytes.pairs", "A type and a key never run into one another.", ["B4.31", "never 9"], pairs),
+    case!(
+        "bytes.keys",
+        "Keys with special characters are distinguished and returned exactly.",
+        ["B4.31", "never 9"],
+        keys
+    ),
+    case!(
+        "bytes.pairs",
+        "Type and key are never confused where one ends and the other begins.",
+        ["B4.31", "never 9"],
+        pairs
+    ),
 ];
 
 /// Returns texts that have a special meaning in a shell, a path, a pattern, a statement, a channel or a parser.
@@ -124,12 +134,12 @@ async fn large(s: Subject) {
     let payload = Payload::new(Codec::new("raw").unwrap(), bytes).unwrap();
     s.start("a").payload(payload.clone()).await;
     let attempt = s.acquire_one("a").await;
-    assert!(attempt.job.input == payload, "the input came back otherwise than it was given");
+    assert!(attempt.job.input == payload, "the returned input differs from the stored one");
     s.apply(&attempt, Outcome::Complete { output: payload.clone(), retention: None, create: Vec::new() })
         .await;
     assert!(
         s.job(attempt.job.id).await.output == Some(payload),
-        "the output came back otherwise than it was given"
+        "the returned output differs from the stored one"
     );
 }
 

@@ -5,7 +5,7 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "cancel.pending",
-        "A chain whose latest job is pending is cancelled for good.",
+        "A chain whose latest job is pending is cancelled permanently.",
         ["B4.16", "B4.17"],
         [Cancel],
         pending
@@ -19,28 +19,28 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "cancel.running",
-        "A running chain is left alone, unless it is asked to stop.",
+        "A running chain is not affected unless the mode is to ask it to stop.",
         ["B4.16"],
         [Cancel],
         running
     ),
     case!(
         "cancel.ask",
-        "A running job that is asked to stop learns it by renewal, and its chain stays open.",
+        "A running job that is asked to stop learns of it when it renews, and its chain stays open.",
         ["contract"],
         [Cancel],
         ask
     ),
     case!(
         "cancel.ask.goes_on",
-        "A job that was asked to stop and would go on is cancelled instead.",
+        "If a job was asked to stop, an outcome that would continue its chain cancels it instead.",
         ["contract"],
         [Cancel],
         ask_goes_on
     ),
     case!(
         "cancel.ask.ends",
-        "A job that was asked to stop may still complete or fail.",
+        "A job that was asked to stop can still complete or fail.",
         ["contract"],
         [Cancel],
         ask_ends
@@ -54,64 +54,70 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "cancel.ask.repeated",
-        "A settlement that ended in a cancellation is recognized when repeated.",
+        "A settlement that resulted in a cancellation is recognized when repeated.",
         ["never 12"],
         [Cancel],
         ask_repeated
     ),
-    case!("cancel.closed", "A closed chain is not changed by a cancel.", ["contract"], [Cancel], closed),
+    case!("cancel.closed", "A cancel does not change a closed chain.", ["contract"], [Cancel], closed),
     case!(
         "cancel.many",
-        "Many chains are cancelled at once, by id, by job or by key.",
+        "One command can cancel many chains, by id, job or key.",
         ["contract"],
         [Cancel],
         many
     ),
     case!(
         "cancel.dependents",
-        "Those that wait for a cancelled chain do what their policy says.",
+        "Dependents of a cancelled chain follow their policy.",
         ["contract"],
         [Cancel],
         dependents
     ),
     case!(
         "cancel.key",
-        "A cancelled chain holds its key only if every outcome does.",
+        "A cancelled chain holds its key only if every outcome holds it.",
         ["B4.17", "contract"],
         [Cancel],
         cancelled_key
     ),
-    case!("cancel.retention", "A cancelled chain leaves by its retention.", ["never 8"], [Cancel], retention),
-    case!("cancel.race", "A job is cancelled or acquired, never both.", ["B4.16"], [Cancel], race),
+    case!(
+        "cancel.retention",
+        "A cancelled chain is removed when its retention ends.",
+        ["never 8"],
+        [Cancel],
+        retention
+    ),
+    case!("cancel.race", "A job is either cancelled or acquired, never both.", ["B4.16"], [Cancel], race),
     case!(
         "trigger.now",
-        "A triggered job is due now, keeps the rest, and can be acquired.",
+        "A triggered job is due now, is otherwise unchanged, and can be acquired.",
         ["SA-TJ01", "SA-TJ02", "SA-TJ03"],
         [Trigger],
         now
     ),
     case!(
         "trigger.many",
-        "Many jobs are triggered at once, in the order given.",
+        "One command can trigger many jobs and returns them in order.",
         ["SA-TJ04", "SA-TJ05"],
         [Trigger],
         trigger_many
     ),
     case!(
         "trigger.missing",
-        "A job that is not stored keeps all from being triggered, and is named.",
+        "If one job is not stored, none is triggered, and the reply names the missing one.",
         ["SA-TJ06"],
         [Trigger],
         missing
     ),
     case!(
         "trigger.not_pending",
-        "A job that is not pending keeps all from being triggered, and is named.",
+        "If one job is not pending, none is triggered, and the reply names that job.",
         ["SA-TJ07"],
         [Trigger],
         not_pending
     ),
-    case!("trigger.twice", "A job named twice is triggered once.", ["SA-TJ04"], [Trigger], twice),
+    case!("trigger.twice", "A job that is listed twice is triggered once.", ["SA-TJ04"], [Trigger], twice),
 ];
 
 fn cancel(chains: Vec<Target>, mode: CancelMode) -> Cancel {

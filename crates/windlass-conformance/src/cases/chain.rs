@@ -9,10 +9,10 @@ pub(super) const CASES: &[Case] = &[
         ["SA-CJ02", "SA-GC01"],
         continues
     ),
-    case!("chain.indexes", "The jobs of a chain are numbered in sequence.", ["SA-CJ10"], indexes),
+    case!("chain.indexes", "The jobs of a chain are numbered consecutively.", ["SA-CJ10"], indexes),
     case!(
         "chain.view",
-        "A chain is seen with its first and its latest job.",
+        "A chain is returned with its first and its latest job.",
         ["SA-GC02", "SA-GC03", "SA-GC04"],
         view
     ),
@@ -25,14 +25,19 @@ pub(super) const CASES: &[Case] = &[
     case!("chain.by_job", "A chain is found by any of its jobs.", ["SA-LC11", "contract"], by_job),
     case!(
         "chain.many",
-        "Many chains and jobs are looked up at once, in order.",
+        "One command can return many chains and jobs, in order.",
         ["SA-CC02", "SA-LC07", "SA-LJ07"],
         many
     ),
-    case!("chain.continue.loop", "A chain may go on with jobs of types it had before.", ["client"], looping),
+    case!(
+        "chain.continue.loop",
+        "A chain may continue with a type that it has already used.",
+        ["client"],
+        looping
+    ),
     case!(
         "chain.continue.fields",
-        "A continuation has a schedule, priority, maximum and trace of its own.",
+        "A continuation has its own schedule, priority, maximum attempts and trace context.",
         ["SA-CJ13", "SA-CJ15"],
         fields
     ),
@@ -46,32 +51,37 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "chain.continue.fails",
-        "A continuation whose blocker has failed may fail its chain at once.",
+        "A continuation whose blocker has failed may fail its chain immediately.",
         ["contract"],
         fails_at_once
     ),
-    case!("chain.carried", "A completion may carry chains, answered like a creation.", ["contract"], carried),
+    case!(
+        "chain.carried",
+        "A completion can carry chains, with the same results as a creation.",
+        ["contract"],
+        carried
+    ),
     case!(
         "chain.carried.blockers",
-        "A continuation may wait for the chains that come with it.",
+        "A continuation can wait for chains that the same settlement carries.",
         ["contract"],
         carried_blockers
     ),
     case!(
         "chain.carried.existing",
-        "A carried chain that exists under its key stands for the existing one.",
+        "A carried chain whose key is held refers to the existing chain.",
         ["contract"],
         carried_existing
     ),
     case!(
         "chain.carried.successor",
-        "A completion may carry a successor that takes its key over.",
+        "A completion can carry a successor that takes over the chain's key.",
         ["SA-CJ12", "never 6"],
         successor
     ),
     case!(
         "chain.carried.refused",
-        "If a carried chain is refused, nothing of the settlement is written.",
+        "If a carried chain is refused, no part of the settlement is written.",
         ["B4.15"],
         carried_refused
     ),

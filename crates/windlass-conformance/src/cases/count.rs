@@ -7,68 +7,86 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "count.statuses",
-        "Jobs are counted by type and status, through each change.",
+        "Jobs are counted by type and status after every change.",
         ["A8.17"],
         [Count],
         statuses
     ),
     case!(
         "count.ready",
-        "A count says since when the longest ready job has been due, and how many leases have expired.",
+        "A count reports the due time of the oldest ready job and the number of expired leases.",
         ["A8.17"],
         [Count],
         ready
     ),
-    case!("count.types", "Only the types asked for are counted, by name.", ["A8.17"], [Count], count_types),
-    case!("count.paused", "A count says whether a type is paused.", ["contract"], [Count, Pause], paused),
+    case!(
+        "count.types",
+        "Only the requested types are counted, sorted by name.",
+        ["A8.17"],
+        [Count],
+        count_types
+    ),
+    case!("count.paused", "A count reports whether a type is paused.", ["contract"], [Count, Pause], paused),
     case!(
         "count.paused.without_jobs",
-        "A paused type is counted without jobs too.",
+        "A count includes a paused type even if it has no jobs.",
         ["contract"],
         [Count, Pause],
         paused_without_jobs
     ),
     case!(
         "attempts.history",
-        "Each attempt is remembered with its end, oldest first.",
+        "Each attempt is recorded with its outcome, oldest first.",
         ["contract"],
         [Attempts],
         history
     ),
-    case!("attempts.running", "The attempt that runs is the last.", ["contract"], [Attempts], running),
-    case!("attempts.bounded", "The oldest of many attempts leave first.", ["never 8"], [Attempts], bounded),
-    case!("attempts.reaped", "An expired attempt is remembered as reaped.", ["B4.32"], [Attempts], reaped),
+    case!("attempts.running", "The running attempt is listed last.", ["contract"], [Attempts], running),
+    case!(
+        "attempts.bounded",
+        "When there are too many attempts, the oldest are dropped first.",
+        ["never 8"],
+        [Attempts],
+        bounded
+    ),
+    case!(
+        "attempts.reaped",
+        "An attempt whose lease expired is recorded as reaped.",
+        ["B4.32"],
+        [Attempts],
+        reaped
+    ),
     case!(
         "attempts.exhausted",
-        "A retry that was the last attempt is remembered as such, a failure as a failure.",
+        "The history distinguishes a retry that used up the last attempt from a failure.",
         ["A8.11"],
         [Attempts],
         exhausted
     ),
     case!(
         "attempts.unknown",
-        "A job that is not stored, or was never acquired, has none.",
+        "A job that is not stored, or was never acquired, has no attempts.",
         ["contract"],
         [Attempts],
         unknown
     ),
     case!(
         "attempts.displaced",
-        "An attempt displaced from outside is remembered so.",
+        "An attempt that was displaced from outside is recorded as such.",
         ["client"],
         [Attempts, Outside],
         displaced
     ),
     case!(
         "attempts.cancelled",
-        "An attempt that was asked to stop is remembered as cancelled.",
+        "An attempt that was asked to stop is recorded as cancelled.",
         ["contract"],
         [Attempts, Cancel],
         cancelled
     ),
     case!(
         "attempts.retried_chain",
-        "A retried chain keeps its history.",
+        "A retried chain keeps the history of its attempts.",
         ["A8.11"],
         [Attempts, Retry],
         retried_chain

@@ -8,39 +8,59 @@ pub(super) const CASES: &[Case] = &[
     case!("create.first_job", "A chain's id is the id of its first job.", ["SA-CJ01", "SA-CJ23"], first_job),
     case!(
         "create.distinct",
-        "Chains with different ids are different chains, alike or not.",
+        "Chains with different ids are different chains, even if they are otherwise equal.",
         ["SA-CJ03"],
         distinct
     ),
-    case!("create.fields", "What a chain was created with comes back.", ["SA-CJ04", "SA-CJ16"], fields),
-    case!("create.defaults", "What a chain was not given is absent.", ["SA-CJ05", "SA-GC03"], defaults),
-    case!("create.payloads", "Nested JSON comes back byte for byte.", ["SA-CJ06"], payloads),
-    case!("create.batch", "Many chains are created at once and answered in order.", ["SA-CJ17"], batch),
-    case!("create.empty", "An empty creation gives an empty reply.", ["SA-CJ22"], empty),
-    case!("create.schedule", "A job is due at the time or after the delay asked for.", ["SA-CJ13"], schedule),
-    case!("create.schedule.past", "A job whose time is past is due now.", ["SA-CJ14"], schedule_past),
-    case!("create.traces", "Trace contexts of chain and job are stored.", ["SA-CJ15"], traces),
+    case!(
+        "create.fields",
+        "All fields of a created chain are returned as given.",
+        ["SA-CJ04", "SA-CJ16"],
+        fields
+    ),
+    case!(
+        "create.defaults",
+        "Optional fields that were not set are absent.",
+        ["SA-CJ05", "SA-GC03"],
+        defaults
+    ),
+    case!("create.payloads", "Nested JSON is returned byte for byte.", ["SA-CJ06"], payloads),
+    case!(
+        "create.batch",
+        "One command can create many chains, and the replies are in order.",
+        ["SA-CJ17"],
+        batch
+    ),
+    case!("create.empty", "An empty creation returns an empty reply.", ["SA-CJ22"], empty),
+    case!(
+        "create.schedule",
+        "A job is due at the requested time or after the requested delay.",
+        ["SA-CJ13"],
+        schedule
+    ),
+    case!("create.schedule.past", "A job whose due time has passed is due now.", ["SA-CJ14"], schedule_past),
+    case!("create.traces", "The trace contexts of chain and job are stored.", ["SA-CJ15"], traces),
     case!(
         "create.repeated",
-        "A repeated creation writes nothing and says so.",
+        "A repeated creation writes nothing and reports that it is a repeat.",
         ["SA-CJ23", "never 12"],
         repeated
     ),
     case!(
         "create.repeated.moved_on",
-        "A repeated creation gives the chain's latest job as it stands.",
+        "A repeated creation returns the current state of the chain's latest job.",
         ["never 12"],
         repeated_moved_on
     ),
     case!(
         "create.repeated.closed",
-        "A creation repeated after its chain closed is recognized.",
+        "A creation is recognized as repeated after its chain has closed.",
         ["never 12"],
         repeated_closed
     ),
     case!(
         "create.repeated.same_batch",
-        "A chain that stands twice in one creation is created once.",
+        "A chain that is listed twice in one command is created once.",
         ["never 12"],
         repeated_same_batch
     ),
@@ -51,10 +71,15 @@ pub(super) const CASES: &[Case] = &[
         id_of_other_type
     ),
     case!("create.id_taken.job", "An id that belongs to another job is refused.", ["SA-CJ24"], id_of_job),
-    case!("create.refused_alone", "A refused chain harms no neighbour.", ["contract"], refused_alone),
+    case!(
+        "create.refused_alone",
+        "A refused chain does not affect the other chains of the command.",
+        ["contract"],
+        refused_alone
+    ),
     case!(
         "create.other_handle",
-        "What one handle created another finds and works on.",
+        "A chain created through one handle can be found and worked on through the other.",
         ["never 1"],
         other_handle
     ),

@@ -5,60 +5,60 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "cycle.failed",
-        "A continuation may not wait for a failed chain that waited for its own, and may be retried.",
+        "A continuation cannot wait for a failed chain that waited for it and could be retried.",
         ["never 1"],
         failed
     ),
     case!(
         "cycle.failed.far",
-        "The search goes on through failed and blocked chains alike.",
+        "The cycle search follows failed and blocked chains alike.",
         ["never 1"],
         failed_far
     ),
     case!(
         "cycle.failed.free",
-        "A failed chain that does not lead back may be waited for.",
+        "A failed chain that does not lead back is allowed as a blocker.",
         ["contract"],
         failed_free
     ),
     case!(
         "cycle.carried",
-        "A continuation may not wait for a carried chain that waits for its own.",
+        "A continuation cannot wait for a carried chain that waits for its own chain.",
         ["never 1"],
         carried
     ),
     case!(
         "cycle.first",
-        "A refusal names the first of the blockers that leads back.",
+        "A refusal names the first blocker that leads back to the chain.",
         ["contract"],
         names_the_first
     ),
     case!("cycle.long", "A cycle through hundreds of chains is found.", ["never 1"], long),
-    case!("cycle.shared", "Chains that are reached by many ways are no cycle.", ["never 1"], shared),
+    case!("cycle.shared", "Several paths to the same chain are not a cycle.", ["never 1"], shared),
     case!(
         "cycle.resolved",
-        "A blocked chain leads only to those that it still waits for.",
+        "The search follows only the blockers that a blocked chain still waits for.",
         ["contract"],
         [Retry],
         resolved
     ),
     case!(
         "cycle.cancelled",
-        "A continuation may not wait for a cancelled chain that waited for its own.",
+        "A continuation cannot wait for a cancelled chain that waited for its own chain.",
         ["never 1"],
         [Cancel],
         cancelled
     ),
     case!(
         "cycle.outside",
-        "A continuation from outside may not make its chain wait for itself.",
+        "A continuation from outside cannot make its chain wait for itself.",
         ["never 1"],
         [Outside],
         outside
     ),
     case!(
         "cycle.received",
-        "Of a failed chain all blockers count, those that it received too.",
+        "The search follows all blockers of a failed chain, including those whose failure it received.",
         ["never 1"],
         [Retry],
         received

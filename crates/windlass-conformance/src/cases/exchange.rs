@@ -5,80 +5,86 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "exchange.settles_first",
-        "An exchange settles, then acquires what that unblocked.",
+        "An exchange settles first, then acquires, including jobs that the settlement unblocked.",
         ["A8.12"],
         [Exchange],
         settles_first
     ),
     case!(
         "exchange.same_job",
-        "A job that an exchange puts back may be acquired by it again.",
+        "An exchange can acquire a job again that it has just requeued.",
         ["A8.12"],
         [Exchange],
         same_job
     ),
     case!(
         "exchange.repeated",
-        "A repeated exchange is already applied and gives the same jobs.",
+        "A repeated exchange is already applied and returns the same jobs.",
         ["never 12"],
         [Exchange],
         repeated
     ),
     case!(
         "exchange.lost",
-        "A lost settlement does not keep an exchange from acquiring.",
+        "A lost settlement does not prevent the exchange from acquiring jobs.",
         ["never 11"],
         [Exchange],
         lost
     ),
     case!(
         "exchange.invalid",
-        "An exchange of which one part is invalid writes nothing.",
+        "An exchange with one invalid part writes nothing.",
         ["contract"],
         [Exchange],
         invalid
     ),
     case!(
         "next_due.ready",
-        "A due job is due at its time, which is past or now.",
+        "For a due job, the next due time is its own due time, in the past or now.",
         ["SA-NX01"],
         [NextDue],
         ready
     ),
-    case!("next_due.future", "The earliest time to come is told.", ["SA-NX02"], [NextDue], future),
-    case!("next_due.none", "Without a pending job there is no next time.", ["SA-NX03"], [NextDue], none),
+    case!(
+        "next_due.future",
+        "Otherwise the earliest due time in the future is returned.",
+        ["SA-NX02"],
+        [NextDue],
+        future
+    ),
+    case!("next_due.none", "Without pending jobs there is no next due time.", ["SA-NX03"], [NextDue], none),
     case!(
         "next_due.lease",
-        "The earliest end of a lease is told, and moves with renewals.",
+        "The earliest lease expiry is returned, and changes with renewals.",
         ["contract"],
         [NextDue],
         lease
     ),
-    case!("next_due.types", "Only the types asked for count.", ["SA-NX03"], [NextDue], types),
+    case!("next_due.types", "Only the requested types count.", ["SA-NX03"], [NextDue], types),
     case!(
         "next_due.blocked",
-        "A blocked job is not due before it is unblocked.",
+        "A blocked job does not count until it is unblocked.",
         ["SA-NX03"],
         [NextDue],
         blocked
     ),
     case!(
         "pause.acquire",
-        "A paused type is not acquired until it is resumed; jobs that run go on.",
+        "Jobs of a paused type are not acquired until it is resumed; running jobs continue.",
         ["contract"],
         [Pause],
         paused
     ),
     case!(
         "pause.reply",
-        "Pausing tells for each type whether it had been paused, and pausing again changes nothing.",
+        "A pause returns for each type whether it was paused before, and pausing again changes nothing.",
         ["never 12"],
         [Pause],
         pause_reply
     ),
     case!(
         "pause.next_due",
-        "A paused type counts for leases only.",
+        "For a paused type, only leases count.",
         ["contract"],
         [Pause, NextDue],
         pause_next_due
@@ -210,7 +216,7 @@ async fn paused(s: Subject) {
     let other = s.through_other();
     let jobs = other.run(other.acquire_request(&["a", "b"], 10)).await.jobs;
     assert_eq!(jobs.iter().map(|one| one.job.job_type.as_str()).collect::<Vec<_>>(), ["b"]);
-    assert!(matches!(s.renew(&attempt).await, Renewed::Held { .. }), "a running job goes on");
+    assert!(matches!(s.renew(&attempt).await, Renewed::Held { .. }), "a running job continues");
     s.complete(&attempt, "1").await;
     s.start("a").await;
     s.expect_none_due("a").await;

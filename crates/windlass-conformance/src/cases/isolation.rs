@@ -7,14 +7,14 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "isolation.job",
-        "An uncommitted job is not looked up from outside.",
+        "An uncommitted job is not found from outside the transaction.",
         ["SA-RI01"],
         [Transactions],
         job
     ),
     case!(
         "isolation.status",
-        "An uncommitted settlement is not seen from outside.",
+        "An uncommitted settlement is not visible from outside.",
         ["SA-RI02", "SA-RI08"],
         [Transactions],
         status
@@ -28,14 +28,14 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "isolation.blockers",
-        "An uncommitted wait is not seen from outside.",
+        "An uncommitted wait is not visible from outside.",
         ["SA-RI04", "SA-RI12"],
         [Transactions, Lists],
         blockers
     ),
     case!(
         "isolation.deleted",
-        "An uncommitted delete is not seen from outside.",
+        "An uncommitted delete is not visible from outside.",
         ["SA-RI05"],
         [Transactions, Delete],
         deleted
@@ -49,14 +49,14 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "isolation.next_due",
-        "An uncommitted job is not due.",
+        "An uncommitted job does not affect the next due time.",
         ["SA-RI07"],
         [Transactions, NextDue],
         next_due
     ),
     case!(
         "isolation.continuation",
-        "An uncommitted continuation is not seen from outside.",
+        "An uncommitted continuation is not visible from outside.",
         ["SA-RI09", "SA-RI11"],
         [Transactions, Lists],
         continuation
@@ -87,7 +87,7 @@ where
     let before = look(s.clone()).await;
     let mut tx = s.begin().await;
     for command in commands {
-        tx.execute(command).await.expect("the command is carried out in the transaction");
+        tx.execute(command).await.expect("the command succeeds in the transaction");
     }
     assert_eq!(look(s.clone()).await, before, "seen before the commit");
     assert_eq!(look(s.through_other()).await, before, "seen before the commit through the other handle");

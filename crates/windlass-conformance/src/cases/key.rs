@@ -5,82 +5,82 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "key.existing",
-        "A second chain of a held key gives the existing one and writes nothing.",
+        "Creating a chain with a held key returns the existing chain and writes nothing.",
         ["SA-CJ07"],
         existing_chain
     ),
     case!(
         "key.existing.wins_over_id",
-        "The key decides, whatever the new chain's id.",
+        "The key determines the result, regardless of the new chain's id.",
         ["SA-CJ25"],
         wins_over_id
     ),
     case!(
         "key.existing.ignores_the_rest",
-        "For an existing chain, input, schedule and blockers are ignored.",
+        "If a chain exists, the new input, schedule and blockers are ignored.",
         ["SA-CJ25"],
         ignores_the_rest
     ),
     case!(
         "key.existing.output",
-        "An existing chain comes with its status and output.",
+        "An existing chain is returned with its status and output.",
         ["SA-CJ07", "contract"],
         existing_output
     ),
     case!(
         "key.existing.error",
-        "An existing chain comes with its latest error.",
+        "An existing chain is returned with its latest error.",
         ["contract"],
         existing_error
     ),
     case!(
         "key.same_batch",
-        "Of the chains of one key in one creation the first is stored.",
+        "If several chains of one command have the same key, only the first is stored.",
         ["SA-CJ18"],
         same_batch
     ),
     case!("key.per_type", "Two types may use the same key.", ["words"], per_type),
     case!(
         "key.of_the_chain",
-        "A key belongs to its chain's type, not to that of a continuation.",
+        "A key is scoped to the type of its chain, not to the type of a continuation.",
         ["words"],
         of_the_chain
     ),
     case!(
         "key.open.continued",
-        "A chain that continued is open and holds its key.",
+        "A chain that continued is open and still holds its key.",
         ["A8.3"],
         open_continued
     ),
-    case!("key.open.failing", "A chain that is to be retried holds its key.", ["B4.13"], open_failing),
-    case!("key.none", "Chains without a key never meet.", ["words"], none),
+    case!("key.open.failing", "A chain that waits for a retry holds its key.", ["B4.13"], open_failing),
+    case!("key.none", "Chains without a key are never deduplicated.", ["words"], none),
     case!(
         "key.look_up",
-        "A chain is found by the key that points at it, through either handle.",
+        "A chain can be found through either handle by the key that points at it.",
         ["contract"],
         look_up
     ),
     case!(
         "key.replaces",
-        "A successor takes over the key of exactly the chain it names.",
+        "A successor takes over the key only from the chain that it names.",
         ["SA-CJ12", "never 6"],
         replaces
     ),
     case!(
         "key.replaces.other_holder",
-        "A chain that names another than the holder meets the holder.",
+        "If another chain than the named one holds the key, the holder is returned.",
         ["SA-CJ12"],
         replaces_other
     ),
     case!(
         "key.replaces.free",
-        "A chain that names a predecessor takes a free key.",
+        "A chain that names a predecessor takes the key if it is free.",
         ["SA-CJ12"],
         replaces_free
     ),
     case!(
         "key.former_holder",
-        "A chain that lost its key does not get it back, nor free it, when it closes.",
+        "A chain that lost its key neither regains nor releases it when it closes.",
         ["never 6", "B4.17"],
         former_holder
     ),
@@ -102,10 +102,7 @@ async fn wins_over_id(s: Subject) {
     let created = s.start("a").id(ChainId::new()).key("k").created().await;
     assert_eq!(created.chain(), Some(first));
     let repeated = s.start("a").id(first).key("k").created().await;
-    assert!(
-        matches!(repeated, Created::New { repeated: true, .. }),
-        "the id is looked at first: {repeated:?}"
-    );
+    assert!(matches!(repeated, Created::New { repeated: true, .. }), "the id is checked first: {repeated:?}");
 }
 
 async fn ignores_the_rest(s: Subject) {

@@ -5,77 +5,77 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "key.points.closed",
-        "A key finds its closed chain, whether or not that still holds it.",
+        "A key points at its closed chain, whether or not the chain still holds it.",
         ["never 6"],
         closed
     ),
     case!(
         "key.points.retention",
-        "A key finds its closed chain until its retention for that outcome ends, removed or not.",
+        "A key points at its closed chain until the retention for that outcome ends, removed or not.",
         ["never 6", "B4.7"],
         retention
     ),
     case!(
         "key.points.latest",
-        "A key finds the latest chain that was stored with it, and the former one no longer.",
+        "A key points at the latest chain that was stored with it, not at an earlier one.",
         ["never 6"],
         latest
     ),
     case!(
         "key.points.not_back",
-        "A key whose chain has left does not find the chain before it again.",
+        "After its chain is removed, a key does not point at an earlier chain again.",
         ["never 6"],
         not_back
     ),
     case!(
         "key.points.met",
-        "A creation that meets the holder of its key, or is refused, leaves the key where it points.",
+        "A creation that is refused, or that returns the holder of its key, does not change the key.",
         ["SA-CJ07"],
         met
     ),
     case!(
         "key.points.continued",
-        "A key finds a chain that goes on, through all its jobs and after its end.",
+        "A key points at a chain that continues, throughout its jobs and after it closes.",
         ["A8.3"],
         continued
     ),
     case!(
         "key.points.failed_at_once",
-        "A key finds a chain that failed at its creation.",
+        "A key points at a chain that failed on creation.",
         ["never 6"],
         failed_at_once
     ),
     case!(
         "key.points.set_retention",
-        "The retention of a failed chain is set by its key.",
+        "The retention of a failed chain can be set by its key.",
         ["B4.8"],
         [SetRetention],
         set_retention
     ),
     case!(
         "key.points.cancelled",
-        "A cancel by key that is repeated finds the chain that it closed.",
+        "A repeated cancel by key finds the chain that it closed.",
         ["never 12"],
         [Cancel],
         cancelled
     ),
     case!(
         "key.points.trigger",
-        "A job is triggered by its chain's key after the key's window.",
+        "A job can be triggered by its chain's key after the key's window has ended.",
         ["contract"],
         [Trigger],
         trigger
     ),
     case!(
         "key.points.deleted",
-        "A key whose chain was deleted finds nothing, and the next chain takes it.",
+        "A key whose chain was deleted points at no chain, and the next chain can take it.",
         ["never 6"],
         [Delete],
         deleted
     ),
     case!(
         "key.points.retried",
-        "A retried chain takes its key from a chain that no longer holds it.",
+        "A retried chain takes its key back from a chain that no longer holds it.",
         ["never 6"],
         [Retry],
         retried
@@ -121,7 +121,7 @@ async fn latest(s: Subject) {
         assert_eq!(s.by_key("a", "k").await, Some(id));
         s.work("a", complete("1")).await;
         for chain in &former {
-            assert!(!points_at(&s, *chain).await, "the key has left {chain}");
+            assert!(!points_at(&s, *chain).await, "the key no longer points at {chain}");
         }
         former.push(id);
     }

@@ -6,13 +6,13 @@ pub(super) const CASES: &[Case] = &[
     case!("key.hold.open", "By default a key is free as soon as its chain closes.", ["SA-CJ11"], hold_open),
     case!(
         "key.hold.outcomes",
-        "After its end a chain holds its key if its outcome is one that does.",
+        "A closed chain holds its key if its outcome is one of those that hold it.",
         ["SA-CJ11", "contract"],
         hold_outcomes
     ),
     case!(
         "key.hold.last_attempt",
-        "A chain that failed by its last attempt is failed for its key too.",
+        "A chain that failed in its last attempt counts as failed for its key.",
         ["contract"],
         hold_last_attempt
     ),
@@ -28,10 +28,15 @@ pub(super) const CASES: &[Case] = &[
         ["SA-CJ20"],
         window_open
     ),
-    case!("key.window.and_hold", "Window and outcome must both hold a key.", ["SA-CJ21"], window_and_hold),
+    case!(
+        "key.window.and_hold",
+        "A key is held only while both the window and the outcome hold it.",
+        ["SA-CJ21"],
+        window_and_hold
+    ),
     case!(
         "key.window.look_up",
-        "A key whose window is over still finds its chain, open or closed.",
+        "A key whose window has ended still points at its chain, open or closed.",
         ["SA-CJ20"],
         window_look_up
     ),
@@ -43,7 +48,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "key.retention.look_up",
-        "A key points at no chain once the closed chain's retention is over.",
+        "A key points at no chain after the closed chain's retention has ended.",
         ["B4.7"],
         retention_look_up
     ),
@@ -101,7 +106,10 @@ async fn window_open(s: Subject) {
     s.advance(10_001);
     let second = s.start("a").key("k").await;
     assert_eq!(s.by_key("a", "k").await, Some(second));
-    assert!(!s.chain(first).await.key.unwrap().held, "the key has left the chain whose window ended");
+    assert!(
+        !s.chain(first).await.key.unwrap().held,
+        "the key no longer points at the chain whose window ended"
+    );
     s.expect_status(first, Status::Pending).await;
     assert_eq!(s.acquire("a", 10).await.len(), 2);
 }

@@ -7,24 +7,30 @@ use windlass_core::{ChainRecord, JobRecord};
 use super::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    case!("list.chains.empty", "Without chains the list is empty.", ["SA-LC01"], [Lists], chains_empty),
+    case!(
+        "list.chains.empty",
+        "The list of chains is empty if none is stored.",
+        ["SA-LC01"],
+        [Lists],
+        chains_empty
+    ),
     case!(
         "list.chains.shape",
-        "Listed chains are as they are looked up.",
+        "Listed chains equal those that a query by id returns.",
         ["SA-LC03"],
         [Lists],
         chains_shape
     ),
     case!(
         "list.chains.order",
-        "Chains are listed newest first, or oldest first if asked.",
+        "Chains are listed newest first, or oldest first on request.",
         ["SA-LC05", "SA-LC08"],
         [Lists],
         chains_order
     ),
     case!(
         "list.chains.pages",
-        "Going on from each cursor gives every chain once.",
+        "Following the cursors returns every chain once.",
         ["SA-LC06", "SA-LC09", "A8.17"],
         [Lists],
         chains_pages
@@ -32,71 +38,77 @@ pub(super) const CASES: &[Case] = &[
     case!("list.chains.types", "Chains are listed by type.", ["SA-LC04"], [Lists], chains_types),
     case!(
         "list.chains.statuses",
-        "Chains are listed by status, which is their latest job's.",
+        "Chains are listed by status, which is that of their latest job.",
         ["SA-LC12", "A8.3"],
         [Lists],
         chains_statuses
     ),
     case!(
         "list.chains.top_level",
-        "Chains that a job waits or waited for can be left out.",
+        "The list can exclude chains that a job waits or waited for.",
         ["SA-LC02"],
         [Lists],
         chains_top_level
     ),
     case!(
         "list.chains.created",
-        "Chains are listed by the time of their creation, ends included.",
+        "Chains are listed by creation time, with both ends of the range included.",
         ["SA-LC10"],
         [Lists],
         chains_created
     ),
     case!(
         "list.chains.while_changing",
-        "Pages are right while chains come and go.",
+        "Pages stay correct while chains are created and removed.",
         ["SA-LC06"],
         [Lists],
         chains_while_changing
     ),
     case!(
         "list.chains.cursor",
-        "A cursor that the store did not give is invalid.",
+        "A cursor that the store did not issue is invalid.",
         ["never 9"],
         [Lists],
         chains_cursor
     ),
-    case!("list.jobs.empty", "Without jobs the list is empty.", ["SA-LJ01"], [Lists], jobs_empty),
+    case!(
+        "list.jobs.empty",
+        "The list of jobs is empty if none is stored.",
+        ["SA-LJ01"],
+        [Lists],
+        jobs_empty
+    ),
     case!(
         "list.jobs.all",
-        "All jobs are listed in their order of creation, either way.",
+        "All jobs are listed in order of creation, in either direction.",
         ["SA-LJ02", "SA-LJ09"],
         [Lists],
         jobs_all
     ),
     case!(
         "list.jobs.filters",
-        "Jobs are listed by chain, status, type, type of chain and time of creation.",
+        "Jobs are listed by chain, status, type, chain type and creation time.",
         ["SA-LJ03", "SA-LJ04", "SA-LJ05", "SA-LJ06", "SA-LJ10"],
         [Lists],
         jobs_filters
     ),
     case!(
         "list.jobs.pages",
-        "Going on from each cursor gives every job once.",
+        "Following the cursors returns every job once.",
         ["SA-LJ08"],
         [Lists],
         jobs_pages
     ),
     case!(
         "list.jobs.of_a_chain",
-        "The jobs of one chain are listed by their place in it, either way and page by page.",
+        "The jobs of one chain are listed by their index, in either direction and in pages.",
         ["SA-LX01", "SA-LX02", "SA-LX03", "SA-LX04", "SA-LX05"],
         [Lists],
         jobs_of_a_chain
     ),
     case!(
         "list.dependents",
-        "The jobs that wait or waited for a chain are listed, either way and page by page.",
+        "The jobs that wait or waited for a chain are listed in either direction and in pages.",
         ["SA-LB01", "SA-LB02", "SA-LB03", "SA-LB04"],
         [Lists],
         dependents

@@ -5,21 +5,21 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "retry.failed",
-        "A retried chain is open, its failed job due now, its attempts counted from 0, its error kept.",
+        "A retried chain is open: its failed job is due now, attempts restart at 0, the error is kept.",
         ["A8.11"],
         [Retry],
         failed
     ),
     case!(
         "retry.repeated",
-        "An end is retried once, however often it is asked for.",
+        "A failure is retried once, however often the retry is repeated.",
         ["never 12"],
         [Retry],
         repeated
     ),
     case!(
         "retry.not_retriable",
-        "A chain that has neither failed nor was cancelled is not retried.",
+        "A chain that neither failed nor was cancelled is not retried.",
         ["contract"],
         [Retry],
         not_retriable
@@ -27,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
     case!("retry.not_found", "A job that is not stored is not retried.", ["contract"], [Retry], not_found),
     case!(
         "retry.dependents",
-        "Those that still wait for a failed chain go on when it is retried and completes.",
+        "Dependents that still wait for a failed chain continue when it is retried and completes.",
         ["never 5"],
         [Retry],
         dependents
@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "retry.blocker_failed",
-        "A retry that would fail again at once by a blocker is refused.",
+        "A retry is refused if a blocker would make the job fail again immediately.",
         ["contract"],
         [Retry],
         blocker_failed
@@ -56,71 +56,71 @@ pub(super) const CASES: &[Case] = &[
     case!("retry.key", "A retried chain holds its key again.", ["never 6"], [Retry], retried_key),
     case!(
         "retry.key_taken",
-        "A chain whose key another holds is not retried.",
+        "A chain whose key is held by another chain is not retried.",
         ["never 6"],
         [Retry],
         key_taken
     ),
-    case!("retry.fence", "An attempt from before a retry is stale.", ["never 2"], [Retry], fence),
+    case!("retry.fence", "An attempt from before the retry is stale.", ["never 2"], [Retry], fence),
     case!(
         "retry.retention",
-        "A retried chain does not leave, and leaves by its new end.",
+        "A retried chain is not removed until its new retention ends.",
         ["never 8"],
         [Retry],
         retried_retention
     ),
     case!(
         "retry.continued",
-        "The failed job of a long chain is retried, not its first.",
+        "A retry reopens the failed job of a long chain, not its first job.",
         ["A8.3"],
         [Retry],
         continued
     ),
     case!(
         "delete.chain",
-        "A chain is deleted with all its jobs, and its key is free.",
+        "A delete removes a chain with all its jobs, and its key becomes free.",
         ["SA-DC01", "SA-DC08"],
         [Delete],
         chain
     ),
     case!(
         "delete.others",
-        "A delete leaves other chains alone, and skips what is not stored.",
+        "A delete does not affect other chains and skips targets that are not stored.",
         ["SA-DC02"],
         [Delete],
         others
     ),
     case!(
         "delete.needed",
-        "A chain that an open job outside depends on keeps all from being deleted, with the references.",
+        "If an open job outside depends on one chain, none is deleted, and the reply lists the references.",
         ["SA-DC03"],
         [Delete],
         needed
     ),
     case!(
         "delete.together",
-        "A chain and those that wait for it are deleted together.",
+        "A chain and its dependents can be deleted together.",
         ["SA-DC03"],
         [Delete],
         together
     ),
     case!(
         "delete.finished_dependents",
-        "A chain whose dependents have ended is deleted.",
+        "A chain whose dependents have ended can be deleted.",
         ["A8.16"],
         [Delete],
         finished_dependents
     ),
     case!(
         "delete.cascade",
-        "A cascade deletes the chains that were waited for, and theirs, each once.",
+        "A cascade also deletes the blockers of the deleted chains, recursively, each once.",
         ["SA-DC04", "SA-DC06", "SA-DC07"],
         [Delete],
         cascade
     ),
     case!(
         "delete.cascade.needed",
-        "A cascade is refused for a chain that others need.",
+        "A cascade is refused if it includes a chain that other jobs need.",
         ["SA-DC05"],
         [Delete],
         cascade_needed
@@ -134,23 +134,29 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "delete.running",
-        "A running chain is deleted and named with its worker, and its attempt is lost.",
+        "A running chain can be deleted: the reply names its worker, and its attempt is lost.",
         ["contract"],
         [Delete],
         running
     ),
     case!("delete.too_many", "A cascade over too many chains is refused.", ["never 8"], [Delete], too_many),
-    case!("retention.set", "A closed chain stays for so long from now.", ["B4.8"], [SetRetention], set),
+    case!(
+        "retention.set",
+        "A closed chain is kept for the given time from now.",
+        ["B4.8"],
+        [SetRetention],
+        set
+    ),
     case!(
         "retention.key",
-        "A longer retention lets the chain hold its key for longer.",
+        "A longer retention extends the time for which the chain holds its key.",
         ["B4.8"],
         [SetRetention],
         set_key
     ),
     case!(
         "retention.others",
-        "An open chain is not changed, nor one that is not stored.",
+        "Chains that are open or not stored are not changed.",
         ["contract"],
         [SetRetention],
         set_others
@@ -292,7 +298,7 @@ async fn fence(s: Subject) {
     assert_eq!(s.settle(&old, complete("1")).await, Settled::Lost(Lost::Requeued));
     s.repeat(&old, fail("no")).await;
     let new = s.acquire_one("a").await;
-    assert!(new.job.fence > old.job.fence, "attempts are counted anew, fences are not");
+    assert!(new.job.fence > old.job.fence, "attempts restart, fences do not");
     assert_eq!(s.settle(&old, complete("1")).await, Settled::Lost(Lost::TakenOver));
     s.complete(&new, "2").await;
 }
@@ -422,7 +428,7 @@ async fn cascade_continuations(s: Subject) {
 async fn running(s: Subject) {
     let id = s.start("a").await;
     let attempt = s.acquire_one("a").await;
-    let DeleteReply::Deleted(deleted) = delete(&s, &[id], false).await else { panic!("nobody needs it") };
+    let DeleteReply::Deleted(deleted) = delete(&s, &[id], false).await else { panic!("no job needs it") };
     assert_eq!(
         (deleted.chains[0].status, deleted.chains[0].running),
         (Status::Running, Some((attempt.job.id, s.worker)))

@@ -7,44 +7,38 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "outside.complete",
-        "A pending job is completed from outside, with nobody as its worker.",
+        "A pending job can be completed from outside, without a worker.",
         ["SA-CP03"],
         [Outside],
         completes
     ),
-    case!("outside.fail", "A job is failed from outside.", ["SA-CP03"], [Outside], fails),
+    case!("outside.fail", "A job can be failed from outside.", ["SA-CP03"], [Outside], fails),
     case!(
         "outside.continue",
-        "A chain is continued from outside, and its next job is worked on.",
+        "A chain can be continued from outside, and a worker can acquire its next job.",
         ["SA-CP03"],
         [Outside],
         continues
     ),
-    case!(
-        "outside.steps",
-        "Several steps are carried out one after the other in one command.",
-        ["contract"],
-        [Outside],
-        steps
-    ),
-    case!("outside.blocked", "A blocked job is completed from outside.", ["client"], [Outside], blocked),
+    case!("outside.steps", "One command can apply several steps in order.", ["contract"], [Outside], steps),
+    case!("outside.blocked", "A blocked job can be completed from outside.", ["client"], [Outside], blocked),
     case!(
         "outside.running",
-        "A running job is completed from outside, and its worker is displaced.",
+        "A running job can be completed from outside, which displaces its worker.",
         ["client"],
         [Outside],
         running
     ),
     case!(
         "outside.unblocks",
-        "A completion from outside unblocks those that wait.",
+        "A completion from outside unblocks the dependents of the chain.",
         ["never 5"],
         [Outside],
         unblocks
     ),
     case!(
         "outside.changed",
-        "A job that has changed since the caller looked is not touched.",
+        "A job that has changed since the caller read it is not modified.",
         ["SA-GC06", "SA-GJ02"],
         [Outside],
         changed
@@ -52,14 +46,14 @@ pub(super) const CASES: &[Case] = &[
     case!("outside.not_found", "A job that is not stored is not found.", ["SA-GJ01"], [Outside], not_found),
     case!(
         "outside.not_latest",
-        "A job that is not its chain's latest has changed.",
+        "A job that is not the latest of its chain counts as changed.",
         ["contract"],
         [Outside],
         not_latest
     ),
     case!(
         "outside.renewed",
-        "A renewal does not come between looking and completing.",
+        "A renewal does not count as a change between reading and completing a job.",
         ["contract"],
         [Outside],
         renewed
@@ -74,21 +68,21 @@ pub(super) const CASES: &[Case] = &[
     case!("outside.refused", "If a step is refused, none is written.", ["contract"], [Outside], refused),
     case!(
         "outside.invalid_steps",
-        "No steps, too many, or one after the end are refused.",
+        "A command without steps, with too many, or with a step after the last one is refused.",
         ["never 8"],
         [Outside],
         invalid_steps
     ),
     case!(
         "outside.retention",
-        "A completion from outside may bring another retention.",
+        "A completion from outside can set another retention.",
         ["contract"],
         [Outside],
         retention
     ),
     case!(
         "outside.concurrent",
-        "Of concurrent completions of one job one is applied.",
+        "If a job is completed several times concurrently, one completion is applied.",
         ["SA-GC06", "SA-GJ02"],
         [Outside],
         concurrent

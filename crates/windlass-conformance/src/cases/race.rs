@@ -9,66 +9,71 @@ use crate::at_once::{at_once, create, create_all, settle, settle_all};
 pub(super) const CASES: &[Case] = &[
     case!(
         "race.key",
-        "Of many concurrent creators of one key one creates, and all get its chain.",
+        "If many callers create one key concurrently, one creates the chain and all get it.",
         ["A8.2", "B4.18", "never 6"],
         one_key
     ),
     case!(
         "race.keys",
-        "Concurrent batches of the same keys in different orders all end.",
+        "Concurrent batches with the same keys in different orders all finish.",
         ["A8.2", "SA-CC03"],
         many_keys
     ),
     case!(
         "race.key_after_close",
-        "Concurrent creators of a key just freed agree on one chain.",
+        "Concurrent creators of a key that was just released agree on one chain.",
         ["A8.2"],
         key_after_close
     ),
-    case!("race.successor", "Of many concurrent successors one takes the key over.", ["never 6"], successor),
+    case!(
+        "race.successor",
+        "If many successors compete for a key, one takes it over.",
+        ["never 6"],
+        successor
+    ),
     case!("race.create", "Concurrent creations are all stored.", ["SA-CC01", "SA-CC02"], creations),
     case!(
         "race.create_repeated",
-        "A creation repeated at once is stored once.",
+        "A creation that is sent twice concurrently is stored once.",
         ["never 12"],
         create_repeated
     ),
-    case!("race.acquire", "Concurrent acquires give each job once.", ["SA-CC04"], acquires),
+    case!("race.acquire", "Concurrent acquires return each job once.", ["SA-CC04"], acquires),
     case!(
         "race.acquire_repeated",
-        "An acquire repeated at once takes one set of jobs.",
+        "An acquire that is sent twice concurrently acquires one set of jobs.",
         ["never 12"],
         acquire_repeated
     ),
     case!(
         "race.settle",
-        "Of concurrent settlements of one attempt one is applied.",
+        "If an attempt is settled several times concurrently, one settlement is applied.",
         ["SA-CJ09", "never 2"],
         settle_once
     ),
     case!(
         "race.settle_kinds",
-        "Of concurrent different settlements of one attempt one is applied, whole.",
+        "If an attempt is settled concurrently with different outcomes, one is applied completely.",
         ["SA-CJ09", "B4.16"],
         settle_kinds
     ),
     case!(
         "race.fan_in",
-        "Blockers that complete at once, in whatever overlap, leave no job blocked.",
+        "Blockers that complete concurrently leave no job blocked, however they overlap.",
         ["A8.1", "never 5"],
         fan_in
     ),
     case!(
         "race.attach",
-        "A job attached to a blocker while it completes is never stranded.",
+        "A job that is attached to a blocker while it completes does not stay blocked.",
         ["SA-CC05", "never 5"],
         attach
     ),
     case!("race.reap", "Concurrent reapers reap each job once.", ["B4.13"], reap),
-    case!("race.reap_settle", "A job is settled or reaped, never both.", ["B4.12"], reap_or_settle),
+    case!("race.reap_settle", "A job is either settled or reaped, never both.", ["B4.12"], reap_or_settle),
     case!(
         "race.mixed",
-        "Workers, creators and readers at once do not deadlock, and all work is done once.",
+        "Concurrent workers, creators and readers do not deadlock, and each job completes once.",
         ["SA-CC03", "never 1"],
         mixed
     ),

@@ -7,74 +7,79 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "reap.expired",
-        "An expired job is pending again, due now, with its attempt counted and its error saying why.",
+        "A reaped job is pending and due now, its attempt counts, and its error says that the lease expired.",
         ["SA-RP01", "A8.7", "B4.6"],
         expired
     ),
-    case!("reap.not_expired", "A job whose lease lasts is left alone.", ["SA-RP02"], not_expired),
-    case!("reap.except", "The jobs that the caller runs are left alone.", ["SA-RP03"], except),
-    case!("reap.types", "Only jobs of the types asked for are reaped.", ["SA-RP03"], types),
-    case!("reap.order", "The longest expired are reaped first, and at most so many.", ["SA-RP01"], order),
+    case!("reap.not_expired", "A job whose lease has not expired is not reaped.", ["SA-RP02"], not_expired),
+    case!("reap.except", "The jobs that the caller excludes are not reaped.", ["SA-RP03"], except),
+    case!("reap.types", "Only jobs of the requested types are reaped.", ["SA-RP03"], types),
+    case!("reap.order", "The longest expired jobs are reaped first, up to the maximum.", ["SA-RP01"], order),
     case!(
         "reap.last_attempt",
-        "A job that expires on its last attempt fails.",
+        "A job whose lease expires in its last attempt fails.",
         ["A8.11", "B4.14"],
         last_attempt
     ),
     case!(
         "reap.dependents",
-        "A job that fails by expiry concerns those that wait for its chain.",
+        "A job that fails because its lease expired affects the dependents of its chain.",
         ["never 5"],
         dependents
     ),
     case!("reap.settled", "A settled or renewed job is not reaped.", ["B4.12", "B4.13"], settled),
-    case!("reap.twice", "A job is reaped once for each expiry.", ["SA-RP01"], twice),
+    case!("reap.twice", "Each expired lease is reaped once.", ["SA-RP01"], twice),
     case!(
         "reap.other_handle",
-        "Jobs of a worker that is gone are reaped by any other.",
+        "Any worker can reap the jobs of a worker that has died.",
         ["never 1", "B4.21"],
         other_handle
     ),
     case!(
         "reap.repeat_request",
-        "A reaped job is no longer held under the request that took it.",
+        "A reaped job is no longer held by the request that acquired it.",
         ["never 12"],
         repeat_request
     ),
     case!(
         "expire.retention",
-        "A closed chain leaves with all its jobs when its retention is over, and not before.",
+        "A closed chain is removed with all its jobs when its retention ends, not earlier.",
         ["never 8", "B4.27"],
         retention
     ),
-    case!("expire.per_chain", "Each chain leaves by its own retention and outcome.", ["B4.8"], per_chain),
+    case!(
+        "expire.per_chain",
+        "Each chain is removed by its own retention for its outcome.",
+        ["B4.8"],
+        per_chain
+    ),
     case!(
         "expire.repeat_window",
-        "Nothing leaves within the time of repeated commands, whatever its retention.",
+        "Nothing is removed within the repeat window, whatever its retention.",
         ["never 12"],
         repeat_window
     ),
-    case!("expire.open", "An open chain never leaves.", ["never 1"], open),
+    case!("expire.open", "An open chain is never removed.", ["never 1"], open),
     case!(
         "expire.needed",
-        "A chain stays while an open or failed job waits or waited for it.",
+        "A chain is kept while an open or failed job waits or waited for it.",
         ["never 8"],
         needed
     ),
     case!(
         "expire.looping",
-        "Completed jobs of an open chain leave, except the first and the latest.",
+        "Completed jobs of an open chain are removed, except the first and the latest.",
         ["never 8"],
         looping
     ),
     case!(
         "expire.bounded",
-        "At most so many jobs leave at once, and the reply says whether to call again.",
+        "At most the requested number of jobs is removed, and the reply says whether to call again.",
         ["never 8"],
         bounded
     ),
-    case!("expire.long_chain", "A long chain leaves over several calls.", ["never 8"], long_chain),
-    case!("expire.nothing", "Expiring nothing removes nothing.", ["never 8"], nothing),
+    case!("expire.long_chain", "A long chain is removed over several calls.", ["never 8"], long_chain),
+    case!("expire.nothing", "An expire without expired chains removes nothing.", ["never 8"], nothing),
 ];
 
 async fn expired(s: Subject) {
@@ -287,7 +292,7 @@ async fn needed(s: Subject) {
         left.extend(s.expire().await.chains.iter().map(|one| one.chain));
     }
     left.sort_unstable();
-    assert_eq!(left, [first, second, waiting], "without the failed job, nobody needs them");
+    assert_eq!(left, [first, second, waiting], "without the failed job, no job needs them");
 }
 
 async fn looping(s: Subject) {
@@ -323,7 +328,7 @@ async fn bounded(s: Subject) {
         if !reply.more {
             break;
         }
-        assert!(counts.len() < 10, "it does not end: {counts:?}");
+        assert!(counts.len() < 10, "the removal does not end: {counts:?}");
     }
     assert_eq!(
         (counts.iter().sum::<u32>(), counts.iter().all(|count| *count <= 4)),
@@ -344,7 +349,7 @@ async fn long_chain(s: Subject) {
         let reply = s.run(Expire { max: 4 }).await;
         assert!(reply.jobs <= 4, "at most four were asked for: {reply:?}");
         (jobs, calls) = (jobs + reply.jobs, calls + 1);
-        assert!(calls < 10, "it does not end: {jobs} jobs have left");
+        assert!(calls < 10, "the removal does not end: {jobs} jobs were removed");
         if let Some(chain) = s.find_chain(id).await {
             assert_eq!((chain.first.id, chain.output()), (id.first_job(), Some(&json("1"))));
             assert!(reply.more, "there is more to remove");

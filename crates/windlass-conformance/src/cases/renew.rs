@@ -5,24 +5,24 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "renew.until",
-        "A renewed lease lasts for its length from now.",
+        "A renewed lease expires its full duration from now.",
         ["SA-RL01", "SA-RL02", "B4.22"],
         until
     ),
     case!(
         "renew.many",
-        "Many leases are renewed at once, each for its own length.",
+        "One command can renew many leases, each for its own duration.",
         ["A8.12", "contract"],
         many
     ),
     case!(
         "renew.expired",
-        "A lease that has expired but was not reaped is held and renewed.",
+        "A lease that has expired but was not reaped is still held and can be renewed.",
         ["SA-RL02"],
         expired
     ),
     case!("renew.version", "A renewal does not change a job's version.", ["contract"], version),
-    case!("renew.lost.requeued", "The lease of a job that was put back is lost.", ["never 2"], requeued),
+    case!("renew.lost.requeued", "The lease of a requeued job is lost.", ["never 2"], requeued),
     case!(
         "renew.lost.taken_over",
         "The lease of a job that another attempt holds is lost.",
@@ -38,11 +38,11 @@ pub(super) const CASES: &[Case] = &[
     case!("renew.lost.unknown", "The lease of a job that is not stored is lost.", ["never 2"], unknown),
     case!(
         "renew.lost.alone",
-        "A lost lease harms no other, nor the job that it was of.",
+        "A lost lease affects neither other leases nor its former job.",
         ["never 11"],
         alone
     ),
-    case!("renew.empty", "An empty renewal gives an empty reply.", ["contract"], empty),
+    case!("renew.empty", "An empty renewal returns an empty reply.", ["contract"], empty),
 ];
 
 async fn until(s: Subject) {
@@ -81,7 +81,7 @@ async fn expired(s: Subject) {
     s.start("a").await;
     let attempt = s.acquire_one("a").await;
     s.advance(10 * LEASE.get());
-    assert!(matches!(s.renew(&attempt).await, Renewed::Held { .. }), "nobody had reaped it");
+    assert!(matches!(s.renew(&attempt).await, Renewed::Held { .. }), "it was not reaped");
     assert_eq!(s.reap().await.reaped, []);
     s.complete(&attempt, "1").await;
 }

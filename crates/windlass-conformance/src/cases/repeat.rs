@@ -5,93 +5,93 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "repeat.settle.placed",
-        "A repeated settlement gives the job as it stands now.",
+        "A repeated settlement returns the current state of the job.",
         ["never 12"],
         placed_now
     ),
     case!(
         "repeat.settle.last_attempt.placed",
-        "A repeated retry that was the last attempt gives the failed job.",
+        "Repeating a retry that used up the last attempt returns the failed job.",
         ["never 12", "A8.11"],
         last_attempt_placed
     ),
     case!(
         "repeat.settle.other_kinds",
-        "An attempt that was settled in one way is lost for every other.",
+        "An attempt that was settled with one outcome is lost for every other outcome.",
         ["never 2"],
         other_kinds
     ),
     case!(
         "repeat.settle.last_attempt.other_kinds",
-        "A retry that was the last attempt and a failure are two things.",
+        "A retry that used up the last attempt is not recognized as a failure, or the reverse.",
         ["never 2", "A8.11"],
         last_attempt_other_kinds
     ),
     case!(
         "repeat.settle.reaped",
-        "An attempt that was reaped is not taken for one that failed or was retried.",
+        "A reaped attempt is not recognized as failed or retried.",
         ["never 2"],
         reaped
     ),
     case!(
         "repeat.settle.asked",
-        "A repeated settlement of a job that was asked to stop gives the cancelled job.",
+        "A repeated settlement of a job that was asked to stop returns the cancelled job.",
         ["never 12"],
         [Cancel],
         asked
     ),
     case!(
         "repeat.trigger",
-        "A repeated trigger may find its job taken, and changes nothing then.",
+        "A repeated trigger may find its job already acquired, and then changes nothing.",
         ["never 12"],
         [Trigger],
         trigger
     ),
     case!(
         "repeat.cancel",
-        "A repeated cancel finds the chain closed, and closes nothing again.",
+        "A repeated cancel finds the chain closed and does not close it again.",
         ["never 12"],
         [Cancel],
         cancel
     ),
     case!(
         "repeat.cancel.ask",
-        "A running job that is asked to stop twice is asked once.",
+        "Asking a running job to stop twice has the effect of asking once.",
         ["never 12"],
         [Cancel],
         cancel_ask
     ),
     case!(
         "repeat.delete",
-        "A repeated delete finds its chains gone, and deletes nothing else.",
+        "A repeated delete finds its chains removed and deletes nothing else.",
         ["never 12"],
         [Delete],
         delete
     ),
     case!(
         "repeat.delete.create",
-        "A delete forgets, so that a creation repeated after it creates anew.",
+        "A delete erases the record of the creation: repeating the creation creates the chain again.",
         ["never 12"],
         [Delete],
         create_anew
     ),
     case!(
         "repeat.delete.fence",
-        "An attempt of a deleted chain changes nothing in a chain that was created again under its id.",
+        "An attempt of a deleted chain cannot change a chain created later with the same id.",
         ["never 2"],
         [Delete],
         former_life
     ),
     case!(
         "repeat.set_retention",
-        "A repeated change of a retention comes to the same.",
+        "A repeated change of the retention has the same result.",
         ["never 12"],
         [SetRetention],
         set_retention
     ),
     case!(
         "repeat.retry.cancelled",
-        "A cancelled chain is retried once, however often it is asked for.",
+        "A cancelled chain is retried once, however often the retry is repeated.",
         ["never 12"],
         [Retry, Cancel],
         retry_cancelled
@@ -271,7 +271,11 @@ async fn former_life(s: Subject) {
         assert_eq!(s.settle(&old, complete("old")).await, Settled::Lost(Lost::TakenOver));
         s.apply(&new, retry("no")).await;
     }
-    assert_eq!(s.settle(&old, retry("no")).await, Settled::Lost(Lost::Requeued), "it is none of these");
+    assert_eq!(
+        s.settle(&old, retry("no")).await,
+        Settled::Lost(Lost::Requeued),
+        "the old attempt matches no recorded attempt"
+    );
 }
 
 async fn set_retention(s: Subject) {

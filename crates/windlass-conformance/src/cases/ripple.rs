@@ -7,69 +7,69 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "blocker.ripple.acquire",
-        "What one command leaves blocked above its limit acquires unblock.",
+        "Later acquires unblock the dependents above the limit of one command.",
         ["contract"],
         acquire
     ),
     case!(
         "blocker.ripple.reap",
-        "What one command leaves blocked above its limit reaps unblock.",
+        "Later reaps unblock the dependents above the limit of one command.",
         ["contract"],
         reap
     ),
     case!(
         "blocker.ripple.settle",
-        "The chains that one settlement closes share its limit.",
+        "All chains that one settlement closes share its limit.",
         ["contract"],
         settle
     ),
     case!(
         "blocker.ripple.reap.once",
-        "What a reap goes on with and what follows from its own jobs share one limit.",
+        "In a reap, deferred unblocking and the consequences of its own jobs share one limit.",
         ["contract"],
         reap_once
     ),
     case!(
         "blocker.ripple.fail",
-        "Chains that fail with a blocker count for the limit too, and all fail in the end.",
+        "Chains that fail with a blocker count towards the limit too, and all of them fail eventually.",
         ["contract"],
         fail_too
     ),
     case!(
         "blocker.ripple.last",
-        "What follows from the items of a command comes after all of them.",
+        "Consequences are processed after all items of a command.",
         ["contract"],
         comes_last
     ),
     case!(
         "blocker.ripple.front",
-        "A chain with nothing left to resolve does not hold up one with very many dependents behind it.",
+        "A chain without unresolved dependents does not delay a later chain with very many.",
         ["contract"],
         front
     ),
     case!(
         "blocker.ripple.wide",
-        "When many chains fail with a blocker and each fails several more, all fail in the end.",
+        "If many chains fail with a blocker and each fails several more, all fail eventually.",
         ["contract"],
         wide
     ),
     case!(
         "blocker.ripple.exchange",
-        "The two parts of an exchange share one limit.",
+        "Both parts of an exchange share one limit.",
         ["contract"],
         [Exchange],
         exchange
     ),
     case!(
         "blocker.ripple.cancel",
-        "What follows from cancelled chains is limited too, and comes after all of them.",
+        "Consequences of cancelled chains are limited too, and are processed after all items.",
         ["contract"],
         [Cancel],
         cancel
     ),
     case!(
         "blocker.ripple.outside",
-        "What follows from a completion from outside is limited too.",
+        "Consequences of a completion from outside are limited too.",
         ["contract"],
         [Outside],
         outside

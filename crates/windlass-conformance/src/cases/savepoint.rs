@@ -6,35 +6,35 @@ use super::transaction::{create, is_stored};
 pub(super) const CASES: &[Case] = &[
     case!(
         "savepoint.release",
-        "What was written since a released savepoint is kept.",
+        "Releasing a savepoint keeps what was written since.",
         ["SA-SP01"],
         [Transactions],
         release_savepoint
     ),
     case!(
         "savepoint.rollback",
-        "What was written since a savepoint is forgotten, and what came before is kept.",
+        "A rollback to a savepoint discards later writes and keeps earlier ones.",
         ["SA-SP02", "SA-SP03"],
         [Transactions],
         rollback_to
     ),
     case!(
         "savepoint.nested",
-        "Savepoints nest, and each returns to its own place.",
+        "Savepoints nest, and each rollback returns to its own savepoint.",
         ["SA-SP04"],
         [Transactions],
         nested
     ),
     case!(
         "savepoint.released_then_rolled_back",
-        "An outer rollback takes a released savepoint's writes with it.",
+        "An outer rollback also discards the writes of a released savepoint.",
         ["SA-SP04"],
         [Transactions],
         released_then_rolled_back
     ),
     case!(
         "savepoint.none",
-        "Returning to a savepoint that is not there is invalid.",
+        "A rollback without a savepoint is invalid.",
         ["contract"],
         [Transactions],
         no_savepoint

@@ -12,90 +12,90 @@ pub(super) const CASES: &[Case] = &[
     case!("settle.complete.clears_error", "A completion clears the error.", ["SA-CP02"], clears_error),
     case!(
         "settle.complete.retention",
-        "A completion or failure may bring another retention.",
+        "A completion or failure can set another retention.",
         ["contract"],
         retention
     ),
     case!(
         "settle.retry",
-        "A retry puts the job back with its error, due after its delay.",
+        "A retry requeues the job with its error, due after the delay.",
         ["SA-RS01", "B4.19"],
         retries
     ),
-    case!("settle.retry.at", "A retry may name the time.", ["SA-RS02"], retry_at),
-    case!("settle.retry.past", "A retry whose time is past is due now.", ["SA-RS03"], retry_past),
+    case!("settle.retry.at", "A retry can specify a time.", ["SA-RS02"], retry_at),
+    case!("settle.retry.past", "A retry whose time has passed is due now.", ["SA-RS03"], retry_past),
     case!(
         "settle.retry.last",
-        "After the last attempt of its maximum a retried job fails.",
+        "A retry after the last allowed attempt fails the job.",
         ["A8.11"],
         retry_last
     ),
     case!(
         "settle.retry.unlimited",
-        "A job without a maximum is tried again and again.",
+        "A job without a maximum is retried without limit.",
         ["A8.11"],
         retry_unlimited
     ),
     case!(
         "settle.reschedule",
-        "A reschedule runs the job again at its time, uncounted.",
+        "A reschedule runs the job again at the given time and does not count the attempt.",
         ["SA-RS01", "SA-RS02"],
         reschedules
     ),
     case!(
         "settle.reschedule.error",
-        "A reschedule without an error keeps the one before.",
+        "A reschedule without an error keeps the previous one.",
         ["contract"],
         reschedule_error
     ),
     case!(
         "settle.reschedule.maximum",
-        "A reschedule stands whatever the maximum of attempts.",
+        "A reschedule ignores the maximum number of attempts.",
         ["contract"],
         reschedule_maximum
     ),
     case!(
         "settle.reschedule.past",
-        "A reschedule whose time is past is due now.",
+        "A reschedule whose time has passed is due now.",
         ["SA-RS03"],
         reschedule_past
     ),
     case!(
         "settle.fail",
-        "A failure stores the error and closes the chain as failed, attempts left or not.",
+        "A failure stores the error and closes the chain as failed, even if attempts are left.",
         ["A8.11"],
         fails
     ),
     case!(
         "settle.release",
-        "A release puts the job back as it was: uncounted, due time kept.",
+        "A release restores the job as it was: the attempt does not count, and the due time is kept.",
         ["never 10", "B4.2"],
         releases
     ),
     case!(
         "settle.release.keeps_error",
-        "A release keeps the error of the attempt before.",
+        "A release keeps the error of the previous attempt.",
         ["never 10"],
         release_keeps_error
     ),
-    case!("settle.many", "Many attempts are settled at once, each by its outcome.", ["A8.12"], many),
+    case!("settle.many", "One command can settle many attempts, each with its own outcome.", ["A8.12"], many),
     case!(
         "settle.order",
-        "A later settlement of one command sees what an earlier one did.",
+        "A later settlement of a command sees the effects of an earlier one.",
         ["contract"],
         order
     ),
-    case!("settle.alone", "A lost or refused settlement harms no other.", ["never 11"], alone),
+    case!("settle.alone", "A lost or refused settlement does not affect the others.", ["never 11"], alone),
     case!(
         "settle.expired",
-        "An expired lease that was not reaped may still be settled.",
+        "An attempt whose lease expired but was not reaped can still be settled.",
         ["contract"],
         expired
     ),
-    case!("settle.empty", "An empty settlement gives an empty reply.", ["contract"], empty),
+    case!("settle.empty", "An empty settlement returns an empty reply.", ["contract"], empty),
     case!(
         "settle.error_text",
-        "A long error is stored shortened, and any other as it is.",
+        "A long error is shortened; any other error is stored unchanged.",
         ["never 9"],
         error_text
     ),

@@ -13,25 +13,25 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "limit.blockers.command",
-        "The blockers of all jobs of one command are limited together.",
+        "The number of blockers of all jobs in a command is limited.",
         ["never 8"],
         blockers
     ),
     case!(
         "limit.blockers.settle",
-        "The blockers of continuations and carried chains are limited together.",
+        "The number of blockers of continuations and carried chains in a command is limited.",
         ["never 8"],
         settle_blockers
     ),
     case!(
         "limit.bytes.settle",
-        "Outputs, inputs of continuations and those of carried chains are limited together.",
+        "The total size of outputs, continuation inputs and carried inputs in a command is limited.",
         ["never 8"],
         settle_bytes
     ),
     case!(
         "limit.reap",
-        "A reap leaves out thousands of running jobs, and is invalid above its limits.",
+        "A reap can exclude thousands of running jobs, and is invalid above its limits.",
         ["SA-RP03"],
         reap
     ),
@@ -45,21 +45,21 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "limit.outside.bytes",
-        "The payloads of all steps from outside are limited together.",
+        "The total size of the payloads of all steps from outside is limited.",
         ["never 8"],
         [Outside],
         outside_bytes
     ),
     case!(
         "limit.outside.items",
-        "The steps from outside and the chains that they carry are limited together.",
+        "The total number of steps from outside and their carried chains is limited.",
         ["never 8"],
         [Outside],
         outside_items
     ),
     case!(
         "limit.page",
-        "A page of a list has at least one row and at most the largest number.",
+        "The size of a page must be between 1 and the maximum.",
         ["SA-LC06", "SA-LJ08"],
         [Lists],
         page

@@ -6,33 +6,43 @@ pub(super) const CASES: &[Case] = &[
     case!("stale.reaped", "An attempt whose job was reaped changes nothing.", ["never 2", "B4.11"], reaped),
     case!(
         "stale.taken_over",
-        "An attempt whose job another holds changes nothing.",
+        "An attempt whose job is held by another attempt changes nothing.",
         ["never 2", "B4.11", "B4.12"],
         taken_over
     ),
     case!(
         "stale.closed",
-        "An attempt whose job another closed changes nothing.",
+        "An attempt whose job was closed by another attempt changes nothing.",
         ["never 2", "B4.11"],
         closed
     ),
-    case!("stale.same_worker", "A fence tells two attempts of one worker apart.", ["never 2"], same_worker),
-    case!("stale.future_fence", "A fence that was never given is lost.", ["never 2"], future_fence),
+    case!(
+        "stale.same_worker",
+        "Fences distinguish two attempts of the same worker.",
+        ["never 2"],
+        same_worker
+    ),
+    case!(
+        "stale.future_fence",
+        "An attempt with a fence that was never issued is lost.",
+        ["never 2"],
+        future_fence
+    ),
     case!(
         "stale.other_kind",
-        "A settled attempt that is settled otherwise is lost.",
+        "An attempt that was settled is lost for a different outcome.",
         ["never 2"],
         other_kind
     ),
     case!(
         "repeat.settle",
-        "A repeated settlement of any kind is already applied and does nothing twice.",
+        "A repeated settlement of any kind is already applied and takes effect once.",
         ["never 12", "SA-CJ08"],
         settle
     ),
     case!(
         "repeat.settle.later",
-        "A settlement is recognized after later attempts too.",
+        "A settlement is recognized after later attempts.",
         ["never 12"],
         settle_later
     ),
@@ -44,25 +54,25 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "repeat.settle.history",
-        "A settlement is recognized for the last attempts that a job remembers.",
+        "Settlements are recognized for as many attempts as the history keeps.",
         ["never 12"],
         settle_history
     ),
     case!(
         "repeat.settle.closed_chain",
-        "A settlement is recognized for long after its chain closed.",
+        "A settlement is recognized for a long time after its chain closed.",
         ["never 12"],
         settle_closed_chain
     ),
     case!(
         "repeat.settle.same_batch",
-        "A settlement that stands twice in one command is applied once.",
+        "A settlement that is listed twice in one command is applied once.",
         ["SA-CJ19"],
         settle_same_batch
     ),
     case!(
         "repeat.settle.carried",
-        "A repeated settlement creates its chains once.",
+        "A repeated settlement creates its carried chains once.",
         ["never 12"],
         settle_carried
     ),
@@ -141,7 +151,10 @@ async fn future_fence(s: Subject) {
     let attempt = s.acquire_one("a").await;
     let mut early = attempt.clone();
     early.job.fence = attempt.job.fence.next();
-    assert!(matches!(s.settle(&early, complete("1")).await, Settled::Lost(_)), "the fence was not given yet");
+    assert!(
+        matches!(s.settle(&early, complete("1")).await, Settled::Lost(_)),
+        "the fence was not issued yet"
+    );
     assert_eq!(s.job(attempt.job.id).await, attempt.job);
 }
 

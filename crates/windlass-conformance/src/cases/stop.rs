@@ -19,84 +19,84 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "cancel.ask.carried",
-        "A job that was asked to stop and completes creates its other chains.",
+        "If a job was asked to stop and completes, its other carried chains are created.",
         ["contract"],
         [Cancel],
         carried
     ),
     case!(
         "cancel.ask.carried.refused",
-        "A carried chain that is refused keeps a job that was asked to stop from completing.",
+        "If a carried chain is refused, a job that was asked to stop does not complete.",
         ["B4.15"],
         [Cancel],
         carried_refused
     ),
     case!(
         "cancel.ask.error",
-        "A job that is cancelled instead of tried again keeps the error of that attempt.",
+        "A job that is cancelled instead of retried keeps the error of that attempt.",
         ["contract"],
         [Cancel],
         error
     ),
     case!(
         "cancel.ask.waits",
-        "A job that was asked to stop is not checked for blockers of a continuation that never comes.",
+        "If a job was asked to stop, the blockers of its continuation are not checked.",
         ["contract"],
         [Cancel],
         unchecked
     ),
     case!(
         "cancel.ask.outside.continue",
-        "A job that was asked to stop and is continued from outside is cancelled; later steps are dropped.",
+        "Continuing a job from outside that was asked to stop cancels it; later steps are dropped.",
         ["contract"],
         [Cancel, Outside],
         outside_continue
     ),
     case!(
         "cancel.ask.outside.ends",
-        "A job that was asked to stop is completed or failed from outside, without its successor.",
+        "A job that was asked to stop can be completed or failed from outside, without its successor.",
         ["contract"],
         [Cancel, Outside],
         outside_ends
     ),
     case!(
         "cancel.ask.outside.blocked",
-        "A job that was never asked to stop goes on from outside.",
+        "A job that was not asked to stop can be continued from outside.",
         ["contract"],
         [Cancel, Outside],
         outside_not_asked
     ),
     case!(
         "retry.cancelled",
-        "A cancelled chain is retried as it stood, pending and due now.",
+        "A cancelled chain can be retried: its job is pending and due now.",
         ["contract"],
         [Retry, Cancel],
         retried
     ),
     case!(
         "retry.cancelled.asked",
-        "A job that stopped when asked to is retried without that request.",
+        "Retrying a job that stopped on request clears the request.",
         ["contract"],
         [Retry, Cancel],
         retried_asked
     ),
     case!(
         "retry.cancelled.blocked",
-        "A chain that was cancelled while it waited waits again.",
+        "A chain that was cancelled while it was blocked is blocked again when it is retried.",
         ["never 5"],
         [Retry, Cancel],
         retried_blocked
     ),
     case!(
         "retry.cancelled.dependents",
-        "Those that still wait for a cancelled chain go on when it is retried and completes.",
+        "Dependents that still wait for a cancelled chain continue when it is retried and completes.",
         ["never 5"],
         [Retry, Cancel],
         retried_dependents
     ),
     case!(
         "retry.cancelled.key_taken",
-        "A cancelled chain whose key another holds is not retried.",
+        "A cancelled chain whose key is held by another chain is not retried.",
         ["never 6"],
         [Retry, Cancel],
         retried_key_taken
@@ -274,7 +274,7 @@ async fn retried_asked(s: Subject) {
     let next = s.acquire_one("a").await;
     assert!(next.job.fence > attempt.job.fence, "fences only grow");
     let Renewed::Held { cancel_requested, .. } = s.renew(&next).await else { panic!("it is held") };
-    assert!(!cancel_requested, "nobody asked this attempt to stop");
+    assert!(!cancel_requested, "this attempt was not asked to stop");
     s.apply(&next, continue_with(s.start("b").next_job())).await;
     s.expect_status(id, Status::Pending).await;
 }

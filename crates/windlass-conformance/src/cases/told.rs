@@ -7,63 +7,63 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "told.closed",
-        "A closed chain is told with its own type, creation and trace, and its last job's type and error.",
+        "A closed chain is reported with its type, creation time and trace, and its last job's type and error.",
         ["contract"],
         closed
     ),
     case!(
         "told.closed.dependents",
-        "Chains that fail with their blocker are told with the error that names it.",
+        "Chains that fail with their blocker are reported with an error that names it.",
         ["contract"],
         closed_dependents
     ),
     case!(
         "told.closed.reaped",
-        "A chain that fails by expiry is told with the error that says so.",
+        "A chain that fails because a lease expired is reported with that error.",
         ["contract"],
         closed_reaped
     ),
     case!(
         "told.acquired",
-        "A job is told with its chain's creation, retention, key and trace.",
+        "An acquired job includes its chain's creation time, retention, key and trace.",
         ["contract"],
         acquired
     ),
     case!(
         "told.existing",
-        "The chain that holds a key is told with its own trace.",
+        "The chain that holds a key is returned with its own trace.",
         ["contract"],
         existing_trace
     ),
     case!(
         "told.unblocked",
-        "An unblocked job is told with its types and one trace for each blocker, given or not.",
+        "An unblocked job is reported with its types and one trace per blocker, or `None`.",
         ["SA-UB04", "SA-UB09"],
         unblocked
     ),
     case!(
         "told.unblocked.other_command",
-        "A job whose waits ended by several commands is told with the traces of all of them.",
+        "A job whose waits were resolved by several commands is reported with all their traces.",
         ["SA-UB04"],
         unblocked_later
     ),
     case!(
         "told.cancelled",
-        "A cancelled chain is told as closed with the error that its job had.",
+        "A cancelled chain is reported as closed, with the error that its job had.",
         ["contract"],
         [Cancel],
         cancelled
     ),
     case!(
         "told.triggered",
-        "A triggered or retried job is told with its own type and its chain's.",
+        "A triggered or retried job is reported with its type and its chain's type.",
         ["contract"],
         [Trigger, Retry],
         triggered
     ),
     case!(
         "told.received",
-        "A blocker that was retried since it was received is told as it stands.",
+        "A blocker that was retried after its failure was received is reported with its current state.",
         ["contract"],
         [Retry],
         received

@@ -7,7 +7,7 @@ use crate::transaction::ErasedTx;
 pub(super) const CASES: &[Case] = &[
     case!(
         "tx.commit",
-        "What a transaction wrote is seen by all after its commit.",
+        "The writes of a transaction are visible to everyone after its commit.",
         ["SA-TX01"],
         [Transactions],
         commit
@@ -29,14 +29,14 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "tx.rollback.deleted",
-        "A rollback brings deleted chains back.",
+        "A rollback restores deleted chains.",
         ["SA-TX03"],
         [Transactions, Delete],
         rollback_deleted
     ),
     case!(
         "tx.rollback.mixed",
-        "Mixed changes roll back together, and all look-ups agree afterwards.",
+        "Mixed changes are rolled back together, and all queries agree afterwards.",
         ["SA-TX06"],
         [Transactions, Lists, Count, NextDue],
         rollback_mixed
@@ -50,29 +50,29 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "tx.concurrent_write",
-        "A write beside a transaction is not undone by its rollback.",
+        "A write outside a transaction is not undone by the transaction's rollback.",
         ["SA-TX05"],
         [Transactions],
         concurrent_write
     ),
-    case!("tx.parallel", "Transactions at once all commit.", ["SA-CC01"], [Transactions], parallel),
+    case!("tx.parallel", "Concurrent transactions all commit.", ["SA-CC01"], [Transactions], parallel),
     case!(
         "tx.parallel_with_reads",
-        "Transactions and reads at once do not deadlock, and readers see whole commits.",
+        "Concurrent transactions and reads do not deadlock, and readers see complete commits.",
         ["SA-CC02", "SA-CC03"],
         [Transactions],
         parallel_with_reads
     ),
     case!(
         "tx.key",
-        "Transactions that create one key at once agree on one chain.",
+        "Concurrent transactions that create the same key agree on one chain.",
         ["A8.2"],
         [Transactions],
         one_key
     ),
     case!(
         "tx.key.rolled_back",
-        "A key that a transaction took is free after its rollback.",
+        "A key that was taken in a transaction is free after its rollback.",
         ["A8.2", "never 6"],
         [Transactions],
         key_rolled_back
@@ -86,42 +86,42 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "tx.time",
-        "Time in a transaction is the clock at each command.",
+        "A command in a transaction uses the time at which it runs.",
         ["contract"],
         [Transactions],
         time
     ),
     case!(
         "tx.worker_commands",
-        "Commands that only workers give are invalid in a transaction, which goes on.",
+        "Commands reserved for workers are invalid in a transaction, which stays usable.",
         ["contract"],
         [Transactions],
         worker_commands
     ),
     case!(
         "tx.invalid",
-        "An invalid command writes nothing, and its transaction goes on.",
+        "An invalid command writes nothing, and its transaction stays usable.",
         ["SA-SP06"],
         [Transactions],
         invalid
     ),
     case!(
         "tx.refused",
-        "A refused item does not poison its transaction.",
+        "A refused item does not invalidate its transaction.",
         ["SA-SP06"],
         [Transactions],
         refused
     ),
     case!(
         "tx.serialised",
-        "Of two transactions that settle one attempt one applies it.",
+        "If two transactions settle the same attempt, one of them applies it.",
         ["SA-GC06", "SA-GJ02", "SA-RI08"],
         [Transactions],
         serialised
     ),
     case!(
         "tx.neighbours",
-        "A row that an open transaction has does not delay its neighbours for good.",
+        "A row locked by an open transaction does not block the other items of a command.",
         ["never 11"],
         [Transactions],
         neighbours
@@ -129,7 +129,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 pub(super) async fn run<R: Request>(tx: &mut Box<dyn ErasedTx>, request: R) -> R::Reply {
-    tx.run(request).await.expect("the command is carried out in the transaction")
+    tx.run(request).await.expect("the command succeeds in the transaction")
 }
 
 pub(super) async fn create(tx: &mut Box<dyn ErasedTx>, chain: NewChain) -> Created {
@@ -208,7 +208,7 @@ async fn rollback_deleted(s: Subject) {
     let mut tx = s.begin().await;
     let reply = run(&mut tx, Delete { chains: vec![id.into()], cascade: true }).await;
     assert!(matches!(reply, DeleteReply::Deleted(_)), "{reply:?}");
-    assert!(!is_stored(&mut tx, blocker).await, "it is gone in the transaction");
+    assert!(!is_stored(&mut tx, blocker).await, "it is not found in the transaction");
     tx.rollback().await.unwrap();
     assert_eq!((s.chain(id).await, s.by_key("a", "k").await), (before, Some(id)));
     s.work("b", complete("1")).await;

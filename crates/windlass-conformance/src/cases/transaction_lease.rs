@@ -11,84 +11,84 @@ use crate::transaction::ErasedTx;
 pub(super) const CASES: &[Case] = &[
     case!(
         "tx.renew",
-        "A lease is renewed in a transaction, and lasts from its commit on.",
+        "A lease can be renewed in a transaction and lasts after its commit.",
         ["never 2"],
         [Transactions],
         renewed
     ),
     case!(
         "tx.renew.rolled_back",
-        "A renewal in a transaction that is rolled back never was.",
+        "A renewal that is rolled back has no effect.",
         ["SA-TX02"],
         [Transactions],
         rolled_back
     ),
     case!(
         "tx.renew.lost",
-        "A renewal in a transaction tells a stale attempt that it lost its job.",
+        "A renewal in a transaction reports to a stale attempt that it has lost its job.",
         ["never 2"],
         [Transactions],
         lost
     ),
     case!(
         "tx.renew.settled",
-        "A renewal in a transaction sees what the transaction did to the job.",
+        "A renewal in a transaction sees the transaction's own changes to the job.",
         ["never 2"],
         [Transactions],
         settled
     ),
     case!(
         "tx.renew.asked",
-        "A renewal in a transaction tells that the job was asked to stop.",
+        "A renewal in a transaction reports that the job was asked to stop.",
         ["contract"],
         [Transactions, Cancel],
         asked
     ),
     case!(
         "tx.renew.not_reaped",
-        "Nobody reaps a job that a transaction renewed before that ends.",
+        "A job that a transaction has renewed is not reaped before the transaction ends.",
         ["never 2"],
         [Transactions],
         not_reaped
     ),
     case!(
         "tx.renew.not_settled",
-        "Nobody else settles a job that a transaction renewed before that ends.",
+        "A job that a transaction has renewed cannot be settled by others before the transaction ends.",
         ["never 2"],
         [Transactions],
         not_settled
     ),
     case!(
         "tx.stall",
-        "A long transaction makes no worker lose its leases.",
+        "A long transaction does not make a worker lose its leases.",
         ["never 11"],
         [Transactions],
         stall
     ),
     case!(
         "tx.stall.grace",
-        "Where one writer stops all, a reap after a long transaction leaves owners one renewal interval.",
+        "In a store with a single writer, a reap after a long transaction leaves owners one renewal interval.",
         ["never 11"],
         [Transactions],
         grace
     ),
     case!(
         "tx.stall.short_one_after",
-        "A short transaction after a long one does not end the time that owners have.",
+        "A short transaction after a long one does not shorten the owners' grace period.",
         ["never 11"],
         [Transactions],
         grace_after_a_short_one
     ),
     case!(
         "tx.stall.after_a_longer_one",
-        "A transaction after a longer one gives owners who renew more often their time too.",
+        "After a shorter second transaction, owners that renew more often get their own grace period.",
         ["never 11"],
         [Transactions],
         grace_after_a_longer_one
     ),
     case!(
         "tx.stall.ripple",
-        "A reap that spares owners still goes on with unblocking.",
+        "During the grace period, a reap still resumes deferred unblocking.",
         ["never 5", "never 11"],
         [Transactions],
         grace_ripples
@@ -108,7 +108,7 @@ async fn renewed(s: Subject) {
     let until = s.now() + LEASE;
     assert_eq!(renew(&mut tx, &attempt).await, Renewed::Held { until, cancel_requested: false });
     let seen = s.job(attempt.job.id).await.lease.unwrap().until;
-    assert_eq!(seen, attempt.job.lease.unwrap().until, "nobody sees it before the commit");
+    assert_eq!(seen, attempt.job.lease.unwrap().until, "it is not visible before the commit");
     tx.commit().await.unwrap();
     let job = s.job(attempt.job.id).await;
     assert_eq!((job.lease.unwrap().until, job.version), (until, attempt.job.version));
@@ -293,7 +293,7 @@ async fn grace_after_a_longer_one(s: Subject) {
     let attempt = s.run(acquire).await.jobs.remove(0);
     transaction_of(&s, 2_000).await;
     let reap = || Reap { renewal_interval: millis(1_000), ..reap_request(Types::All) };
-    assert_eq!(s.run(reap()).await.reaped, [], "nobody could renew for two seconds");
+    assert_eq!(s.run(reap()).await.reaped, [], "no owner could renew for two seconds");
     s.advance(1_000);
     let reaped = s.run(reap()).await.reaped;
     assert_eq!(reaped.iter().map(|one| one.job.job).collect::<Vec<_>>(), [attempt.job.id]);

@@ -7,46 +7,58 @@ use super::prelude::*;
 pub(super) const CASES: &[Case] = &[
     case!(
         "worker.listed",
-        "A worker that announced itself is listed as it was announced.",
+        "A registered worker is listed with the values that it registered.",
         ["B4.20"],
         [Workers],
         listed
     ),
-    case!("worker.beat", "A worker that still lives keeps its beginning.", ["B4.20"], [Workers], beats),
+    case!(
+        "worker.beat",
+        "Renewing a registration keeps the worker's start time.",
+        ["B4.20"],
+        [Workers],
+        beats
+    ),
     case!(
         "worker.gone",
-        "A worker that was not heard of for its time is not listed.",
+        "A worker that has not renewed its registration within its TTL is not listed.",
         ["B4.20"],
         [Workers],
         gone
     ),
-    case!(
-        "worker.each_its_own",
-        "The time of one worker does not end another's.",
-        ["B4.20"],
-        [Workers],
-        each_its_own
-    ),
+    case!("worker.each_its_own", "Each worker has its own TTL.", ["B4.20"], [Workers], each_its_own),
     case!(
         "worker.retired",
-        "A worker that retired is not listed, and its jobs are not touched.",
+        "A retired worker is not listed, and its jobs are not affected.",
         ["B4.2"],
         [Workers],
         retired
     ),
-    case!("worker.order", "Workers are listed by id.", ["contract"], [Workers], order),
+    case!("worker.order", "Workers are listed in order of their ids.", ["contract"], [Workers], order),
     case!("lock.one_holder", "One token holds a lock at a time.", ["contract"], [LeaderLock], one_holder),
-    case!("lock.renewed", "Only the token that holds a lock renews it.", ["contract"], [LeaderLock], renewed),
+    case!(
+        "lock.renewed",
+        "Only the token that holds a lock can renew it.",
+        ["contract"],
+        [LeaderLock],
+        renewed
+    ),
     case!(
         "lock.released",
-        "Only the token that holds a lock releases it.",
+        "Only the token that holds a lock can release it.",
         ["contract"],
         [LeaderLock],
         released
     ),
-    case!("lock.expired", "When a lock's time is over anyone takes it.", ["contract"], [LeaderLock], expired),
+    case!("lock.expired", "Any token can acquire an expired lock.", ["contract"], [LeaderLock], expired),
     case!("lock.names", "Locks of different names are different locks.", ["never 9"], [LeaderLock], names),
-    case!("lock.race", "Of many that want a lock at once one gets it.", ["contract"], [LeaderLock], race),
+    case!(
+        "lock.race",
+        "If many tokens compete for a lock, one acquires it.",
+        ["contract"],
+        [LeaderLock],
+        race
+    ),
 ];
 
 fn beat(worker: WorkerId, ttl: u64) -> Beat {

@@ -30,88 +30,93 @@ macro_rules! case {
 }
 
 pub(super) const CASES: &[NotifierCase] = &[
-    case!("scheduled.delivered", "A hint reaches those who subscribed to its type.", ["NA-001"], scheduled),
+    case!("scheduled.delivered", "A hint reaches the subscribers of its job type.", ["NA-001"], scheduled),
     case!("scheduled.many", "Several hints all arrive.", ["NA-002"], many),
     case!("scheduled.other_type", "Hints of other types are not delivered.", ["NA-003"], other_type),
     case!(
         "scheduled.several_types",
-        "A subscription to several types gets each of them.",
+        "A subscription to several types receives the hints of each.",
         ["NA-004"],
         several_types
     ),
     case!(
         "scheduled.hostile_names",
-        "Types of any name are kept apart.",
+        "Type names with special characters are distinguished.",
         ["NA-003", "B4.31", "B4.25"],
         hostile_names
     ),
-    case!("scheduled.nobody", "A hint that nobody subscribed to is no error.", ["NA-006"], nobody),
+    case!("scheduled.nobody", "Publishing a hint without subscribers is not an error.", ["NA-006"], nobody),
     case!(
         "chain_closed.delivered",
-        "The end of a chain reaches those who wait for it, and no others.",
+        "The end of a chain is delivered to its subscribers only.",
         ["NA-010", "NA-011"],
         chain_closed
     ),
     case!(
         "ownership_lost.delivered",
-        "The loss of a job reaches the worker that runs it, and no other.",
+        "The loss of a job is delivered to the worker that runs it, and to no other.",
         ["NA-014", "NA-015"],
         ownership_lost
     ),
     case!(
         "ownership_lost.every_job",
-        "One subscription of a worker gets the loss of every job of its.",
+        "One subscription of a worker receives the loss of each of its jobs.",
         ["NA-014", "NA-016"],
         every_job
     ),
-    case!("events.delivered", "Events reach those who watch, byte for byte.", ["contract"], events),
+    case!(
+        "events.delivered",
+        "Events are delivered to their subscribers byte for byte.",
+        ["contract"],
+        events
+    ),
     case!(
         "subscription.two",
-        "Two subscriptions to one topic both get its hints.",
+        "Two subscriptions to the same topic both receive its hints.",
         ["NA-012", "NA-016", "B4.10"],
         two_subscriptions
     ),
-    case!("subscription.live", "A subscription is live when subscribing returns.", ["NA-001"], live),
+    case!("subscription.live", "A subscription is active when `subscribe` returns.", ["NA-001"], live),
     case!(
         "subscription.ended",
-        "A subscription that ended harms no publisher, and a later one gets what comes then.",
+        "A subscription that ended does not affect publishers, and a later one receives later hints.",
         ["NA-005", "NA-013", "NA-017", "NA-019", "NA-020"],
         ended
     ),
     case!(
         "subscription.one_of_two",
-        "When one of two subscriptions ends the other goes on.",
+        "When one of two subscriptions ends, the other continues.",
         ["NA-021", "B4.10"],
         one_of_two
     ),
     case!(
         "subscription.unread",
-        "A subscription that is not read delays nobody, and is told what it missed.",
+        "An unread subscription delays no one, and is notified of the hints that it missed.",
         ["NA-022"],
         unread
     ),
     case!("subscription.timely", "Hints arrive while others are still being published.", ["NA-018"], timely),
-    case!("subscription.empty", "A subscription to nothing is refused.", ["NA-003"], empty),
-    case!("wake.no_budget", "A type without a budget wakes all.", ["NA-007"], no_budget),
-    case!(
-        "wake.budget",
-        "As many workers are woken as jobs were scheduled.",
-        ["NA-008", "A8.13"],
-        true,
-        budget
-    ),
+    case!("subscription.empty", "A subscription without topics is refused.", ["NA-003"], empty),
+    case!("wake.no_budget", "If a type has no wake budget, all workers wake.", ["NA-007"], no_budget),
+    case!("wake.budget", "As many workers wake as jobs were scheduled.", ["NA-008", "A8.13"], true, budget),
     case!("wake.sum", "The budgets of several hints add up.", ["NA-009"], true, sum),
-    case!("wake.per_type", "Each type has a budget of its own.", ["NA-008"], true, per_type),
-    case!("wake.race", "Workers that claim at once get as many wakes as there are.", ["NA-008"], true, race),
+    case!("wake.per_type", "Each type has its own wake budget.", ["NA-008"], true, per_type),
+    case!(
+        "wake.race",
+        "Concurrent claims are granted as many times as the budget allows.",
+        ["NA-008"],
+        true,
+        race
+    ),
     case!(
         "close.later_calls",
-        "A closed notifier gives errors of kind closed, and closing again does nothing.",
+        "A closed notifier returns errors of kind `Closed`, and closing it again does nothing.",
         ["NA-024"],
         close
     ),
     case!(
         "close.subscriptions",
-        "Closing ends subscriptions, which may be dropped before or after.",
+        "Closing the notifier ends its subscriptions, which may be dropped before or after.",
         ["NA-024"],
         close_subscriptions
     ),

@@ -54,7 +54,7 @@ impl Parts {
     pub(super) fn payload(&mut self) -> Payload {
         let bytes: Vec<u8> = (0..self.rng.usize(..12)).map(|_| self.rng.u8(..)).collect();
         let codec = if self.rng.bool() { "json" } else { "cbor" };
-        Payload::new(Codec::new(codec).expect("a good name"), bytes).expect("a small payload")
+        Payload::new(Codec::new(codec).expect("a valid name"), bytes).expect("a small payload")
     }
 
     /// Generates a chain to start. Its blockers are known chains or earlier chains of the same command; rarely the
@@ -127,7 +127,7 @@ impl Parts {
         let number = self.rng.u32(..);
         number
             .is_multiple_of(4)
-            .then(|| TraceContext::new(format!("00-{number}")).expect("a good trace context"))
+            .then(|| TraceContext::new(format!("00-{number}")).expect("a valid trace context"))
     }
 
     fn schedule(&mut self) -> Schedule {

@@ -98,7 +98,7 @@ impl Tally {
             .flat_map(|(_, kinds)| *kinds);
         let missing: Vec<_> =
             CORE_KINDS.iter().chain(further).filter(|kind| !self.kinds.contains_key(**kind)).collect();
-        assert!(missing.is_empty(), "these kinds of reply never came: {missing:?}\n{self}");
+        assert!(missing.is_empty(), "these kinds of reply never occurred: {missing:?}\n{self}");
         assert!(self.accepted * 2 >= self.commands, "fewer than half of the commands were accepted\n{self}");
     }
 

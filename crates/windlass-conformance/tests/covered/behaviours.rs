@@ -54,13 +54,13 @@ fn proofs_that_are_files_exist() {
 fn ids_are_unique_and_dotted_and_names_are_sentences() {
     let (mut ids, mut names) = (HashSet::new(), HashSet::new());
     for Rule { id, name, sources, .. } in rules() {
-        assert!(ids.insert(id), "{id} stands twice");
+        assert!(ids.insert(id), "{id} is listed twice");
         let plain = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         assert!(id.contains('.') && id.split('.').all(plain), "{id} is not a dotted name");
         let begins = name.chars().next().is_some_and(char::is_uppercase);
         assert!(
             begins && name.ends_with('.') && name.split(' ').count() >= 3,
-            "{id}: {name:?} is no sentence"
+            "{id}: {name:?} is not a sentence"
         );
         assert!(names.insert(name), "{id}: another case says {name:?} too");
         assert!(!sources.is_empty(), "{id} has no source");
@@ -93,7 +93,7 @@ const LOGGING: &[&str] = &[
 ];
 
 #[test]
-fn all_that_the_sources_log_has_a_case() {
+fn every_log_event_of_the_sources_has_a_case() {
     let sources: HashSet<_> = rules().iter().flat_map(|case| case.sources).copied().collect();
     let missing: Vec<_> = LOGGING.iter().filter(|name| !sources.contains(*name)).collect();
     assert!(missing.is_empty(), "no case: {missing:?}");

@@ -85,7 +85,7 @@ fn every_case_of_the_sources_has_a_counterpart_or_a_reason() {
 fn ids_are_unique_and_dotted() {
     let mut seen = HashSet::new();
     for (id, ..) in all() {
-        assert!(seen.insert(id), "{id} stands twice");
+        assert!(seen.insert(id), "{id} is listed twice");
         let plain = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         assert!(id.contains('.') && id.split('.').all(plain), "{id} is not a dotted name");
     }

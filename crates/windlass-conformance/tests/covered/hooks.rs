@@ -21,7 +21,7 @@ const NO_CONTAINER: Covered =
 const NO_STATE: Covered = Without("a hook owns its state, and is dropped with it");
 const NO_CALLBACK: Covered =
     Without("begin, commit and rollback are calls, so no callback returns a value or throws");
-const NOT_ASYNC: Covered = Without("a hook is a function that returns at once; it can spawn a task");
+const NOT_ASYNC: Covered = Without("a hook is a synchronous function; it can spawn a task");
 const BY_TYPE: Covered = Without("a savepoint is a call on the transaction, which ends once, by its type");
 
 /// The specs by their titles.
@@ -81,7 +81,7 @@ const SPECS: [(&str, Covered); 49] = [
 fn every_spec_of_transaction_hooks_has_a_case_or_a_reason() {
     let ids: HashSet<_> = rules().iter().map(|rule| rule.id).collect();
     let titles: HashSet<_> = SPECS.iter().map(|(title, _)| title).collect();
-    assert_eq!(titles.len(), SPECS.len(), "each title stands once");
+    assert_eq!(titles.len(), SPECS.len(), "each title is listed once");
     for (title, covered) in &SPECS {
         match covered {
             By(id) => assert!(ids.contains(id), "{title}: there is no case {id}"),

@@ -89,7 +89,7 @@ fn every_title_of_the_source_has_a_case_a_test_or_a_reason() {
 }
 
 #[test]
-fn no_case_names_a_title_that_is_none() {
+fn every_title_that_a_case_names_exists() {
     let titles: HashSet<_> = titles().into_iter().collect();
     let is_title = |source: &&str| source.len() <= 5 && !source.starts_with("B4.") && !source.contains(' ');
     let wrong: Vec<_> =
@@ -98,7 +98,7 @@ fn no_case_names_a_title_that_is_none() {
 }
 
 #[test]
-fn cases_of_the_contract_that_are_named_exist() {
+fn referenced_contract_cases_exist() {
     let known: HashSet<_> = contract_cases().iter().map(|case| case.id).collect();
     let notifier: HashSet<_> = notifier_cases().iter().map(|case| case.id).collect();
     for (title, id) in BY_CONTRACT {
@@ -107,7 +107,7 @@ fn cases_of_the_contract_that_are_named_exist() {
 }
 
 #[test]
-fn tests_of_another_place_that_are_named_exist() {
+fn referenced_tests_exist() {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-core/tests/it/queue.rs");
     let tests = fs::read_to_string(place).unwrap();
     for (title, test) in ELSEWHERE {

@@ -55,7 +55,7 @@ const SPECS: [(&str, Option<&str>); 34] = [
 fn every_spec_of_telemetry_is_listed_with_the_case_of_its_events() {
     let ids: HashSet<_> = rules().iter().map(|rule| rule.id).collect();
     let titles: HashSet<_> = SPECS.iter().map(|(title, _)| title).collect();
-    assert_eq!(titles.len(), SPECS.len(), "each title stands once");
+    assert_eq!(titles.len(), SPECS.len(), "each title is listed once");
     for (title, id) in SPECS.iter().filter_map(|(title, id)| Some((title, (*id)?))) {
         assert!(ids.contains(id), "{title}: there is no case {id}");
     }

@@ -142,12 +142,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_survive_the_way_and_newer_kinds_do_no_harm() {
+    fn messages_round_trip_and_unknown_kinds_are_accepted() {
         let news = EventMessage { error: Some("\"ä\"".into()), ..EventMessage::missed(7) };
         assert_eq!(EventMessage::decode(&news.encode()), Some(news));
         let newer = br#"{"what":"something-new","colour":"red"}"#;
         assert_eq!(EventMessage::decode(newer).map(|news| news.what), Some(EventKind::Unknown));
-        assert_eq!(EventMessage::decode(b"no news"), None);
+        assert_eq!(EventMessage::decode(b"not a message"), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::store::Transactional;
 /// let mut tx = client.begin().await?;
 /// let chain = tx.start(Mail { to: "ada".into() }).await?;
 /// tx.after_commit(|| println!("the mail is on its way"));
-/// assert!(client.chain(chain).await?.is_none(), "nobody else sees it yet");
+/// assert!(client.chain(chain).await?.is_none(), "not visible outside before the commit");
 /// tx.commit().await?;
 /// assert!(client.chain(chain).await?.is_some());
 /// # Ok(()) }

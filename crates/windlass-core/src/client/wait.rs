@@ -231,7 +231,7 @@ fn describe(record: ChainRecord) -> String {
     let JobRecord { job_type, status, attempt, error, due_at, .. } = record.latest;
     let state = match status {
         Status::Pending if attempt == 0 => {
-            format!("is pending since no worker has taken it, due at {due_at}")
+            format!("is pending because no worker has acquired it, due at {due_at}")
         }
         Status::Pending => format!("is pending again after attempt {attempt}, due at {due_at}"),
         Status::Running => format!("is running, attempt {attempt}"),

@@ -61,7 +61,7 @@ pub(super) struct Tables {
     pub(super) jobs_by_seq: BTreeMap<u64, JobId>,
     /// Chains in order of creation.
     pub(super) chains_by_seq: BTreeMap<u64, ChainId>,
-    /// Workers by the time they count as gone.
+    /// Workers by the time at which their registration expires.
     pub(super) worker_ends: BTreeSet<(Timestamp, WorkerId)>,
     /// Leader locks by the time they expire.
     pub(super) lock_ends: BTreeSet<(Timestamp, LockName)>,

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_chain_is_awaited_while_somebody_is_subscribed_to_its_end() {
+    async fn a_chain_is_awaited_while_it_has_a_subscriber() {
         let (notifier, chain) = (InProcessNotifier::new(), ChainId::new());
         assert!(!notifier.is_awaited(chain));
         let subscription = notifier.subscribe(vec![Topic::ChainClosed(chain)]).await.unwrap();

@@ -45,7 +45,7 @@ mod tests {
     use crate::name::TypeName;
 
     #[test]
-    fn hints_come_back_as_they_were() {
+    fn hints_round_trip() {
         let job_type = TypeName::new("a type with: {braces} — and more").unwrap();
         for hint in [
             Hint::Scheduled { job_type, count: 3, due_at: Timestamp::from_millis(5).unwrap() },
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hint_is_passed_over() {
+    fn messages_that_are_not_hints_are_ignored() {
         let scheduled = Topic::Scheduled(TypeName::new("a").unwrap());
         for message in [&b""[..], b"1", b"x 1", b"1 -1", b"\xff 1"] {
             assert_eq!(Hint::from_message(&scheduled, message), None);

@@ -30,7 +30,7 @@ use crate::worker::BoxError;
 ///
 /// impl Encoding<String> for Plain {
 ///     fn codec(&self) -> Codec {
-///         Codec::new("plain").expect("the name is good")
+///         Codec::new("plain").expect("the name is valid")
 ///     }
 ///     fn encode(&self, text: &String) -> Result<Vec<u8>, BoxError> {
 ///         Ok(text.clone().into_bytes())

@@ -196,7 +196,7 @@ where
     /// let mails = client.queue::<String, ()>("mails").build()?;
     /// let mut tx = client.begin().await?;
     /// mails.enqueue("order-7", "thank you".to_owned()).in_tx(&mut tx).await?;
-    /// assert!(mails.status("order-7").await?.is_none(), "nobody sees it yet");
+    /// assert!(mails.status("order-7").await?.is_none(), "not visible before the commit");
     /// tx.commit().await?;
     /// assert!(mails.status("order-7").await?.is_some());
     /// # Ok(()) }

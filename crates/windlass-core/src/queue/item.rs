@@ -159,7 +159,7 @@ impl ItemState {
 ///
 /// async fn divide(item: Item<(u32, u32)>) -> Result<u32, BoxError> {
 ///     let (dividend, divisor) = *item.payload();
-///     Ok(dividend.checked_div(divisor).ok_or_else(|| Fatal::new("nobody can divide by zero"))?)
+///     Ok(dividend.checked_div(divisor).ok_or_else(|| Fatal::new("division by zero"))?)
 /// }
 /// ```
 #[derive(Debug)]

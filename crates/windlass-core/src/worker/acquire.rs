@@ -22,7 +22,7 @@ use crate::observer::{About, Event};
 use crate::store::Store;
 use crate::time::Millis;
 
-/// The delay before a job is due again that was acquired by a worker without a handler for it.
+/// The delay before a job that was acquired by a worker without a handler is due again.
 const UNHANDLED_DELAY: Millis = Millis::from_secs(60);
 
 /// The number of jobs that an acquire requested and the number that it returned.

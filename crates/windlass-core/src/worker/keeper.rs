@@ -18,9 +18,9 @@ use crate::time::Millis;
 
 /// The interval of the worker's heartbeat.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// The time without a heartbeat after which the worker counts as gone.
+/// The time without a heartbeat after which the worker is no longer listed.
 const HEARTBEAT_TTL: Millis = Millis::from_secs(30);
-/// The longest delay before a renewal is retried that failed or whose row was busy.
+/// The longest delay before retrying a renewal that failed or whose row was busy.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// How long the keeper sleeps if there is nothing to renew.
 const IDLE_SLEEP: Duration = Duration::from_secs(60);

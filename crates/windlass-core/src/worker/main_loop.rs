@@ -56,7 +56,7 @@ pub(super) struct Loop<S: ?Sized> {
     subscribe_at: Instant,
     /// The number of turns that failed in a row.
     failures: u32,
-    /// How many times in a row jobs were due that the worker could not acquire.
+    /// How many times in a row the worker could not acquire jobs that were due.
     fruitless: u32,
     reap_at: Instant,
     expire_at: Instant,
@@ -168,7 +168,7 @@ impl<S: Store + ?Sized> Loop<S> {
         Ok(())
     }
 
-    /// Returns how long to wait until a job may be due that this worker could acquire.
+    /// Returns how long to wait until a job that this worker could acquire may be due.
     async fn until_next_due(&mut self) -> Result<Duration> {
         // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to
         // decide whether to wake the loop. If it did so between the count and a later store, the wake-up

@@ -28,7 +28,7 @@ use crate::record::JobRecord;
 use crate::store::{BoxFuture, Store};
 use crate::time::Millis;
 
-/// The number of tries to find out from the store whether a commit happened whose reply was lost.
+/// The number of queries that check whether a commit whose reply was lost took effect.
 const COMMIT_QUERIES: u32 = 20;
 
 /// Starts an attempt in its own task. If the worker is stopping, releases the job instead.

@@ -25,7 +25,7 @@ fn acquire_and_settle_do_not_depend_on_what_is_stored() {
         );
         ratio
     });
-    assert!(ratios.into_iter().any(|ratio| ratio < 3.0), "many stored jobs make each command dearer");
+    assert!(ratios.into_iter().any(|ratio| ratio < 3.0), "commands cost more with many stored jobs");
 }
 
 /// Returns the shortest of many rounds, so that a busy machine does not affect the result. Each round

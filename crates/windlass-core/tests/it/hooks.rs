@@ -130,7 +130,7 @@ async fn a_hook_that_refuses_rolls_back_and_fails_the_attempt() {
 }
 
 #[tokio::test]
-async fn what_a_hook_refuses_is_the_error_of_the_attempt() {
+async fn the_refusal_of_a_hook_is_the_error_of_the_attempt() {
     struct Never;
     impl Hooks<MemoryTx> for Never {
         fn closing<'a>(
@@ -156,7 +156,7 @@ async fn what_a_hook_refuses_is_the_error_of_the_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transaction_held_long_is_reported() {
+async fn a_long_transaction_is_reported() {
     #[derive(Clone, Debug, Default)]
     struct Long(Arc<Mutex<Vec<Duration>>>);
     impl Observer for Long {

@@ -83,7 +83,7 @@ macro_rules! line {
 }
 
 #[test]
-fn an_output_comes_back_through_64_continuations() {
+fn an_output_is_converted_through_64_continuations() {
     line! {
         L0 L1 L2 L3 L4 L5 L6 L7 L8 L9 L10 L11 L12 L13 L14 L15 L16 L17 L18 L19 L20 L21 L22 L23 L24 L25 L26 L27
         L28 L29 L30 L31 L32 L33 L34 L35 L36 L37 L38 L39 L40 L41 L42 L43 L44 L45 L46 L47 L48 L49 L50 L51 L52
@@ -98,7 +98,7 @@ fn an_output_comes_back_through_64_continuations() {
 }
 
 #[test]
-fn a_search_stays_on_a_small_stack() {
+fn a_search_needs_little_stack() {
     job!(Big, "big", Kilobyte, next(Big), blockers());
     let search = || decode_output::<Big>("unknown", &Payload::encode(&1).unwrap()).is_err();
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(search).unwrap();
@@ -119,7 +119,7 @@ fn blockers_are_decoded_by_their_slots() {
 }
 
 #[test]
-fn as_many_blockers_are_decoded_as_are_declared() {
+fn the_number_of_blockers_must_match_the_declaration() {
     let check = |stored: usize| <Pair as Job>::Blockers::decode(&vec![completed("1.5"); stored]).map(|_| ());
     assert!(check(2).is_ok());
     for (stored, how) in [(0, "fewer"), (1, "fewer"), (3, "more")] {
@@ -129,7 +129,7 @@ fn as_many_blockers_are_decoded_as_are_declared() {
     }
     assert!(<C as Job>::Blockers::decode(&[]).is_ok());
     let error = <C as Job>::Blockers::decode(&[completed("1.5")]).unwrap_err();
-    assert!(error.to_string().contains("more blockers"), "none is declared: {error}");
+    assert!(error.to_string().contains("more blockers"), "no blockers are declared: {error}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn sets_merge_and_a_duplicate_name_is_refused() {
 }
 
 #[test]
-fn types_that_are_called_the_same_are_still_two() {
+fn rust_types_with_the_same_name_are_distinguished() {
     let mut jobs = JobGraph::new();
     let first = {
         job!(Twin, "twin", u8, next(), blockers());
@@ -164,7 +164,7 @@ fn types_that_are_called_the_same_are_still_two() {
 }
 
 #[test]
-fn a_shared_or_repeated_alias_is_refused_by_its_name() {
+fn a_refusal_names_the_shared_or_repeated_alias() {
     let check = |error: windlass_core::Result<()>, text: &str| {
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -176,7 +176,7 @@ fn a_shared_or_repeated_alias_is_refused_by_its_name() {
     check(jobs.add::<Former>(), "share the name or alias `older`");
     check(jobs.add::<Itself>(), "has the name or alias `itself` twice");
     check(jobs.add::<Double>(), "has the name or alias `once` twice");
-    assert_eq!(jobs.to_string(), "renamed\n", "what is refused is not added");
+    assert_eq!(jobs.to_string(), "renamed\n", "a refused type is not added");
 }
 
 fn completed(output: &'static str) -> BlockerOutput {

@@ -8,7 +8,7 @@ use windlass_core::command::{Create, NewChain, NewJob, Target};
 use windlass_core::{ChainId, ErrorKind, ManualClock, MemoryStore, Payload, Store, Transactional, TypeName};
 
 #[tokio::test(start_paused = true)]
-async fn a_write_beside_an_open_transaction_times_out_with_the_cause() {
+async fn a_write_during_an_open_transaction_times_out_with_the_cause() {
     let store = store();
     let tx = store.begin().await.unwrap();
     let error = store.create(chain(ChainId::new())).await.unwrap_err();

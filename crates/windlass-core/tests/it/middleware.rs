@@ -98,7 +98,7 @@ async fn run<M: Middleware>(middleware: M) -> (Result<String, windlass_core::Err
 }
 
 #[tokio::test]
-async fn middleware_is_an_onion_that_sees_what_was_committed() {
+async fn middleware_is_nested_and_sees_the_committed_outcome() {
     let (client, lines) = fixture();
     let onion = |name| Onion { name, lines: lines.clone(), client: client.clone() };
     let worker = Worker::new(&client).state(lines.clone()).middleware(onion("outer"));
@@ -113,7 +113,7 @@ async fn middleware_is_an_onion_that_sees_what_was_committed() {
 }
 
 #[tokio::test]
-async fn a_middleware_learns_how_the_attempt_ended() {
+async fn middleware_receives_how_the_attempt_ended() {
     async fn handler(_: Ctx<Echo>, State(runs): State<Arc<AtomicU32>>) -> Result<Next<Echo>> {
         match runs.fetch_add(1, Ordering::SeqCst) {
             0 => Err("not yet".into()),
@@ -144,7 +144,7 @@ async fn a_middleware_learns_how_the_attempt_ended() {
 }
 
 #[tokio::test]
-async fn one_that_fails_before_the_handler_fails_the_attempt() {
+async fn middleware_that_fails_before_the_handler_fails_the_attempt() {
     async fn refuse(_: AnyAttempt, _: Inner) -> Result<Ended> {
         Err("no entry".into())
     }
@@ -155,7 +155,7 @@ async fn one_that_fails_before_the_handler_fails_the_attempt() {
 }
 
 #[tokio::test]
-async fn one_that_panics_before_the_handler_fails_the_attempt() {
+async fn middleware_that_panics_before_the_handler_fails_the_attempt() {
     async fn burst(attempt: AnyAttempt, inner: Inner) -> Result<Ended> {
         assert!(attempt.attempt() > 1, "too early");
         Ok(inner.run(attempt).await)
@@ -166,7 +166,7 @@ async fn one_that_panics_before_the_handler_fails_the_attempt() {
 }
 
 #[tokio::test]
-async fn one_that_fails_after_the_handler_changes_nothing() {
+async fn middleware_that_fails_after_the_handler_changes_nothing() {
     async fn stumble(attempt: AnyAttempt, inner: Inner) -> Result<Ended> {
         inner.run(attempt).await;
         Err("too late".into())
@@ -177,7 +177,7 @@ async fn one_that_fails_after_the_handler_changes_nothing() {
 }
 
 #[tokio::test]
-async fn one_may_end_the_attempt_itself() {
+async fn middleware_can_end_the_attempt() {
     async fn later(attempt: AnyAttempt, inner: Inner) -> Result<Ended> {
         if attempt.job().error.is_none() {
             return Ok(inner.fail("not here").await);
@@ -190,7 +190,7 @@ async fn one_may_end_the_attempt_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_may_put_the_attempt_off_uncounted() {
+async fn middleware_can_reschedule_the_attempt() {
     let (client, lines) = fixture();
     let times = Arc::new(AtomicU32::new(0));
     let put_off = move |attempt: AnyAttempt, inner: Inner| {

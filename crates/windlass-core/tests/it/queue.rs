@@ -31,7 +31,7 @@ async fn a_wait_lasts_thirty_seconds_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_without_a_notification_costs_a_poll() {
+async fn without_a_notification_a_wait_polls() {
     let store = MemoryStore::new();
     let (queue, other) = (numbers(&Client::new(store.clone())), numbers(&Client::new(store)));
     // The clients have separate notifiers, so neither is notified of what the other does.
@@ -44,7 +44,7 @@ async fn an_end_without_a_notification_costs_a_poll() {
 
 /// Whatever ends the attempt also ends a hanging hook, and the completed work counts.
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_hangs_runs_no_handler_again() {
+async fn a_hanging_hook_does_not_rerun_the_handler() {
     for stops in [true, false] {
         let client = Client::new(MemoryStore::new());
         let hanging = client.queue::<u64, u64>("numbers").fixed_visibility(Duration::from_secs(2));
@@ -138,7 +138,7 @@ async fn next(events: &mut Events) -> QueueEvent {
 }
 
 #[tokio::test]
-async fn a_job_that_another_queue_made_is_refused() {
+async fn a_job_built_by_another_queue_is_refused() {
     let client = Client::new(MemoryStore::new());
     let (queue, other) = (numbers(&client), client.queue::<u64, u64>("others").build().unwrap());
     let jobs = [queue.enqueue("a", 1), other.enqueue("b", 1), queue.clone().enqueue("c", 1)];
@@ -259,7 +259,7 @@ impl Notifier for Listening {
 
 #[cfg(all(feature = "cbor", feature = "messagepack"))]
 #[tokio::test]
-async fn message_pack_and_cbor_keep_what_json_loses() {
+async fn messagepack_and_cbor_keep_values_that_json_loses() {
     use windlass_core::queue::{Cbor, Encoding, MessagePack};
     use windlass_core::{Key, Target};
     type Bits = (f64, Vec<u8>, std::collections::BTreeMap<u32, Option<String>>);

@@ -118,7 +118,7 @@ async fn a_chain_runs_through_typed_steps_to_its_output() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_is_tried_again_and_the_last_one_is_final() {
+async fn a_failed_attempt_is_retried_and_the_last_one_is_final() {
     let client = client();
     let runs = Arc::new(AtomicU32::new(0));
     async fn flaky(job: Ctx<Echo>, State(runs): State<Arc<AtomicU32>>) -> Result<String> {
@@ -165,7 +165,7 @@ async fn outcomes_are_values() {
 }
 
 #[tokio::test]
-async fn a_panic_counts_as_a_failure_and_harms_no_other() {
+async fn a_panic_fails_only_its_attempt() {
     let client = client();
     async fn fragile(job: Ctx<Echo>) -> Result<String> {
         assert!(job.input().text != "bad", "broken");
@@ -181,7 +181,7 @@ async fn a_panic_counts_as_a_failure_and_harms_no_other() {
 }
 
 #[tokio::test]
-async fn a_stored_input_that_cannot_be_read_fails_that_job_only() {
+async fn an_undecodable_input_fails_only_its_job() {
     let client = client();
     async fn repeat(job: Ctx<Echo>) -> Result<String> {
         Ok(job.input().text.clone())
@@ -200,7 +200,7 @@ async fn a_stored_input_that_cannot_be_read_fails_that_job_only() {
 }
 
 #[tokio::test]
-async fn a_handler_that_fails_after_finishing_takes_it_back() {
+async fn an_error_after_finish_rolls_back() {
     let client = client();
     async fn regret(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
         let step = a.finish().await?;
@@ -221,7 +221,7 @@ async fn a_handler_that_fails_after_finishing_takes_it_back() {
 }
 
 #[tokio::test]
-async fn a_step_dropped_half_way_is_rolled_back_before_the_retry() {
+async fn a_step_dropped_midway_is_rolled_back_before_the_retry() {
     let client = client();
     async fn drops(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
         let step = a.finish().await?;
@@ -238,7 +238,7 @@ async fn a_step_dropped_half_way_is_rolled_back_before_the_retry() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_by_order_is_an_error() {
+async fn calls_in_the_wrong_order_are_errors() {
     let client = client();
     async fn confused(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
         a.prepare().await?.commit().await?;
@@ -268,7 +268,7 @@ async fn obedient(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_outlive_their_length_by_renewal() {
+async fn leases_are_renewed_beyond_their_length() {
     let client = Client::new(MemoryStore::with_clock(Arc::new(RuntimeClock::default())));
     async fn slow(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
         gate.started.notified().await;
@@ -294,7 +294,7 @@ async fn leases_outlive_their_length_by_renewal() {
 }
 
 #[tokio::test]
-async fn a_stopping_worker_releases_unfinished_jobs_uncounted() {
+async fn a_stopping_worker_releases_unfinished_jobs() {
     let client = client();
     async fn stubborn(_: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
         gate.started.notify_one();
@@ -312,7 +312,7 @@ async fn a_stopping_worker_releases_unfinished_jobs_uncounted() {
 }
 
 #[tokio::test]
-async fn a_handler_that_heeds_the_stop_is_released_uncounted() {
+async fn a_job_whose_handler_stops_on_request_is_released() {
     let client = client();
     let gate = Gate::default();
     let worker = Worker::new(&client).state(gate.clone()).handle(obedient).start().await.unwrap();
@@ -369,7 +369,7 @@ async fn a_running_job_is_aborted_when_it_is_cancelled_completed_or_deleted() {
 }
 
 #[tokio::test]
-async fn a_handler_past_its_timeout_is_aborted() {
+async fn a_handler_is_aborted_after_its_timeout() {
     let client = client();
     async fn late(job: Ctx<Timed>) -> Result<u32> {
         Err(format!("{:?}", job.aborted().wait().await).into())
@@ -382,7 +382,7 @@ async fn a_handler_past_its_timeout_is_aborted() {
 }
 
 #[tokio::test]
-async fn per_type_concurrency_is_kept() {
+async fn per_type_concurrency_limits_are_respected() {
     #[derive(Clone, Default)]
     struct Peak {
         running: Arc<AtomicU32>,
@@ -408,7 +408,7 @@ async fn per_type_concurrency_is_kept() {
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_work_is_refused() {
+async fn an_invalid_worker_does_not_start() {
     async fn one(_: Ctx<Echo>) -> Result<String> {
         Ok(String::new())
     }

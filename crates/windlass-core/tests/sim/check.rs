@@ -58,12 +58,12 @@ impl End<'_> {
         for chain in &promises.started {
             let deleted = self.journal.chains.get(chain).is_some_and(|life| life.deleted);
             if !deleted && !self.chains.contains_key(chain) {
-                let what = format!("chain {} was started, and is not stored", short(chain.as_uuid()));
+                let what = format!("chain {} was started but is not stored", short(chain.as_uuid()));
                 broken.push((Invariant::StartsAreKept, what));
             }
         }
         for chain in promises.rolled_back.iter().filter(|chain| self.journal.chains.contains_key(chain)) {
-            let what = format!("chain {} was rolled back, and was stored", short(chain.as_uuid()));
+            let what = format!("chain {} was rolled back but is stored", short(chain.as_uuid()));
             broken.push((Invariant::RollbacksLeaveNothing, what));
         }
         broken.extend(self.keys(&promises.keyed));
@@ -120,7 +120,7 @@ impl End<'_> {
             }
             _ => false,
         };
-        let what = || format!("job {name} of type {} is {:?} for ever", job.job_type, job.status);
+        let what = || format!("job {name} of type {} stays {:?}", job.job_type, job.status);
         is_stuck.then(|| (Invariant::NothingIsStuck, what())).into_iter().collect()
     }
 

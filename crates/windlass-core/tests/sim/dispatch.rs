@@ -32,7 +32,7 @@ impl Observer for SimObserver {
         let Some(fact) = Fact::claimed(event) else { return };
         let committed = self.world.state().journal.take(&fact);
         if !committed {
-            let what = format!("{event:?} is announced, and was not committed or announced before");
+            let what = format!("{event:?} is announced but was not committed, or was announced before");
             self.world.violate(Invariant::OnlyCommitsAreAnnounced, what);
         }
     }

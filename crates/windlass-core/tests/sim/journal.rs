@@ -301,7 +301,7 @@ impl Journal {
             findings.add(Invariant::StaleAttemptsWriteNothing, what);
         }
         if matches!(outcome, Outcome::Retry { error, .. } if error.to_string().contains(INTERRUPTED)) {
-            let what = format!("an attempt of job {name} was stopped and counts all the same");
+            let what = format!("an attempt of job {name} was stopped but counts");
             findings.add(Invariant::AttemptsAreCountedRight, what);
         }
         let Some(Acquisition { attempt, worker, .. }) = self.acquired.get(&(*job, *fence)).cloned() else {

@@ -110,7 +110,7 @@ const EXERCISED: [&str; 66] = [
 ];
 
 #[test]
-fn every_seed_holds_every_invariant() {
+fn every_invariant_holds_for_every_seed() {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let one = number("WINDLASS_SEED");
     let start = one.or_else(|| number("WINDLASS_SEED_START")).unwrap_or(0);

@@ -62,6 +62,6 @@ impl Settings {
 
     /// Returns the settings of the simulation that runs in this thread.
     pub(crate) fn present() -> Self {
-        PRESENT.get().expect("a world chooses its settings before its jobs ask for them")
+        PRESENT.get().expect("the settings are chosen before jobs read them")
     }
 }

@@ -198,7 +198,7 @@ impl World {
     /// Stops injecting faults.
     pub(crate) fn heal(&self) {
         self.state().troubled = false;
-        self.trace(None, format_args!("all is well from here on"));
+        self.trace(None, format_args!("no more faults from here on"));
     }
 
     /// Chooses the fate of a node's next call.

@@ -20,7 +20,7 @@ use windlass_testkit::{NatsServer, wait_until};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_bucket_all_but_the_budget_holds() {
+async fn without_a_bucket_everything_but_the_wake_budget_works() {
     let verdicts = run_notifier(&fixture::Nats { has_bucket: false }).await;
     let failed: Vec<_> =
         verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_))).collect();
@@ -29,7 +29,7 @@ async fn without_a_bucket_all_but_the_budget_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_servers_one_that_is_there_is_enough() {
+async fn one_reachable_server_of_several_is_enough() {
     let (mut gone, server) = tokio::join!(NatsServer::start(), NatsServer::start());
     gone.kill().await;
     let urls = format!("{},{}", gone.url(), server.url());
@@ -41,7 +41,7 @@ async fn of_several_servers_one_that_is_there_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again() {
+async fn subscribers_receive_a_gap_and_later_hints_after_a_reconnect() {
     let mut server = NatsServer::start().await;
     let notifier = NatsNotifier::open(&server.url(), Options::default()).await.unwrap();
     let hint = Hint::ChainClosed(ChainId::new());
@@ -53,7 +53,7 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
 
     // Hints published before the client has resubscribed are lost, so publish until one arrives.
-    wait_until("the subscription hears again", TIMEOUT, async || {
+    wait_until("the subscription receives hints again", TIMEOUT, async || {
         notifier.publish(hint.clone()).await.unwrap();
         let heard = timeout(Duration::from_millis(100), subscription.next()).await;
         matches!(heard, Ok(Some(Signal::Hint(heard))) if heard == hint)
@@ -62,7 +62,7 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
 }
 
 #[tokio::test]
-async fn a_bad_namespace_and_a_missing_server_are_said() {
+async fn an_invalid_namespace_and_an_unreachable_server_are_reported() {
     let mut server = NatsServer::start().await;
     let error = NatsNotifier::open(&server.url(), Options::default().namespace("a.b")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -16,7 +16,7 @@ fn scheduled(name: &str) -> Hint {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_of_types_are_exact_in_subjects_and_budgets() {
+async fn type_names_are_exact_in_subjects_and_budgets() {
     let notifiers = crate::fixture::notifiers(true).await;
     let long = "ü".repeat(100);
     let names =
@@ -40,7 +40,7 @@ async fn names_of_types_are_exact_in_subjects_and_budgets() {
 }
 
 #[tokio::test]
-async fn a_namespace_and_a_bucket_are_plain() {
+async fn invalid_namespaces_and_buckets_are_refused() {
     let server = NatsServer::start().await;
     let long = "x".repeat(10_000);
     for bad in ["", "a.b", "a*", ">", "a b", "a\nb", "a\0b", "A", "ä", &long] {

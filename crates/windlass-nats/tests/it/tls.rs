@@ -31,7 +31,7 @@ async fn hear_a_hint(notifier: NatsNotifier) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_callers_own_brings_its_certificates() {
+async fn a_callers_client_uses_its_own_certificates() {
     let server = server().await;
     let options = ConnectOptions::with_user_and_password("ada".to_owned(), PASSWORD.to_owned());
     let client = options.add_root_certificates(server.certificate()).connect(server.url()).await.unwrap();
@@ -80,7 +80,7 @@ async fn check_refused(url: &str, kind: ErrorKind, says: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_says_what_to_do_and_no_secret() {
+async fn errors_state_the_remedy_and_no_secret() {
     let server = server().await;
     check_refused(&url(&server, PASSWORD_IN_URL), ErrorKind::Unavailable, "add the server's certificate")
         .await;

@@ -180,7 +180,7 @@ async fn deadpool_lends_its_transactions() {
 
 /// The client checks once that a transaction is open, and again only after the application has borrowed it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_transaction_is_asked_about_once() {
+async fn an_open_transaction_is_checked_once() {
     let pool = PgPool::connect(&shared_postgres().await.url()).await.unwrap();
     let office = Office::new(Sqlx::from(pool.clone())).await;
     let trips = || windlass_core::Store::counters(office.client.store()).round_trips;

@@ -71,7 +71,7 @@ fn is_full() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_workers_and_servers_lose_nothing_and_do_nothing_twice() {
+async fn killed_workers_and_servers_lose_and_repeat_nothing() {
     let (kills, restarts) = if is_full() { (200, 20) } else { (20, 3) };
     let mut fixture = Fixture::new().await;
     let (client, mut restarted) = (fixture.client.clone(), 0);
@@ -96,7 +96,7 @@ async fn killed_workers_and_servers_lose_nothing_and_do_nothing_twice() {
 
 /// Kills five connections of workers per second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_connections_lose_nothing_and_do_nothing_twice() {
+async fn killed_connections_lose_and_repeat_nothing() {
     let kills = if is_full() { 5 * 300 } else { 5 * 4 };
     let fixture = Fixture::new().await;
     let pool = fixture.pool.clone();
@@ -123,7 +123,7 @@ async fn killed_connections_lose_nothing_and_do_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
+async fn a_paused_worker_does_not_overwrite_the_new_owner() {
     let mut fixture = Fixture::new().await;
     let client = fixture.client.clone();
     let mut workload = Workload::new(&client, PAUSED_WORK);
@@ -156,5 +156,5 @@ async fn a_store_that_ignores_the_fence_is_caught() {
             return;
         }
     }
-    panic!("paused workers were overtaken again and again, and none wrote what it no longer might");
+    panic!("no overtaken worker made a stale write in any round");
 }

@@ -83,7 +83,7 @@ async fn fill(pool: &PgPool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
+async fn a_full_disk_loses_nothing_and_workers_continue_when_it_has_space() {
     if !PostgresServer::may_mount() {
         eprintln!("skipped: a disk that can be filled needs the right to mount one");
         return;
@@ -108,12 +108,12 @@ async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     let error = client.store().create(Create { chains: batch }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("the disk is full; free some space"), "{error}");
-    assert!(client.chain(known).await.unwrap().is_none(), "the batch is not there by halves");
+    assert!(client.chain(known).await.unwrap().is_none(), "the batch is not stored partially");
     office.gate.add_permits(4);
     drop(office.refused.acquire_many(SLOTS).await.unwrap());
     let stored = client.list_jobs(ListJobs::default()).await.unwrap().jobs;
-    assert_eq!(stored.len(), CHAINS, "those that run are there, and no other");
-    assert!(stored.iter().all(|job| job.status != Status::Completed), "without a receipt nothing is done");
+    assert_eq!(stored.len(), CHAINS, "only the running jobs are stored");
+    assert!(stored.iter().all(|job| job.status != Status::Completed), "no job completes without its receipt");
 
     sqlx::raw_sql("drop table filler").execute(&pool).await.unwrap();
     let large = client.start(Print { text: noise() }).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_full_disk_loses_nothing_and_work_goes_on_when_there_is_room() {
     worker.stop(TIMEOUT).await;
     let receipts = server.query("select count(*), count(distinct job) from receipt");
     let all = CHAINS + 1;
-    assert_eq!(receipts.trim(), format!("{}|{all}", all * 10), "each has its receipt once");
+    assert_eq!(receipts.trim(), format!("{}|{all}", all * 10), "each job has one receipt");
 }
 
 /// Returns a text that does not fit into a page, even compressed.

@@ -238,7 +238,7 @@ async fn no_snapshot_of_a_single_transaction_hides_a_change() {
     }
 }
 
-/// A command looks for its blockers to lock them, waits for something else, and finds one that was committed meanwhile: it
+/// A command queries its blockers, waits for another lock, and then finds a blocker that was committed in the meantime. It
 /// must lock that one too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocker_that_appears_during_the_command_is_locked() {
@@ -265,9 +265,9 @@ async fn a_blocker_that_appears_during_the_command_is_locked() {
     s.expect_status(waiting.id, Status::Pending).await;
 }
 
-/// Two commands that each close one half of a circle of waits do not see each other's half.
+/// Two commands each add one half of a cycle of waits. Neither sees the other's half.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_halves_of_a_circle_are_not_closed_at_once() {
+async fn two_commands_cannot_each_close_half_of_a_cycle() {
     for level in LEVELS {
         let server = server(level).await;
         let s = sqlx_subject(&server).await;
@@ -288,7 +288,7 @@ async fn two_halves_of_a_circle_are_not_closed_at_once() {
         for tx in open {
             let _ = tx.commit().await;
         }
-        assert_eq!(applied, 1, "{level}: both halves were closed");
+        assert_eq!(applied, 1, "{level}: both commands succeeded, which closes a cycle");
     }
 }
 

@@ -51,7 +51,7 @@ async fn keys_of_every_kind_share_a_command() {
 
 /// A transaction whose snapshot contains a chain that was deleted since gets one answer per item.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_with_an_old_view_gets_one_answer_for_each() {
+async fn a_transaction_with_an_old_snapshot_gets_one_reply_per_item() {
     let database = Database::new().await;
     let s = database.subject();
     let open = s.start("a").key("open").await;
@@ -73,5 +73,5 @@ async fn a_transaction_with_an_old_view_gets_one_answer_for_each() {
     }
     let twice = "select count(*) from {}.key k left join {}.chain c on c.id = k.chain where c.id is null";
     let twice: i64 = sqlx::query_scalar(database.sql(twice)).fetch_one(&database.pool).await.unwrap();
-    assert_eq!(twice, 0, "a key points at what is not there");
+    assert_eq!(twice, 0, "a key points at a chain that is not stored");
 }

@@ -58,7 +58,7 @@ async fn is_unblocked_after_attaching_to_an_end(database: &Database) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_lock_on_jobs_that_wait_overlapping_ends_strand_one() {
+async fn without_a_lock_on_waiting_jobs_concurrent_completions_strand_one() {
     let database = Database::new().await;
     assert!(is_unblocked_by_overlapping_ends(&database).await);
     spoil(&database, "lock_waiting_v1", "begin", "begin return wanted;").await;
@@ -66,7 +66,7 @@ async fn without_a_lock_on_jobs_that_wait_overlapping_ends_strand_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_lock_on_blockers_attaching_to_an_end_strands_the_job() {
+async fn without_a_lock_on_blockers_attaching_to_a_closing_chain_strands_the_job() {
     let database = Database::new().await;
     assert!(is_unblocked_after_attaching_to_an_end(&database).await);
     spoil(

@@ -21,7 +21,7 @@ fn hint() -> Hint {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_is_made_again_and_the_gap_is_told() {
+async fn a_lost_connection_is_reopened_and_the_gap_reported() {
     let server = PostgresServer::start().await;
     let provider = Sqlx::connect(&server.url()).await.unwrap();
     let notifier = Arc::new(PostgresNotifier::new(provider, &Options::default()).unwrap());
@@ -56,7 +56,7 @@ async fn all_subscriptions_share_one_connection() {
 /// Events leave room in the queue for hints that wake workers, and dropped hints are logged. The test runs on one
 /// thread, so all hints are queued before the notifier's task sends any.
 #[tokio::test]
-async fn hints_that_pile_up_are_bounded_and_drops_are_told() {
+async fn queued_hints_are_bounded_and_drops_are_logged() {
     let (warnings, _guard) = warnings();
     let (server, _, options) = fixture::fresh().await;
     let provider = Sqlx::connect(&server.url()).await.unwrap();
@@ -160,7 +160,7 @@ impl Provider for Deaf {
 /// The notifier continues without notifications: subscribing and publishing succeed, and workers poll. It retries
 /// periodically and does not warn again.
 #[tokio::test]
-async fn a_connection_that_hears_nothing_is_noticed_and_told_once() {
+async fn a_connection_without_notifications_is_logged_once() {
     let (warnings, _guard) = warnings();
     let (server, _, options) = fixture::fresh().await;
     let listens = Arc::new(AtomicUsize::new(0));

@@ -37,7 +37,7 @@ async fn many_may_open_a_new_schema_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_opened_says_why() {
+async fn a_failed_open_reports_the_reason() {
     let (server, _, options) = fixture::fresh().await;
     for bad in ["", "Upper", "1st", "a-b", "a\"; drop", "pg_x", &"x".repeat(31)] {
         check(&server.url(), options.clone().schema(bad), ErrorKind::Invalid, "schema").await;

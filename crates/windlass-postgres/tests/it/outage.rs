@@ -38,7 +38,7 @@ async fn a_crash_in_the_middle_of_a_finish_leaves_it_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_became_a_standby_says_so() {
+async fn a_server_that_became_a_standby_is_reported() {
     let mut server = PostgresServer::start().await;
     let provider = Sqlx::connect(&server.url()).await.unwrap();
     let store = PostgresStore::open(provider, Options::default()).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_server_that_became_a_standby_says_so() {
     );
     let create = Create { chains: vec![s.start("a").build()] };
     // The first calls may fail because their connection was closed.
-    wait_until("it says what to do", TIMEOUT, async || {
+    wait_until("the error states the remedy", TIMEOUT, async || {
         let error = s.store.create(create.clone()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         error.to_string().contains("connect to the primary")

@@ -45,7 +45,7 @@ async fn check(database: &Database, connection: &mut PgConnection, text: &str) {
         sqlx::raw_sql(database.sql(text)).execute(&mut *connection).await.unwrap();
         let after = looked_at(connection, database).await;
         assert_eq!(after.0, before.0, "a whole table was read: {text}");
-        assert!(after.1 - before.1 <= LOOKED_AT_MAX, "{} rows were looked at: {text}", after.1 - before.1);
+        assert!(after.1 - before.1 <= LOOKED_AT_MAX, "{} rows were read: {text}", after.1 - before.1);
     }
 }
 
@@ -97,7 +97,7 @@ from (select n, gen_random_uuid() as i from generate_series(1, 20000) n) rows;";
 
 /// Settling an attempt does not read other running or blocked jobs, even if the plan was made when there were few.
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_that_run_or_wait_elsewhere_cost_nothing() {
+async fn running_and_blocked_jobs_of_other_types_cost_nothing() {
     let database = Database::new().await;
     let s = database.subject();
     let blockers: Vec<_> = (0..60).map(|_| s.start("b").build()).collect();
@@ -125,7 +125,10 @@ async fn jobs_that_run_or_wait_elsewhere_cost_nothing() {
                 [Renew { leases: vec![lease] }.into(), Settle { settlements: vec![settlement] }.into()];
             for command in commands {
                 let (whole, found) = cost(&database, &mut tx, command.clone()).await;
-                assert!(whole == 0 && found <= 40, "{whole} and {found} rows were looked at: {command:?}");
+                assert!(
+                    whole == 0 && found <= 40,
+                    "{whole} rows were scanned and {found} found by index: {command:?}"
+                );
             }
         }
     }
@@ -137,7 +140,7 @@ const KEYED: &str =
 
 /// A connection keeps its plans. Those made when little or nothing was stored must stay good later.
 #[tokio::test(flavor = "multi_thread")]
-async fn plans_outlast_the_time_when_little_was_stored() {
+async fn plans_made_on_small_tables_stay_efficient() {
     for first in [0, 60] {
         let database = Database::new().await;
         let s = database.subject();
@@ -173,7 +176,7 @@ async fn plans_outlast_the_time_when_little_was_stored() {
                     let (whole, found) = cost(&database, &mut tx, command.clone()).await;
                     assert!(
                         whole == 0 && found <= 40,
-                        "{whole} and {found} rows were looked at: {command:?}"
+                        "{whole} rows were scanned and {found} found by index: {command:?}"
                     );
                 }
             }
@@ -190,7 +193,7 @@ async fn cost(database: &Database, tx: &mut sqlx::PgTransaction<'static>, query:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn look_ups_lists_and_counts_use_indexes() {
+async fn queries_lists_and_counts_use_indexes() {
     let database = Database::new().await;
     let rows: i64 = if std::env::var_os("WINDLASS_FULL").is_some() { 1_000_000 } else { 100_000 };
     sqlx::query(database.sql(STORED)).bind(rows).execute(&database.pool).await.unwrap();
@@ -219,7 +222,7 @@ async fn look_ups_lists_and_counts_use_indexes() {
             let (whole, found) = cost(&database, &mut tx, query.clone()).await;
             assert!(
                 whole == 0 && found <= LOOKED_AT_MAX,
-                "{whole} and {found} rows were looked at: {query:?}"
+                "{whole} rows were scanned and {found} found by index: {query:?}"
             );
         }
     }
@@ -244,7 +247,10 @@ async fn look_ups_lists_and_counts_use_indexes() {
         };
         for query in [Command::from(jobs), chains.into()] {
             let (whole, found) = cost(&database, &mut tx, query.clone()).await;
-            assert!(whole == 0 && found <= 22_000, "{whole} and {found} rows were looked at: {query:?}");
+            assert!(
+                whole == 0 && found <= 22_000,
+                "{whole} rows were scanned and {found} found by index: {query:?}"
+            );
         }
     }
 }

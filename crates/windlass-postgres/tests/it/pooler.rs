@@ -142,13 +142,13 @@ where
 }
 
 #[tokio::test]
-async fn a_notifier_behind_a_pooler_says_once_that_it_is_deaf_and_workers_poll() {
+async fn a_notifier_behind_a_pooler_warns_once_and_workers_poll() {
     check_notifier::<SqlxTable, _, _>(async |url: String| Sqlx::connect(&url).await.unwrap()).await;
 }
 
 #[cfg(feature = "tokio-postgres")]
 #[tokio::test]
-async fn a_notifier_behind_a_pooler_says_so_once_on_tokio_postgres() {
+async fn a_notifier_behind_a_pooler_warns_once_on_tokio_postgres() {
     use windlass_postgres::TokioPostgres;
 
     let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();

@@ -26,32 +26,32 @@ async fn repeat_until_within(bound: Duration, mut take: impl AsyncFnMut(usize) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn blockers_that_end_at_once_leave_nobody_blocked() {
+async fn concurrently_completed_blockers_leave_no_job_blocked() {
     race::blockers_end_at_once(Database::new().await.subject()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attaching_to_a_chain_that_closes_strands_nobody() {
+async fn attaching_to_a_closing_chain_strands_no_job() {
     race::attached_while_closing(Database::new().await.subject()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_key_by_many_producers_is_one_chain() {
+async fn many_producers_of_one_key_create_one_chain() {
     race::one_key(Database::new().await.subject()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_continuation_that_comes_twice_is_one() {
+async fn a_continuation_settled_twice_continues_once() {
     race::continued_twice(Database::new().await.subject()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixteen_workers_take_each_job_once() {
+async fn sixteen_workers_acquire_each_job_once() {
     race::sixteen_workers(Database::new().await.subject()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_runs_is_deleted_whole() {
+async fn a_running_job_is_deleted_completely() {
     let database = Database::new().await;
     race::deleted_while_running(database.subject()).await;
     for table in ["job", "chain", "leaving", "ripple", "key", "blocker", "attempt"] {
@@ -62,13 +62,13 @@ async fn a_job_that_runs_is_deleted_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_in_opposite_order_meet_no_deadlock() {
+async fn batches_in_opposite_order_do_not_deadlock() {
     race::batches_in_opposite_order(Database::new().await.subject()).await;
 }
 
 /// An open transaction has locked one job while its worker renews fifty leases: one is busy, and none is delayed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_in_an_open_transaction_delays_no_renewal() {
+async fn a_row_locked_by_an_open_transaction_does_not_delay_renewals() {
     let database = Database::new().await;
     let s = database.subject();
     s.create((0..50).map(|_| s.start("a").build()).collect()).await;
@@ -90,7 +90,7 @@ async fn a_row_in_an_open_transaction_delays_no_renewal() {
 
 /// A key taken in an open transaction is busy, and free again after a rollback.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_in_an_open_transaction_is_busy_and_not_waited_for_without_end() {
+async fn a_key_in_an_open_transaction_is_busy_after_a_bounded_wait() {
     let database = Database::new().await;
     let s = database.subject();
     let mut tx = database.store.begin().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_key_in_an_open_transaction_is_busy_and_not_waited_for_without_end() {
     let waits = s.start("b").blocked_by([busy.id]).build();
     let chains = vec![busy, waits, s.start("a").key("l").build(), s.start("a").build()];
     let created = s.create(chains.clone()).await;
-    assert_eq!(created[..2], [Created::Busy, Created::Busy], "who waits for it is tried again with it");
+    assert_eq!(created[..2], [Created::Busy, Created::Busy], "an item that waits for it is busy too");
     assert!(created[2..].iter().all(|one| matches!(one, Created::New { .. })), "{created:?}");
     database.store.rollback(tx).await.unwrap();
     assert!(matches!(s.create(vec![chains[0].clone()]).await[0], Created::New { .. }));
@@ -108,7 +108,7 @@ async fn a_key_in_an_open_transaction_is_busy_and_not_waited_for_without_end() {
 
 /// Keys held by an open transaction do not delay other items of the same batch.
 #[tokio::test(flavor = "multi_thread")]
-async fn held_keys_delay_no_free_ones() {
+async fn locked_keys_do_not_delay_free_ones() {
     let database = Database::new().await;
     let s = database.subject();
     // A faulty store waits one second for each of the five held keys.
@@ -149,7 +149,7 @@ async fn create_beside_holder(
         let create = client.create(chains.clone());
         let end = async {
             let tried_twice = async || client.store().counters().round_trips >= before + 2;
-            wait_until("it was tried twice", TIMEOUT, tried_twice).await;
+            wait_until("the client tried twice", TIMEOUT, tried_twice).await;
             database.store.rollback(tx).await.unwrap();
         };
         let (created, ()) = tokio::join!(create, end);
@@ -158,12 +158,12 @@ async fn create_beside_holder(
             return (chains, created);
         }
     }
-    panic!("the client gave up before the transaction had ended, again and again");
+    panic!("the client gave up before the transaction ended in every round");
 }
 
 /// A client retries a held key on its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_tries_a_held_key_again() {
+async fn a_client_retries_a_locked_key() {
     let database = Database::new().await;
     let s = database.subject();
     let chains = |held: &str| vec![s.start("a").key(held).build(), s.start("a").build()];
@@ -174,7 +174,7 @@ async fn a_client_tries_a_held_key_again() {
 /// A retried item keeps its meaning. Its blocker is a chain of the same call whose key belongs to an existing chain, so
 /// it must wait for that existing chain.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_tried_again_waits_for_whom_it_named() {
+async fn a_retried_chain_waits_for_the_blocker_it_named() {
     let database = Database::new().await;
     let s = database.subject();
     let holder = s.start("b").key("k").await;
@@ -197,7 +197,7 @@ async fn what_is_tried_again_waits_for_whom_it_named() {
 /// While an open transaction attaches a job to a chain, the chain's jobs can be acquired and renewed. Only closing the
 /// chain is busy.
 #[tokio::test(flavor = "multi_thread")]
-async fn attaching_in_an_open_transaction_stops_only_the_end_of_the_blocker() {
+async fn attaching_in_an_open_transaction_blocks_only_the_completion_of_the_blocker() {
     let database = Database::new().await;
     let s = database.subject();
     let blocker = s.start("b").await;
@@ -216,7 +216,7 @@ async fn attaching_in_an_open_transaction_stops_only_the_end_of_the_blocker() {
 /// stored until the transaction ends. Otherwise it would wait forever for a chain whose dependents were already
 /// resolved.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_attaches_by_key_to_a_chain_that_closes_is_not_stranded() {
+async fn attaching_by_key_to_a_closing_chain_strands_no_job() {
     let database = Database::new().await;
     let s = database.subject();
     s.start("b").key("k").await;
@@ -246,7 +246,7 @@ async fn who_attaches_by_key_to_a_chain_that_closes_is_not_stranded() {
 /// Many jobs continue with jobs that have blockers, and another transaction has locked one blocker. That one is busy,
 /// and the others are not delayed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_held_blocker_delays_no_other_continuation() {
+async fn a_locked_blocker_does_not_delay_other_continuations() {
     const JOBS: usize = 200;
     let database = Database::new().await;
     let s = database.subject();
@@ -280,7 +280,7 @@ async fn a_held_blocker_delays_no_other_continuation() {
 
 /// Chains expire while jobs attach to them: the blocker of every stored job still exists.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_that_a_job_attaches_to_does_not_leave() {
+async fn a_chain_is_not_removed_while_a_job_attaches_to_it() {
     const CHAINS: usize = 300;
     let database = Database::new().await;
     let s = database.subject();
@@ -305,7 +305,7 @@ async fn a_chain_that_a_job_attaches_to_does_not_leave() {
         expiring.await.unwrap();
         let orphans = "select count(*) from {}.blocker b where not exists (select from {}.chain c where c.id = b.chain)";
         let orphans: i64 = sqlx::query_scalar(database.sql(orphans)).fetch_one(&database.pool).await.unwrap();
-        assert_eq!(orphans, 0, "jobs whose blockers have left");
+        assert_eq!(orphans, 0, "jobs whose blockers were removed");
     }
 }
 
@@ -315,8 +315,9 @@ async fn a_pause_in_an_open_transaction_makes_another_busy() {
     let pause = Pause { types: vec![type_name("a")], paused: true };
     let mut tx = database.store.begin().await.unwrap();
     database.store.run_in((&mut tx).into(), pause.clone()).await.unwrap();
-    let other =
-        timeout(TIMEOUT, database.store.pause(pause.clone())).await.expect("it waits for nobody for long");
+    let other = timeout(TIMEOUT, database.store.pause(pause.clone()))
+        .await
+        .expect("it does not wait for locks for long");
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Busy);
     database.store.rollback(tx).await.unwrap();
     assert_eq!(database.store.pause(pause).await.unwrap().were_paused, [false]);

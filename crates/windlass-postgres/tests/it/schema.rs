@@ -47,12 +47,12 @@ async fn the_schema_is_the_one_in_the_golden_file() {
     let expected = std::fs::read_to_string(golden).unwrap();
     assert_eq!(
         schema, expected,
-        "the schema changed: run the test with WINDLASS_UPDATE=1 and look at the difference"
+        "the schema changed: run the test with WINDLASS_UPDATE=1 and review the diff"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_statement_can_be_prepared_and_gives_rows_of_one_shape() {
+async fn every_statement_can_be_prepared_and_returns_the_same_columns() {
     let database = Database::new().await;
     for (name, text) in database.store.statements() {
         let statement = sqlx::SqlSafeStr::into_sql_str(sqlx::AssertSqlSafe(text.to_string()));
@@ -68,7 +68,7 @@ async fn every_statement_can_be_prepared_and_gives_rows_of_one_shape() {
 
 /// The schema is the same whether the store migrates it or the text of `migrations_sql` is run.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_migrations_as_text_make_the_same_schema() {
+async fn migrations_sql_creates_the_same_schema() {
     let database = Database::new().await;
     let by_hand = format!("{}_by_hand", database.server.namespace());
     let text = Options::default().schema(&by_hand).migrations_sql().unwrap();

@@ -149,7 +149,7 @@ async fn a_search_path_that_hides_the_catalog_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_names_odd_defaults() {
+async fn health_reports_unusual_defaults() {
     let server = PostgresServer::builder()
         .setting("default_transaction_isolation", "repeatable read")
         .setting("default_transaction_read_only", "on")

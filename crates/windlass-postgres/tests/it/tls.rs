@@ -29,7 +29,7 @@ async fn the_store_and_the_notifier_connect_with_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_nobody_vouches_for_is_refused() {
+async fn a_server_with_an_untrusted_certificate_is_refused() {
     let server = PostgresServer::builder().tls().start().await;
     let error = Sqlx::connect(&format!("{}?sslmode=verify-full", server.url())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -76,7 +76,7 @@ async fn rows_and_jobs_commit_together_or_not_at_all() {
     worker.stop(TIMEOUT).await;
     let count = "select (select count(*) from account), (select count(*) from greeting)";
     let counted: (i64, i64) = sqlx::query_as(count).fetch_one(&pool).await.unwrap();
-    assert_eq!(counted, (1, 1), "a rolled back row and a greeting that was taken back leave no trace");
+    assert_eq!(counted, (1, 1), "a rolled-back row and a rolled-back job leave no trace");
     let stored: i64 = sqlx::query_scalar("select count(*) from windlass.job where id = $1")
         .bind(forgotten.id().as_uuid())
         .fetch_one(&pool)

@@ -1,6 +1,6 @@
--- Takes due jobs and leases them to a worker.
+-- Acquires due jobs and leases them to a worker.
 
--- The order in which jobs are run.
+-- The order in which jobs run.
 local function runs_before(left, right)
   if left.priority ~= right.priority then
     return left.priority > right.priority
@@ -10,7 +10,7 @@ local function runs_before(left, right)
   return left.seq < right.seq
 end
 
--- The jobs that this very request took and that are still held under it.
+-- Returns the jobs that this same request acquired and still holds.
 local function taken_before(id)
   local taken = {}
   for _, member_id in ipairs(read('ZRANGE', taken_by(id).key, 0, -1)) do
@@ -50,7 +50,7 @@ local function priorities(job_type)
   return found
 end
 
--- The pending_sets of all types that are asked for, by priority, highest first: `{ priority, pending_sets }` each.
+-- Returns the pending sets of the requested types by priority, highest first, as `{ priority, pending_sets }`.
 local function levels(types)
   local by_priority, list = {}, {}
   for _, quota in ipairs(types) do
@@ -70,7 +70,8 @@ local function levels(types)
   return list
 end
 
--- The pending_set of a level whose head comes first, of those that are due and within their quota; and that head.
+-- Returns the pending set of a level whose head comes first, among those that are due and within their quota, and
+-- that head.
 local function first_lane(pending_sets)
   local found, head
   for _, candidate in ipairs(pending_sets) do
@@ -108,7 +109,7 @@ local function take(asked)
   return taken
 end
 
--- What the blockers of a job gave.
+-- Returns the outputs of a job's blockers.
 local function outputs(row)
   local list = {}
   for _, blocker in ipairs(blockers(row)) do
@@ -131,7 +132,7 @@ local function acquire(asked)
     taken = take(asked)
   end
   for at, row in ipairs(taken) do
-    -- The fixed part of the first job's row has what is asked of the chain.
+    -- The fixed part of the first job's row has the fields of the chain.
     local first_fixed = row.index > 0 and chain_of(row).fixed or nil
     replies[at] = { job = view(row), first = first_fixed, blockers = row.blockers and outputs(row) or nil }
   end

@@ -1,18 +1,18 @@
--- The end of attempts, jobs and chains.
+-- Ends attempts, jobs and chains.
 
 local BLOCKER_FAILED = 'a blocker chain did not complete: '
 
--- What a command did beside what it was asked for: jobs that it unblocked, and chains that it closed.
+-- Side effects of a command: jobs that it unblocked and chains that it closed.
 local report = { unblocked = {}, closed = {} }
 
--- The report so far. The next one starts anew.
+-- Returns the report so far and starts a new one.
 local function take_report()
   local taken = report
   report = { unblocked = {}, closed = {} }
   return taken
 end
 
--- Closes a job, by the worker of its latest attempt or by nobody.
+-- Closes a job, with the worker of its latest attempt or with none.
 local function close_job(row, closed_as, ended_as, closed_by)
   displace(row)
   change(row)
@@ -20,7 +20,7 @@ local function close_job(row, closed_as, ended_as, closed_by)
   row.version, row.request, row.lease_until = row.version + 1, nil, nil
   place(row)
   depend(row, false)
-  -- A failed job may be retried, and needs its blockers then.
+  -- A failed job may be retried, and then needs its blockers.
   if closed_as ~= 'failed' then
     need(row, -1)
   end
@@ -29,7 +29,7 @@ local function close_job(row, closed_as, ended_as, closed_by)
   end
 end
 
--- Puts a running job back to be run again. Only retries and reaped leases count as attempts.
+-- Requeues a running job. Only retries and reaped leases count as attempts.
 local function put_back(row, due, error_text, ended_as)
   remember(row, attempt_of(row, ended_as, now, error_text))
   displace(row)
@@ -42,12 +42,12 @@ local function put_back(row, due, error_text, ended_as)
   place(row)
 end
 
--- Whether a job waits that the end of this chain concerns.
+-- Whether a waiting job is affected by this end of the chain.
 local function has_dependents(of)
   return first(waiting(of.id, 'eager')) or (of.closed_as == 'completed' and first(waiting(of.id)))
 end
 
--- Closes a chain whose latest job has just been closed. Jobs that wait for it are left to `ripple`.
+-- Closes a chain whose latest job has just been closed. `ripple` resolves the jobs that wait for it.
 local function close_chain(of, closed_as, retention)
   change_chain(of)
   of.closed_as, of.chain_closed = closed_as, now

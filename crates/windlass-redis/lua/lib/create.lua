@@ -1,10 +1,10 @@
 -- New chains and jobs.
 
--- A job's fences begin at its time of creation, so that one that is created again under its id has others. They are
--- exact numbers here for the next two hundred years.
+-- A job's fences start at its creation time, so that a job that is created again under the same id gets other fences.
+-- They are exact in Lua numbers for the next two hundred years.
 local FENCES_PER_MS = 1024
 
--- When a job is due, never before now.
+-- Returns when a job is due, never before now.
 local function due_at(schedule)
   if schedule.at then
     return math.max(schedule.at, now)
@@ -12,8 +12,8 @@ local function due_at(schedule)
   return after(now, schedule.after or 0)
 end
 
--- The blockers with the stored chains that they mean; or nil and the one that is missing. `aliases` has the chains
--- that stand for chains of the same command which turned out to exist under their key.
+-- Resolves blockers to stored chains. Returns nil and the missing blocker if one is not stored. `aliases` maps chains
+-- of the same command to the existing chains that hold their keys.
 local function resolve_blockers(list, aliases)
   local resolved = {}
   for at, blocker in ipairs(list) do
@@ -26,7 +26,8 @@ local function resolve_blockers(list, aliases)
   return resolved
 end
 
--- The chains that a new job waits for, as a set, their number, and the first chain that makes it fail at once.
+-- Returns the chains that a new job waits for as a set, their number, and the first chain that makes the job fail
+-- immediately.
 local function attach(list, policy)
   local open, count_open, failed = {}, 0, nil
   for _, blocker in ipairs(list) do
@@ -43,7 +44,7 @@ local function attach(list, policy)
   return open, count_open, failed
 end
 
--- Notes what a new job has to do with its blockers.
+-- Records a new job's relations to its blockers.
 local function insert_edges(row, list)
   for id in pairs(row.open) do
     add(waits(row), 0, id)
@@ -57,7 +58,7 @@ local function insert_edges(row, list)
   end
 end
 
--- Stores a new job. `row` is new too and has the facts of its place in a chain.
+-- Stores a new job. `row` is new and has the job's position in its chain.
 local function insert_job(row, new, list)
   local open, count_open, failed = attach(list, new.on_failure)
   row.seq, row.type, row.priority, row.max_attempts = next_seq(), new.type, new.priority, new.max_attempts
@@ -100,7 +101,7 @@ local function insert_chain(new, list)
   return { new = { job = placed(row), repeated = false } }
 end
 
--- The chain that holds the new one's key and is not to be replaced.
+-- Returns the chain that holds the new chain's key, unless it is to be replaced.
 local function existing(new)
   local found = new.key and holder(new.job.type, new.key.key)
   if not found or found.id == new.key.replaces then
@@ -113,7 +114,7 @@ local function existing(new)
   }
 end
 
--- Starts a chain: `{ new }`, `{ existing }` or `{ refused }`.
+-- Starts a chain. Returns `{ new }`, `{ existing }` or `{ refused }`.
 local function create_chain(new, aliases)
   if new.invalid then
     return { refused = { why = 'invalid' } }
@@ -137,7 +138,7 @@ local function create_chain(new, aliases)
   return insert_chain(new, list)
 end
 
--- Adds a job to a chain behind its latest.
+-- Adds a job to a chain after its latest.
 local function append_job(of, new, list)
   local row = new_row(new.id)
   row.index, row.chain, row.chain_type = of.latest_index + 1, of.id, of.chain_type

@@ -1,11 +1,11 @@
--- Pages of lists: rows of one or two sorted sets, merged by their score, which numbers the rows of all of them.
+-- Pages of lists: rows of one or two sorted sets, merged by score. The score is a sequence number common to both.
 
--- A page looks at so many rows at most, and gives so many bytes of input and output, or a single row.
+-- Limits of a page: rows to scan, and bytes of input and output to return, but at least one row.
 local SCAN_MAX = 2000
 local BYTES_MAX = 16 * 1024 * 1024
 local ROWS_CHUNK = 100
 
--- The rows of a sorted set behind a number, in the order asked for.
+-- Returns the rows of a sorted set after a number, in the requested order.
 local function source(key, newest, behind)
   return { key = key, newest = newest, behind = behind, rows = {}, at = 1 }
 end
@@ -38,7 +38,7 @@ local function next_source(sources)
   return found, row
 end
 
--- The sets that have what is asked for: where no completed row is wanted, those that have none.
+-- Returns the sets to scan: if no completed rows are requested, those without completed rows.
 local function sources(page, kinds, unfinished)
   local list = {}
   for at, kind in ipairs(kinds) do
@@ -47,8 +47,8 @@ local function sources(page, kinds, unfinished)
   return list
 end
 
--- The first rows that `show` gives something for, and the number to go on behind. Whether there is more is asked of
--- `all`, where that has more rows than the sources.
+-- Returns the first rows for which `show` returns a value, and the number to continue after. Checks `all` for more
+-- rows, if it has more rows than the sources.
 local function page_of(page, from, show, all)
   local found, last, scanned, bytes = {}, nil, 0, 0
   while #found < page.max and scanned < SCAN_MAX and bytes < BYTES_MAX do
@@ -70,7 +70,7 @@ local function page_of(page, from, show, all)
   return found, next_source(rest) and last or nil
 end
 
--- A list as a set, or nil if it is empty: then everything passes.
+-- Converts a list to a set. Returns nil for an empty list, which matches everything.
 local function wanted(list)
   local names = nil
   for _, listed in ipairs(list) do

@@ -1,9 +1,9 @@
--- Places: the indexes that a row stands in, by its status.
+-- The indexes that contain a row, by its status.
 
 local REPEAT_WINDOW = 600000
 local HISTORY_MAX = 20
 
--- Of rows in their order of creation: sorts like their number, which has as many digits as a number can have here.
+-- Returns the member of a row in sets ordered by creation: its zero-padded number and its id.
 local function member(row)
   if not row.member then
     row.member = string.format('%016.0f', row.seq) .. row.id
@@ -15,10 +15,10 @@ local function id_of(entry)
   return string.sub(entry.member, 17)
 end
 
--- The pending_sets that this script has to do with, by type and priority.
+-- The pending sets that this script uses, by type and priority.
 local lanes_by_type = {}
 
--- Pending jobs of a type and priority, by due time. A type's name has no control character, so that NUL ends it.
+-- Pending jobs of a type and priority, by due time. A type name has no control characters, so NUL can end it.
 local function pending_set(job_type, priority)
   local pending_sets = lanes_by_type[job_type] or {}
   lanes_by_type[job_type] = pending_sets
@@ -27,7 +27,7 @@ local function pending_set(job_type, priority)
   return pending_sets[priority]
 end
 
--- The priorities of a type that have pending jobs, as they are stored.
+-- Returns the stored priorities of a type that have pending jobs.
 local function stored_priorities(job_type)
   local found, prefix = {}, job_type .. '\0'
   for at, listed in ipairs(read('ZRANGEBYLEX', tag .. ':pending_sets', '[' .. prefix, '(' .. job_type .. '\1')) do
@@ -36,22 +36,22 @@ local function stored_priorities(job_type)
   return found
 end
 
--- Running jobs of a type, by the end of their lease.
+-- Running jobs of a type, by lease expiry.
 local function running(job_type)
   return index(name('running', job_type), tag .. ':busy', job_type)
 end
 
--- The jobs that an acquire took and still holds.
+-- The jobs that an acquire request leased and still holds.
 local function taken_by(request_id)
   return index(name('request', request_id))
 end
 
--- Blocked jobs that wait for a chain: those that its failure leaves waiting, and those that it does not.
+-- Blocked jobs that wait for a chain: those that keep waiting if it fails, and those that react.
 local function waiting(chain_id, policy)
   return index(name(policy and 'eager' or 'patient', chain_id))
 end
 
--- All jobs that wait or waited for a chain, and those of them that are open, in their order of creation.
+-- All jobs that wait or waited for a chain, and the open ones among them, in order of creation.
 local function dependents(chain_id)
   return index(name('dependents', chain_id))
 end
@@ -60,36 +60,36 @@ local function open_dependents(chain_id)
   return index(name('needing', chain_id))
 end
 
--- Chains in their order of creation, by their first job; jobs that are not the first of their chain; and of both those
+-- Chains in order of creation, by their first job; jobs that are not the first of their chain; and for both, those
 -- that have not completed.
 local function in_order(row, unfinished)
   local kind = row.index == 0 and ':chains' or ':later'
   return index(tag .. kind .. (unfinished and '_unfinished' or ''))
 end
 
--- The jobs of a chain but the first, by their place in it.
+-- The jobs of a chain except the first, by index.
 local function later_jobs(chain_id)
   return index(name('jobs', chain_id))
 end
 
--- Closed chains that nobody needs, by the time they may leave.
+-- Closed chains that no job needs, by the time from which they may be removed.
 local function leaving()
   return index(tag .. ':leaving')
 end
 
--- Open chains by the time their oldest inner job may leave.
+-- Open chains, by the time from which their oldest inner job may be removed.
 local function trimming()
   return index(tag .. ':trimming')
 end
 
--- Closed chains whose dependents are still to be resolved, by the time they closed.
+-- Closed chains with unresolved dependents, by the time they closed.
 local function rippling()
   return index(tag .. ':rippling')
 end
 
 local OPEN = { blocked = true, pending = true, running = true }
 
--- How many jobs of each type and status there are more than is stored.
+-- Changes to the stored number of jobs of each type and status.
 local counts = {}
 
 local function count(row, by)
@@ -101,7 +101,7 @@ local function count(row, by)
   set(of_type, row.status, (of_type[row.status] or 0) + by)
 end
 
--- Puts a row into the indexes of its status.
+-- Adds a row to the indexes of its status.
 local function place(row)
   count(row, 1)
   if row.status == 'pending' then
@@ -116,7 +116,7 @@ local function place(row)
   end
 end
 
--- Takes a row out of the indexes of its status, before that changes.
+-- Removes a row from the indexes of its status, before the status changes.
 local function displace(row)
   count(row, -1)
   if row.status == 'pending' then
@@ -131,16 +131,16 @@ local function displace(row)
   end
 end
 
--- When a closed chain may leave.
+-- Returns when a closed chain may be removed.
 local function leaves_at(of)
   return math.max(of.retain_until, after(of.chain_closed, REPEAT_WINDOW))
 end
 
--- Counts the row's blockers as needed, or no longer. A closed chain leaves only while nobody needs it.
+-- Counts the row's blockers as needed or no longer needed. A closed chain is removed only while no job needs it.
 local function need(row, by)
   for _, blocker in ipairs(blockers(row)) do
     local blocking = chain(blocker.chain)
-    -- A chain that was deleted and created again does not know of failed jobs that needed it in its former life.
+    -- A chain that was deleted and created again does not count failed jobs that needed it before.
     if blocking and blocking.needed + by >= 0 then
       local former = blocking.needed
       change_chain(blocking)
@@ -154,7 +154,7 @@ local function need(row, by)
   end
 end
 
--- Notes that an open job depends on its blockers, or that it is closed.
+-- Records that an open job depends on its blockers, or that it has closed.
 local function depend(row, is_open)
   for _, blocker in ipairs(blockers(row)) do
     if is_open then
@@ -165,7 +165,7 @@ local function depend(row, is_open)
   end
 end
 
--- Notes when the oldest inner job of a chain may leave, or that there is none.
+-- Updates when the oldest inner job of a chain may be removed, or that there is none.
 local function trim_at(of, inner)
   if of.trim_at then
     remove(trimming(), of.id)
@@ -179,14 +179,14 @@ local function trim_at(of, inner)
   of.trim_at = time
 end
 
--- Keys are fields of one hash: type and key, with the type's length in front.
+-- Keys are fields of one hash: the type's length, the type and the key.
 local key_holders = {}
 
 local function key_field(job_type, key)
   return #job_type .. ':' .. job_type .. key
 end
 
--- The row of the latest chain that was stored with a key, or nil.
+-- Returns the row of the latest chain stored with a key, or nil.
 local function pointed_at(field)
   if key_holders[field] == nil then
     key_holders[field] = read('HGET', tag .. ':keys', field)
@@ -210,13 +210,13 @@ local HOLDS = {
   any = { completed = true, failed = true, cancelled = true },
 }
 
--- The row of the chain that is found by a key now, or nil.
+-- Returns the row of the chain that a key points at now, or nil.
 local function found_by(job_type, key)
   local found = pointed_at(key_field(job_type, key))
   return found and (not found.closed_as or now < found.retain_until) and found or nil
 end
 
--- The row of the chain that keeps others from being created with a key now, or nil.
+-- Returns the row of the chain that holds a key now, or nil.
 local function holder(job_type, key)
   local found = found_by(job_type, key)
   if not found or (found.window and now >= after(found.created, found.window)) then
@@ -225,7 +225,7 @@ local function holder(job_type, key)
   return (not found.closed_as or HOLDS[found.hold][found.closed_as]) and found or nil
 end
 
--- Takes its key from a chain.
+-- Releases a chain's key.
 local function free_key(of)
   if of.held then
     change_chain(of)
@@ -234,7 +234,7 @@ local function free_key(of)
   end
 end
 
--- Adds a record to a row's history; the oldest leaves when there are too many.
+-- Adds a record to a row's history. Drops the oldest if there are too many.
 local function remember(row, record)
   local key = name('history', row.id)
   stage('RPUSH', key, cmsgpack.pack(record))
@@ -242,7 +242,7 @@ local function remember(row, record)
   set(row, 'remembered', record)
 end
 
--- The latest attempt of a row, which has ended so, or runs.
+-- Returns the record of a row's latest attempt, with this end, or running.
 local function attempt_of(row, ended_as, ended, error_text)
   return {
     attempt = row.attempt, fence = row.fence, worker = row.worker, started = row.started, ended = ended,
@@ -250,7 +250,7 @@ local function attempt_of(row, ended_as, ended, error_text)
   }
 end
 
--- The record of the latest attempt, unless it is in the history already; or nil.
+-- Returns the record of the latest attempt, or nil if it is already in the history.
 local function latest_attempt(row)
   if row.status == 'running' then
     return attempt_of(row, 'running')
@@ -260,7 +260,7 @@ local function latest_attempt(row)
   return nil
 end
 
--- How the attempt of a fence ended, as far as is remembered.
+-- Returns how the attempt with this fence ended, if that is recorded.
 local function end_of(row, fence)
   if row.fence == fence and row.ended_as then
     return row.ended_as
@@ -277,7 +277,7 @@ local function end_of(row, fence)
   return nil
 end
 
--- The row of a job that runs under this fence; or nil and why the attempt no longer holds it.
+-- Returns the row of a job that runs under this fence, or nil and why the attempt no longer holds it.
 local function held(id, fence)
   local row = job(id)
   if not row then
@@ -293,7 +293,7 @@ local function held(id, fence)
   return nil, row.status
 end
 
--- Stages the counts as they will be.
+-- Stages the new counts.
 local function stage_counts()
   local key, fields, added = tag .. ':counts', {}, {}
   for job_type, statuses in pairs(counts) do
@@ -322,7 +322,7 @@ local function stage_counts()
   if drop_fields[3] then journal[#journal + 1] = drop_fields end
 end
 
--- Writes everything that was staged.
+-- Writes all staged changes.
 local function commit()
   if counter.value then
     stage('SET', tag .. ':seq', counter.value)

@@ -1,4 +1,4 @@
--- Things that are there for a while: each is a field of a hash, and its name stands in a sorted set by its end.
+-- Entries that expire: each is a field of a hash, and its name is in a sorted set by expiry.
 
 local CLEARED_MAX = 10
 
@@ -21,7 +21,7 @@ local function unregister(in_registry, field)
   remove(in_registry.ends, field)
 end
 
--- Clears some away that are long gone.
+-- Removes some expired entries.
 local function clear_away(in_registry)
   for _ = 1, CLEARED_MAX do
     local entry = first(in_registry.ends)

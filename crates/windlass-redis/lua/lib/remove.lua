@@ -1,4 +1,4 @@
--- The end of what is stored.
+-- Removes chains and jobs.
 
 local function remove_job(row)
   displace(row)
@@ -17,12 +17,12 @@ local function remove_job(row)
   rows[row.id] = false
 end
 
--- The jobs of a chain but the first, in their order, as they are stored.
+-- Returns the jobs of a chain except the first, in order, as stored.
 local function later_ids(of)
   return of.latest_index > 0 and read('ZRANGE', later_jobs(of.id).key, 0, -1) or {}
 end
 
--- Removes a chain with all its jobs. The number of its jobs.
+-- Removes a chain with all its jobs. Returns the number of jobs.
 local function remove_chain(of)
   local ids = later_ids(of)
   for _, id in ipairs(ids) do

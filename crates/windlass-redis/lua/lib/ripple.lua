@@ -1,9 +1,9 @@
--- What follows from the end of chains: waits are resolved, jobs unblocked or failed.
+-- Consequences of closed chains: resolves waits, and unblocks or fails the jobs that waited.
 
 -- How many more dependents this command may resolve.
 local ripple_left = 1000
 
--- The job's last wait is resolved.
+-- Unblocks a job whose last wait is resolved.
 local function unblock(row)
   displace(row)
   change(row)
@@ -17,7 +17,7 @@ local function unblock(row)
     { job = placed(row), type = row.type, chain_type = row.chain_type, traces = traces }
 end
 
--- Resolves the job's wait for a chain that has closed.
+-- Resolves the job's wait for a closed chain.
 local function resolve(row, blocking)
   if blocking.closed_as ~= 'completed' and row.on_failure == 'fail' then
     change(row)
@@ -32,7 +32,7 @@ local function resolve(row, blocking)
   end
 end
 
--- The first created of the jobs that wait for the chain and that its end concerns.
+-- Returns the oldest job that waits for the chain and is affected by its end.
 local function next_waiting(blocking)
   local eager = first(waiting(blocking.id, 'eager'))
   local patient = blocking.closed_as == 'completed' and first(waiting(blocking.id)) or nil
@@ -43,8 +43,8 @@ local function next_waiting(blocking)
   return entry and must(job(entry.member), 'job ' .. entry.member)
 end
 
--- Resolves waits for chains that have closed, of as many jobs as one command may. The marks of the chains let a later
--- command go on with the rest.
+-- Resolves waits for closed chains, up to the limit of one command. The chains stay marked, so that a later command
+-- continues.
 local function ripple()
   local marks = rippling()
   local entry = first(marks)

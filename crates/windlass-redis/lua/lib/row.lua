@@ -1,9 +1,9 @@
--- Rows: one hash for each job. What is read together is one field: `fixed`, which never changes, `state`, which nearly
--- every command changes, and in the row of a chain's first job `chain`, what changes of the chain. Each is the values of
--- its columns, packed one behind the other. `input` and `output` can be large, and are read when they are asked for.
+-- Rows: one hash per job. Values that are read together share a field: `fixed` never changes, `state` changes with
+-- nearly every command, and `chain`, in the row of a chain's first job, has the chain's mutable columns. Each field
+-- is the concatenation of its packed column values. `input` and `output` can be large and are read only if needed.
 
 local rows = {}
--- The rows that are to be written.
+-- The rows to write.
 local dirty = {}
 local counter = {}
 
@@ -16,7 +16,7 @@ local function pack_fixed(row)
   )
 end
 
--- The state of a row as it is stored. `waits` counts the chains that the job still waits for.
+-- The packed state of a row. `waits` is the number of chains that the job still waits for.
 local function pack_state(row)
   if not row.state then
     row.state = cmsgpack.pack(
@@ -34,8 +34,8 @@ local function unpack_state(row, packed)
   row.state = packed
 end
 
--- What changes of a chain as it is stored. `needed` counts the blockers of other jobs that the chain is, as long as
--- those are open or failed.
+-- The packed mutable columns of a chain. `needed` is the number of open or failed jobs that have the chain as a
+-- blocker.
 local function pack_chain(of)
   if not of.chain_state then
     of.chain_state = cmsgpack.pack(
@@ -51,7 +51,7 @@ local function unpack_chain(of, packed)
   of.chain_state = packed
 end
 
--- A row with room for all its columns, so that the table does not grow step by step.
+-- Creates a row with room for all columns, so that the table does not grow step by step.
 local function new_row(id, fixed)
   local seq, chain_id, place_in_chain, job_type, chain_type, priority, max_attempts, on_failure, created, trace,
     blocker_list, key, hold, window, keep_completed, keep_failed, keep_cancelled, chain_trace
@@ -72,7 +72,7 @@ local function new_row(id, fixed)
   }
 end
 
--- The row of a job, or nil; `whole` reads its input and output too.
+-- Returns the row of a job, or nil. With `whole`, also reads its input and output.
 local function job(id, whole)
   local row = rows[id]
   if row == nil then
@@ -102,7 +102,7 @@ local function touch(row)
   end
 end
 
--- To be called before anything is changed of the state of a job, or its output.
+-- Call this before changing the state of a job or its output.
 local function change(row)
   touch(row)
   if taking_back() then
@@ -115,7 +115,7 @@ local function change(row)
   row.state = nil
 end
 
--- To be called before anything is changed of a chain.
+-- Call this before changing a chain.
 local function change_chain(of)
   touch(of)
   if taking_back() then
@@ -125,13 +125,13 @@ local function change_chain(of)
   of.chain_state, of.chain_changed = nil, true
 end
 
--- The row of a chain, or nil.
+-- Returns the row of a chain, or nil.
 local function chain(id)
   local row = job(id)
   return row and row.index == 0 and row or nil
 end
 
--- The row of something that must be stored, because another row names it.
+-- Returns a row that must be stored, because another row refers to it.
 local function must(row, what)
   if not row then
     error({ err = 'ERR ' .. what .. ' is missing' })
@@ -147,7 +147,7 @@ local function latest(of)
   return must(job(of.latest), 'the latest job of chain ' .. of.id)
 end
 
--- Reads input and output of a row, unless they are known.
+-- Reads the input and output of a row, unless they have been read.
 local function read_whole(row)
   if not row.whole then
     local values = read('HMGET', row.hash, 'input', 'output')
@@ -162,12 +162,12 @@ local function output(row)
   return row.output
 end
 
--- A number that is stored under a name of its own, or 0.
+-- Returns a number that is stored under its own key, or 0.
 local function stored_number(key, value)
   return tonumber(value or 0) or error({ err = 'WRONGTYPE key ' .. key .. ' is not a number' })
 end
 
--- A place in the order of creation behind all others.
+-- Returns the next number in the order of creation.
 local function next_seq()
   if not counter.value then
     local key = tag .. ':seq'
@@ -177,7 +177,7 @@ local function next_seq()
   return counter.value
 end
 
--- The blockers of a job as they were declared: `{ chain, trace }` each.
+-- Returns the blockers of a job as declared: `{ chain, trace }` each.
 local function blockers(row)
   if not row.blocker_list then
     row.blocker_list = row.blockers and cmsgpack.unpack(row.blockers) or {}
@@ -185,12 +185,12 @@ local function blockers(row)
   return row.blocker_list
 end
 
--- The chains that a job waits for.
+-- Returns the chains that a job waits for.
 local function waits(row)
   return index(name('waits', row.id))
 end
 
--- The chains that a job still waits for, as a set.
+-- Returns the chains that a job still waits for, as a set.
 local function open_waits(row)
   if not row.open then
     row.open = {}
@@ -203,7 +203,7 @@ local function open_waits(row)
   return row.open
 end
 
--- The job waits for this chain no longer.
+-- Removes the job's wait for this chain.
 local function stop_waiting(row, chain_id)
   remove(waits(row), chain_id)
   set(open_waits(row), chain_id, nil)
@@ -211,12 +211,12 @@ local function stop_waiting(row, chain_id)
   row.waits = row.waits - 1
 end
 
--- Where a job stands.
+-- Returns the ids, status and due time of a job.
 local function placed(row)
   return { job = row.id, chain = row.chain, status = row.status, due = row.due }
 end
 
--- A job for readers, who unpack it themselves.
+-- Returns a job in the form of replies, which the client unpacks.
 local function view(row)
   read_whole(row)
   local open = nil
@@ -231,17 +231,17 @@ local function view(row)
   }
 end
 
--- A chain for readers.
+-- Returns a chain in the form of replies.
 local function view_chain(of)
   local last = of.latest ~= of.id and latest(of) or nil
   return { first = view(of), latest = last and view(last), chain = pack_chain(of) }
 end
 
--- The commands that write what changed of rows.
+-- Returns the commands that write the changes of rows.
 local function row_commands()
   local commands = {}
   for _, row in ipairs(dirty) do
-    -- A row that was taken back is not among the rows any more.
+    -- A row that was undone is no longer in the table.
     if rows[row.id] == row then
       local command = { 'HSET', row.hash, 'state', pack_state(row) }
       if row.new then

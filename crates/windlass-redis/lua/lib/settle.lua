@@ -1,9 +1,9 @@
--- Ends attempts.
+-- Settles attempts.
 
 local CYCLE_SEARCH_MAX = 1000
 
--- How an attempt that was settled so may have ended. A retry after the last attempt fails the job, and what would go
--- on after a request to cancel is cancelled.
+-- The ends that an attempt settled with each outcome may have. A retry after the last attempt fails the job. After a
+-- cancel request, an outcome that would continue the chain cancels it.
 local ENDS = {
   complete = { completed = true },
   continue = { continued = true, cancelled = true },
@@ -17,7 +17,7 @@ local function applied(row)
   return { job = placed(row), created = {} }
 end
 
--- Closes the job by the worker that ran it, and its chain.
+-- Closes the job, with the worker that ran it, and its chain.
 local function close(row, closed_as, ended_as, retention)
   finish(row, closed_as, ended_as, row.worker, retention)
   return applied(row)
@@ -34,8 +34,8 @@ local function requeue(row, due, error_text, ended_as)
   return applied(row)
 end
 
--- Creates the chains that a settlement carries; or nil and the refusal of the first that is refused. A chain that was
--- asked to stop, `stopping`, gets no successor, since nothing would stop that.
+-- Creates the chains that a settlement carries. Returns nil and the refusal if one is refused. A chain that was asked
+-- to stop (`stopping`) gets no successor, because nothing would stop the successor.
 local function create_carried(list, aliases, stopping)
   local created = {}
   for at, new in ipairs(list) do
@@ -51,7 +51,7 @@ local function create_carried(list, aliases, stopping)
   return created
 end
 
--- The chains that the latest job of a chain waits for, or would wait for if it were retried.
+-- Returns the chains that a chain's latest job waits for, or would wait for if it were retried.
 local function waited_for(of)
   local list, last = {}, latest(of)
   local retriable = last.status == 'failed' or last.status == 'cancelled'
@@ -64,8 +64,8 @@ local function waited_for(of)
   return list
 end
 
--- Whether a chain waits, directly or through others, for the one that is sought, as far as a bounded search shows.
--- `seen` is what earlier searches for the same one have looked at in vain.
+-- Whether a chain waits for `sought`, directly or through others, as far as a bounded search shows. `seen` has the
+-- chains that earlier searches for it visited without success.
 local function reaches(from, sought, seen)
   local queue = { from }
   while queue[1] do
@@ -84,7 +84,8 @@ local function reaches(from, sought, seen)
   return false
 end
 
--- Completes the job without an output and adds the next one to its chain; or nil and why that is refused.
+-- Completes the job without an output and adds the next one to its chain. Returns nil and the reason if that is
+-- refused.
 local function continue_chain(row, item, ended_as, closed_by)
   local aliases = {}
   local created, refused = create_carried(item.create, aliases)
@@ -170,7 +171,7 @@ local function settle(item)
   if item.invalid then
     return { refused = { why = 'invalid' } }
   end
-  -- Only what creates something may be refused half-way, and has to be taken back then.
+  -- Only an outcome that creates something can be refused midway and must be undone.
   if not item.next and not item.create[1] then
     return { applied = apply(row, item) }
   end

@@ -1,39 +1,39 @@
--- Staging: a script decides everything first, in memory, and writes at its end, in `commit`.
+-- Staging: a script makes all decisions in memory first and writes at the end, in `commit`.
 --
--- Redis does not take back what a script wrote before an error stopped it. Here nothing is written before the last
--- decision is made, the kinds of all keys are known to be right and the user is known to be allowed all of it, so that
--- a command happens whole or not at all; and a refused item is taken back by `undo` without a trace. Later items see
--- what earlier ones staged, because all reads go through `job` (rows) and `first` (sorted sets), which know of it.
+-- Redis does not roll back the writes of a script that an error stopped. So nothing is written before all decisions
+-- are made, all keys are known to have the right type, and the user is known to have all permissions. A command
+-- therefore takes effect completely or not at all, and `undo` reverts a refused item. Later items see staged changes
+-- of earlier ones, because all reads go through `job` (rows) and `first` (sorted sets).
 
 local tag = KEYS[1]
 local request = cmsgpack.unpack(ARGV[1])
 
 local TIME_MAX = 253402300799999
 local CHUNK_FIRST, CHUNK_MAX = 4, 256
--- How many members one command adds or removes: a function of Lua's takes a few thousand arguments at most.
+-- Maximum number of members per command: a Lua function takes only a few thousand arguments.
 local MEMBERS_MAX = 1000
 
--- The store's time in milliseconds. Tests give their own.
+-- The store's time in milliseconds. Tests pass their own.
 local now = request.now
 if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The time so long after another; the end of the year 9999 is as late as it gets.
+-- Adds a duration to a time, capped at the end of the year 9999.
 local function after(time, span)
   return math.min(time + span, TIME_MAX)
 end
 
--- The name of a key. A text of a user's stands at its end only, where it cannot be taken for anything else.
+-- Returns the name of a key. User-chosen text is only at its end, where it cannot be misinterpreted.
 local function name(kind, rest)
   return tag .. ':' .. kind .. ':' .. rest
 end
 
--- The keys that are known to be of the right kind, because they have been read.
+-- The keys that are known to have the right type, because they have been read.
 local known_kinds = {}
 
--- Reads, and names the key where that fails.
+-- Reads a value. An error names the key.
 local function read(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then
@@ -47,10 +47,10 @@ end
 local journal = {}
 -- Sorted sets by key.
 local indexes = {}
--- What takes back the changes since the latest mark, and how many there are. Nil where nothing is to be taken back.
+-- Functions that undo the changes since the latest mark, and their number. Nil if no undo is possible.
 local log, logged, journal_mark = nil, 0, 0
 
--- Whether what is done now may have to be taken back.
+-- Whether changes may have to be undone.
 local function taking_back()
   return log ~= nil
 end
@@ -60,7 +60,7 @@ local function on_undo(take_back)
   log[logged] = take_back
 end
 
--- Sets a field of a table that stands for something stored.
+-- Sets a field of a table that represents stored data.
 local function set(object, field, value)
   if log then
     local former = object[field]
@@ -73,12 +73,12 @@ local function stage(...)
   journal[#journal + 1] = { ... }
 end
 
--- From here on everything can be taken back.
+-- Sets a mark. Later changes can be undone.
 local function mark()
   log, logged, journal_mark = {}, 0, #journal
 end
 
--- Takes back everything since the mark, which is gone then.
+-- Undoes everything since the mark, and removes the mark.
 local function undo()
   for at = logged, 1, -1 do
     log[at]()
@@ -92,13 +92,13 @@ local function undo()
   log = nil
 end
 
--- Everything since the mark stays.
+-- Keeps everything since the mark, and removes the mark.
 local function keep()
   log = nil
 end
 
--- A sorted set as it will be: `stored` is what was read of it so far, in order, of which `gone` no longer counts;
--- `staged` is what will be added. An index that is listed has its name in another sorted set while it has members.
+-- A sorted set as it will be: `stored` has the entries read so far, in order, of which those in `gone` are removed;
+-- `staged` has the entries to add. The name of a listed index is in another sorted set while it has members.
 local function index(key, listed_in, listed_as)
   local found = indexes[key]
   if not found then
@@ -135,7 +135,7 @@ local function remove(from, member)
   set(from.gone, member, true)
 end
 
--- Adds a member, or gives it another score.
+-- Adds a member or changes its score.
 local function add(to, score, member)
   remove(to, member)
   set(to.staged, member, score)
@@ -145,10 +145,10 @@ local function add(to, score, member)
   end
 end
 
--- The entry that is stored at this place in the order of the set; it may be gone by now.
+-- Returns the stored entry at this position, which may be removed by now.
 local function stored_entry(of, at)
   while not of.stored[at] and not of.all_read do
-    -- Most scripts need few entries. Who needs many reads twice as many each time.
+    -- Most scripts need few entries. Double the number each time more are needed.
     local count = #of.stored
     local chunk = math.min(math.max(count, CHUNK_FIRST), CHUNK_MAX)
     local rows = read('ZRANGE', of.key, count, count + chunk - 1, 'WITHSCORES')
@@ -181,7 +181,7 @@ local function first(of)
   return stored or staged
 end
 
--- What is done to sorted sets: commands that take members out, and commands that put them in.
+-- Returns the commands that remove members from sorted sets, and those that add members.
 local function index_commands()
   local removals, additions = {}, {}
   for key, of in pairs(indexes) do
@@ -215,7 +215,7 @@ local KINDS = {
   LTRIM = 'list', SET = 'string',
 }
 
--- Stops before the first write if a key is not what it should be.
+-- Raises an error before the first write if a key has the wrong type.
 local function check_kind(command, key)
   local expected = KINDS[command]
   if expected and not known_kinds[key] then
@@ -229,7 +229,7 @@ end
 
 local allowed = {}
 
--- Stops before the first write if the user may not do something. Of keys of one kind the first stands for all.
+-- Raises an error before the first write if the user lacks a permission. Checks one key of each type.
 local function check_permission(command, key)
   local what = command .. string.match(key, '^:[a-z_]+', #tag + 1)
   if not allowed[what] and redis.acl_check_cmd and not redis.acl_check_cmd(command, key) then
@@ -254,7 +254,7 @@ local function run(commands)
   end
 end
 
--- Writes everything that was staged. `row_commands` are the commands for changed rows.
+-- Writes all staged changes. `row_commands` are the commands for changed rows.
 local function write_all(row_commands)
   local frees, rest = {}, {}
   for _, command in ipairs(journal) do
@@ -262,8 +262,8 @@ local function write_all(row_commands)
     list[#list + 1] = command
   end
   local removals, additions = index_commands()
-  -- What frees memory goes first: a server that is out of it refuses a script's first write, but none after that. What
-  -- is unlinked is not written again.
+  -- Commands that free memory come first: a server without free memory refuses a script's first write, but no later
+  -- one. Unlinked keys are not written again.
   local groups = { frees, removals, row_commands, rest, additions }
   for _, commands in ipairs(groups) do
     check(commands)

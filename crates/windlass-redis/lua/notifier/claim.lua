@@ -1,4 +1,4 @@
--- Takes one from the wake budget of a channel. Where there is no budget, everybody wakes.
+-- Takes one wake-up from the budget of a channel. Without a budget, every worker wakes.
 
 local budget = KEYS[1] .. ':wake:' .. ARGV[1]
 local left = redis.call('GET', budget)

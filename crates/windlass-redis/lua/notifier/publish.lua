@@ -1,4 +1,4 @@
--- Publishes hints: for each its channel, its message, and by how many the wake budget of that channel grows.
+-- Publishes hints. Arguments per hint: channel, message, and the increase of the channel's wake budget.
 
 local BUDGET_TTL = 60000
 

@@ -1,5 +1,5 @@
--- Which of these commands the user may not use on a key, or a channel, of the namespace; those that the server does not
--- know are among them.
+-- Returns which of these commands the user may not run on a key or channel of the namespace, including commands that
+-- the server does not have.
 
 local missing = {}
 for command in string.gmatch(ARGV[1], '%u+') do

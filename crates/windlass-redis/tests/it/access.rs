@@ -76,7 +76,7 @@ async fn a_wrong_password_is_reported_after_one_login() {
     assert_eq!(logins, 4, "one login each: {log:?}");
 }
 
-/// Runs a worker while `deny` takes access from its user and `allow` gives it back.
+/// Runs a worker while `deny` revokes its user's access and `allow` restores it.
 async fn check_worker(deny: &[&str], allow: &str, parts: &[&str]) {
     let (server, mut admin) = server().await;
     let url = url(&server, "jobs:right");

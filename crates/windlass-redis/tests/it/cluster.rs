@@ -154,7 +154,7 @@ async fn a_namespace_moves_between_shards_under_load() {
 
     // The subscription signals a gap, and then receives hints from the namespace's new shard.
     let told = async { while !matches!(heard.next().await.unwrap(), Signal::Gap { .. }) {} };
-    timeout(TIMEOUT, told).await.expect("whoever listened is told to look at the store");
+    timeout(TIMEOUT, told).await.expect("the subscription receives a gap");
     while heard.try_next().is_some() {}
     client.start(Noop).await.unwrap();
     let signal = timeout(TIMEOUT, heard.next()).await.unwrap();

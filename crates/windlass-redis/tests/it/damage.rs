@@ -105,7 +105,7 @@ pub(crate) async fn settles_by_half(subject: &Subject, database: &mut Database) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_not_written_by_half() {
+async fn a_batch_is_not_written_partially() {
     let (subject, mut database) = subject().await;
     assert!(!settles_by_half(&subject, &mut database).await);
 }

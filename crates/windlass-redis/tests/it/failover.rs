@@ -50,7 +50,7 @@ async fn check(client: &Client<RedisStore>, says: &str, mend: impl AsyncFnOnce()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_of_a_replica_go_on_when_it_is_promoted() {
+async fn workers_continue_when_a_replica_is_promoted() {
     let primary = RedisServer::start().await;
     let chain = client(&primary.url()).await.start(Noop).await.unwrap();
     let replica = replica_of(&primary).await;
@@ -100,7 +100,7 @@ async fn workers_follow_an_address_to_the_new_primary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_go_on_when_a_full_server_has_room_again() {
+async fn workers_continue_when_a_full_server_has_memory_again() {
     let server = RedisServer::builder().arg("--maxmemory-policy", "noeviction").start().await;
     let client = client(&server.url()).await;
     let waiting = client.start_many((0..100).map(|_| Noop)).await.unwrap();

@@ -9,7 +9,7 @@ use crate::database::subject;
 const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_counter_stays_when_all_chains_have_left() {
+async fn only_the_counter_remains_when_all_chains_are_removed() {
     let (subject, mut database) = subject().await;
 
     // A key that is held after its chain closes, one that is not, and priorities.
@@ -46,7 +46,7 @@ async fn only_the_counter_stays_when_all_chains_have_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_chain_leaves_as_fast_as_it_may() {
+async fn a_long_chain_is_removed_at_the_maximum_rate() {
     let (subject, mut database) = subject().await;
     subject.start("a").await;
     for _ in 0..9 {
@@ -70,7 +70,7 @@ async fn a_long_chain_leaves_as_fast_as_it_may() {
 /// A failed job needs its blocker. A blocker that was deleted and created again does not count that dependent, so the
 /// dependent's removal must not decrease its count.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blocker_that_was_deleted_and_created_again_leaves() {
+async fn a_blocker_that_was_deleted_and_created_again_is_removed() {
     let (subject, mut database) = subject().await;
     let blocker = subject.start("a").build();
     let create = Create { chains: vec![blocker.clone()] };

@@ -97,13 +97,15 @@ async fn acquires(has_budget: bool) -> usize {
         workers.push(worker.start().await.unwrap());
     }
     let count = || client.store().acquires.load(Ordering::SeqCst);
-    wait_until("every worker has looked once", TIMEOUT, async || count() >= WORKERS).await;
+    wait_until("every worker has polled once", TIMEOUT, async || count() >= WORKERS).await;
 
     let before = count();
     let chains = client.start_many((0..JOBS).map(|_| Noop)).await.unwrap();
     // A worker whose claim is granted acquires before it claims again.
-    wait_until("everyone was asked or works", TIMEOUT, async || asked.load(Ordering::SeqCst) >= WORKERS)
-        .await;
+    wait_until("every worker has claimed or is running a job", TIMEOUT, async || {
+        asked.load(Ordering::SeqCst) >= WORKERS
+    })
+    .await;
     let acquires = count() - before;
     released.add_permits(JOBS);
     for chain in chains {
@@ -116,7 +118,7 @@ async fn acquires(has_budget: bool) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn as_many_workers_look_as_there_are_jobs() {
+async fn as_many_workers_query_as_there_are_jobs() {
     let with_budget = acquires(true).await;
     let without = acquires(false).await;
     println!(

@@ -36,7 +36,7 @@ impl Fixture for Bad {
 async fn check(known_bad: KnownBad, cases: &[&str]) {
     let report = run_cases(&Bad(known_bad), cases).await;
     let caught_by: Vec<_> = report.failed().map(|(case, _)| case.id).collect();
-    assert_eq!(caught_by, cases, "{known_bad:?} went unnoticed\n{report}");
+    assert_eq!(caught_by, cases, "{known_bad:?} was not caught\n{report}");
     let report = run_cases(&Redis, cases).await;
     assert!(report.is_conformant(), "{report}");
 }
@@ -53,18 +53,18 @@ async fn a_key_taken_twice_is_caught() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_unblocking_is_caught() {
+async fn a_lost_unblock_is_caught() {
     check(KnownBad::UnblockLost, &["race.fan_in"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_settlement_applied_by_half_is_caught() {
+async fn a_partially_applied_settlement_is_caught() {
     check(KnownBad::SettleHalfApplied, &["chain.carried.refused"]).await;
 }
 
 // Conformance cases cannot damage stored data. `damage.rs` shows that the correct store passes this check.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_written_by_half_is_caught() {
+async fn a_partially_written_batch_is_caught() {
     let (server, clock, options) = fresh().await;
     let mut database = Database::open(&server).await;
     let store = Arc::new(open(&server.url(), options, KnownBad::BatchHalfWritten).await.unwrap());

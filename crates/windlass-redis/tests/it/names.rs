@@ -12,7 +12,7 @@ const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 const PRIORITIES: [i8; 4] = [10, 1, 0, -1];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_like_keys_of_the_store_are_only_names() {
+async fn names_that_look_like_the_stores_keys_are_only_names() {
     let (subject, mut database) = subject().await;
     let own = ["", "seq", "pending_sets", "counts", "pending:0:a", "running:a", "job:", "keys"]
         .map(|key| database.key(key));
@@ -58,7 +58,7 @@ async fn names_like_keys_of_the_store_are_only_names() {
 }
 
 #[test]
-fn what_no_name_may_have_is_refused_before_it_comes_here() {
+fn invalid_names_are_refused_before_they_reach_the_store() {
     let long = "x".repeat(10_000);
     for bad in ["", "a\0b", &long] {
         assert!(
@@ -70,7 +70,7 @@ fn what_no_name_may_have_is_refused_before_it_comes_here() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_plain() {
+async fn an_invalid_namespace_is_refused() {
     let server = shared_redis().await;
     let long = "x".repeat(10_000);
     for bad in ["", "a}", "{a", "a:b", "a\nb", "a\0b", "a*", "A", "ä", " ", &long] {

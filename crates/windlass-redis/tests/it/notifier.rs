@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MINUTE_MS: i64 = 60_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again() {
+async fn subscribers_receive_a_gap_and_later_hints_after_a_reconnect() {
     let mut server = RedisServer::start().await;
     let notifier = RedisNotifier::open(&server.url(), &Options::default()).await.unwrap();
     let hint = Hint::ChainClosed(ChainId::new());
@@ -27,7 +27,7 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
 
     // The publishing connection reconnects independently; until then hints are lost.
-    wait_until("the subscription hears again", TIMEOUT, async || {
+    wait_until("the subscription receives hints again", TIMEOUT, async || {
         notifier.publish(hint.clone()).await.unwrap();
         let heard = timeout(Duration::from_millis(100), subscription.next()).await;
         matches!(heard, Ok(Some(Signal::Hint(heard))) if heard == hint)
@@ -36,7 +36,7 @@ async fn subscribers_look_at_the_store_when_the_server_was_away_and_hear_again()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn subscribers_look_at_the_store_when_they_were_cut_off() {
+async fn subscribers_receive_a_gap_after_a_cut_connection() {
     let server = RedisServer::start().await;
     let mut proxy = Proxy::to(server.port()).await;
     let url = format!("redis://127.0.0.1:{}/", proxy.port());
@@ -48,7 +48,7 @@ async fn subscribers_look_at_the_store_when_they_were_cut_off() {
 }
 
 #[tokio::test]
-async fn a_wake_budget_lasts_a_minute_and_is_all_that_hints_leave() {
+async fn a_wake_budget_expires_after_a_minute_and_no_other_key_remains() {
     let server = shared_redis().await;
     let mut database = Database::open(&server).await;
     let options = Options::default().namespace(server.namespace());
@@ -62,7 +62,7 @@ async fn a_wake_budget_lasts_a_minute_and_is_all_that_hints_leave() {
 }
 
 #[tokio::test]
-async fn a_bad_namespace_and_a_missing_server_are_said() {
+async fn an_invalid_namespace_and_an_unreachable_server_are_reported() {
     let mut server = RedisServer::start().await;
     let options = Options::default().namespace("no}tag");
     let error = RedisNotifier::open(&server.url(), &options).await.unwrap_err();

@@ -145,7 +145,7 @@ fn times(normal: usize, full: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_loses_nothing_that_it_acknowledged() {
+async fn a_killed_server_loses_no_acknowledged_write() {
     let kills = times(5, 50);
     let (server, starter, group) = server_killed("always", kills).await;
     check(&server.url(), starter, group, kills).await;
@@ -168,7 +168,7 @@ async fn a_server_that_syncs_each_second_stays_consistent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_cut_off_loses_nothing_that_it_acknowledged() {
+async fn a_disconnected_server_loses_no_acknowledged_write() {
     let server = RedisServer::start().await;
     let mut proxy = Proxy::to(server.port()).await;
     let url = format!("redis://127.0.0.1:{}/", proxy.port());

@@ -81,7 +81,7 @@ async fn a_user_without_a_required_command_is_refused_when_opening() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_with_a_forbidden_command_is_not_written_by_half() {
+async fn a_batch_with_a_forbidden_command_is_not_written_partially() {
     let (server, clock, options) = fresh().await;
     let mut database = Database::open(&server).await;
     let allow = async |rules: &str, database: &mut Database| allow(rules, &server, database).await;
@@ -113,7 +113,7 @@ async fn a_batch_with_a_forbidden_command_is_not_written_by_half() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_no_longer_leaves_a_server_that_is_out_of_memory() {
+async fn expired_chains_are_removed_on_a_server_without_memory() {
     let server = RedisServer::builder().arg("--maxmemory-policy", "noeviction").start().await;
     let clock = Arc::new(ManualClock::default());
     let options = Options::default().clock(clock.clone());
@@ -169,7 +169,7 @@ fn answer(mut stream: TcpStream, info: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_too_old_is_not_used() {
+async fn a_server_that_is_too_old_is_refused() {
     let open = async |info| {
         let url = format!("redis://127.0.0.1:{}/", server_of_version(info));
         RedisStore::open(&url, Options::default()).await

@@ -20,7 +20,7 @@ async fn is_stored(store: &RedisStore, id: ChainId) -> bool {
 }
 
 #[tokio::test]
-async fn scripts_come_back_after_they_were_flushed() {
+async fn flushed_scripts_are_loaded_again() {
     // A private server: flushing scripts would change the round trips that other tests count.
     let server = RedisServer::start().await;
     let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
@@ -34,7 +34,7 @@ async fn scripts_come_back_after_they_were_flushed() {
 }
 
 #[tokio::test]
-async fn a_store_goes_on_when_its_server_comes_back() {
+async fn a_store_reconnects_when_its_server_restarts() {
     let mut server =
         RedisServer::builder().arg("--appendonly", "yes").arg("--appendfsync", "always").start().await;
     let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_store_goes_on_when_its_server_comes_back() {
 }
 
 #[tokio::test]
-async fn durability_is_as_the_server_is_set_up() {
+async fn durability_follows_the_server_settings() {
     let server = RedisServer::builder().arg("--appendonly", "yes").start().await;
     let mut connection = connect(server.url()).await;
     let settings = [
@@ -81,7 +81,7 @@ async fn durability_is_as_the_server_is_set_up() {
 }
 
 #[tokio::test]
-async fn a_connection_of_the_callers_own_is_used() {
+async fn a_callers_connection_is_used() {
     let server = RedisServer::start().await;
     let store = RedisStore::with_connection(connect(server.url()).await, Options::default()).await.unwrap();
     let new = chain();
@@ -127,7 +127,7 @@ async fn a_batch_is_one_round_trip() {
 }
 
 #[tokio::test]
-async fn a_bad_namespace_and_a_missing_server_are_said() {
+async fn an_invalid_namespace_and_an_unreachable_server_are_reported() {
     let server = shared_redis().await;
     let options = Options::default().namespace("no}tag");
     assert_eq!(RedisStore::open(&server.url(), options).await.unwrap_err().kind(), ErrorKind::Invalid);

@@ -32,7 +32,7 @@ pub(crate) async fn replica_of(primary: &RedisServer) -> RedisServer {
 }
 
 #[tokio::test]
-async fn a_server_that_evicts_is_refused_unless_that_is_accepted() {
+async fn a_server_that_evicts_keys_is_refused_unless_accepted() {
     let server = RedisServer::builder().arg("--maxmemory-policy", "allkeys-lru").start().await;
     let error = RedisStore::open(&server.url(), Options::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
@@ -47,7 +47,7 @@ async fn a_server_that_evicts_is_refused_unless_that_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_replica_takes_no_writes_and_says_where_to_go() {
+async fn a_replica_rejects_writes_and_the_error_names_the_primary() {
     let primary = RedisServer::start().await;
     let replica = replica_of(&primary).await;
     let store = RedisStore::open(&replica.url(), Options::default()).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_replica_takes_no_writes_and_says_where_to_go() {
 }
 
 #[tokio::test]
-async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
+async fn a_creation_waits_for_replicas_and_reports_their_number() {
     let primary = RedisServer::start().await;
     let mut replica = replica_of(&primary).await;
     let options = Options::default().wait_for_replicas(1, TIMEOUT);
@@ -67,7 +67,7 @@ async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
     let reply = store.create(create()).await.unwrap();
     assert_eq!(reply.durability, Durability::Replicated(1));
 
-    // If no replica has it in time, it is written all the same.
+    // If no replica has it in time, it is still written.
     replica.kill().await;
     let options = Options::default().wait_for_replicas(1, Duration::from_millis(50));
     let store = RedisStore::open(&primary.url(), options).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_creation_waits_for_replicas_and_says_how_many_have_it() {
 
 /// With `WAITAOF`, a replica without an append-only file does not count.
 #[tokio::test]
-async fn a_creation_waits_for_the_disks_of_replicas_where_the_server_can_tell() {
+async fn a_creation_waits_for_the_disks_of_replicas_with_waitaof() {
     let primary = RedisServer::builder().arg("--appendonly", "yes").start().await;
     let replica = replica_of(&primary).await;
     let open = async |timeout| {

@@ -64,7 +64,7 @@ async fn use_both(store: RedisStore, notifier: RedisNotifier) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_the_callers_own_brings_its_certificates() {
+async fn a_callers_client_uses_its_own_certificates() {
     let server = server().await;
     let client = trusting(&url(&server, PASSWORD_IN_URL), &server.certificate());
     let store = RedisStore::with_client(&client, Options::default()).await.unwrap();
@@ -105,7 +105,7 @@ async fn check_both(client: &Client, kind: ErrorKind, says: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_says_what_to_do_and_no_secret() {
+async fn errors_state_the_remedy_and_no_secret() {
     let server = server().await;
     for url in [url(&server, "wrong"), server.url()] {
         let client = trusting(&url, &server.certificate());
@@ -118,7 +118,7 @@ async fn what_is_refused_says_what_to_do_and_no_secret() {
 }
 
 #[tokio::test]
-async fn a_url_that_cannot_be_read_is_not_repeated() {
+async fn an_invalid_url_is_not_printed() {
     for url in [
         format!("rediss://ada:{PASSWORD_IN_URL}@127.0.0.1:port/"),
         format!("rediss//ada:{PASSWORD_IN_URL}@127.0.0.1/"),

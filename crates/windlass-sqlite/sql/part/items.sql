@@ -1,4 +1,4 @@
--- Each item is taken out of the array once, and its fields out of the item.
+-- Extracts each item from the array once, and its fields from the item.
 item as materialized (
   select key, jsonb(value) as value from json_each(?1)
 )

@@ -113,7 +113,7 @@ pub(crate) async fn applied_before_cut(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_half_way_leaves_nothing_of_a_batch() {
+async fn an_error_midway_rolls_back_the_whole_batch() {
     assert_eq!(applied_before_error(File::options).await, 0);
 }
 
@@ -152,12 +152,12 @@ async fn a_store_closed_after_an_error_stays_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_is_given_up_in_a_transaction_is_applied_whole_or_not_at_all() {
+async fn a_batch_dropped_in_a_transaction_is_applied_completely_or_not_at_all() {
     assert_eq!(applied_before_cut(File::options, true).await, [0, BATCH as usize]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_is_given_up_before_its_turn_is_not_applied() {
+async fn a_batch_dropped_in_the_queue_is_not_applied() {
     let file = File::new();
     let store = file.open().await;
     let batch = Batch::new(&store).await;

@@ -87,7 +87,7 @@ async fn fixture(variable: Option<&'static str>) -> (File, Client<SqliteStore>, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_workers_lose_nothing_and_do_nothing_twice() {
+async fn killed_workers_lose_and_repeat_nothing() {
     let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
     let (file, client, command) = fixture(None).await;
     let mut group = WorkerGroup::start(WORKERS, command).await;
@@ -109,7 +109,7 @@ async fn killed_workers_lose_nothing_and_do_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_worker_writes_nothing_over_what_the_new_owner_does() {
+async fn a_paused_worker_does_not_overwrite_the_new_owner() {
     let (file, client, command) = fixture(None).await;
     let mut group = WorkerGroup::start(WORKERS, command).await;
     let mut workload = Workload::new(&client, PAUSED_WORK);
@@ -134,5 +134,5 @@ async fn a_store_that_ignores_the_fence_is_caught() {
             return;
         }
     }
-    panic!("paused workers were overtaken again and again, and none wrote what it no longer might");
+    panic!("no overtaken worker made a stale write in any round");
 }

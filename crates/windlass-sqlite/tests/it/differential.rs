@@ -37,7 +37,7 @@ async fn random_commands_get_the_replies_of_the_model() {
 /// If there are more dependents than one command resolves, later commands resolve the rest, in the same order as in the
 /// model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wide_ripple_goes_on_as_in_the_model() {
+async fn deferred_dependents_are_resolved_as_in_the_model() {
     let mut both = Both::new().await;
     let mut random = Rng::with_seed(7);
     let mut blockers: Vec<_> = (0..4).map(|_| new_chain()).collect();
@@ -73,7 +73,7 @@ async fn a_wide_ripple_goes_on_as_in_the_model() {
 
 /// Commands with a small limit leave the same rest as in the model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn small_bounds_leave_what_they_leave_in_the_model() {
+async fn small_limits_leave_the_same_rest_as_the_model() {
     let (mut both, mut random) = (Both::new().await, Rng::with_seed(11));
     let (mut chains, mut jobs): (Vec<ChainId>, Vec<JobId>) = (Vec::new(), Vec::new());
     let (mut cut_short, mut reaped) = (0, 0);
@@ -121,7 +121,7 @@ async fn small_bounds_leave_what_they_leave_in_the_model() {
 
 /// The search for cycles sees the effects of earlier settlements in the same batch.
 #[tokio::test]
-async fn a_circle_through_the_same_batch_is_found_as_in_the_model() {
+async fn a_cycle_within_a_batch_is_detected_as_in_the_model() {
     let mut both = Both::new().await;
     let [circling, failing, ending] = [new_chain(), new_chain(), new_chain()];
     let failed = blocked_by(&[circling.id, failing.id], OnBlockerFailure::Fail);

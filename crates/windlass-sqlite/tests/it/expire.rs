@@ -6,7 +6,7 @@ use windlass_core::{JobId, Millis, Store};
 use crate::{File, new_chain, start, take};
 
 #[tokio::test]
-async fn inner_jobs_leave_oldest_first_up_to_the_first_that_stays() {
+async fn inner_jobs_are_removed_oldest_first_up_to_the_first_that_is_kept() {
     let file = File::new();
     let store = file.open().await;
     start(&store, vec![new_chain()]).await;

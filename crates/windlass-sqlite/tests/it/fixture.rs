@@ -34,7 +34,7 @@ impl Fixture for Sqlite {
 
     fn open(&self) -> BoxFuture<'_, Subject> {
         Box::pin(async {
-            let folder = tempfile::tempdir().expect("a temporary folder can be made");
+            let folder = tempfile::tempdir().expect("a temporary folder can be created");
             let clock = Arc::new(ManualClock::default());
             let open = || async {
                 let store = SqliteStore::open(self.options(&folder, &clock)).await;

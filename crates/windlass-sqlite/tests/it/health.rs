@@ -7,7 +7,7 @@ use windlass_sqlite::{SqliteStore, Sqlx};
 use crate::File;
 
 #[tokio::test]
-async fn a_log_that_grows_is_found() {
+async fn a_large_log_is_a_finding() {
     let file = File::new();
     let store = file.open().await;
     assert_eq!(store.health().await.unwrap(), []);
@@ -17,7 +17,7 @@ async fn a_log_that_grows_is_found() {
 }
 
 #[tokio::test]
-async fn a_file_of_free_pages_is_found() {
+async fn a_file_of_free_pages_is_a_finding() {
     let file = File::new();
     let store = file.open().await;
     let mut other = file.connect().await;
@@ -28,7 +28,7 @@ async fn a_file_of_free_pages_is_found() {
 }
 
 #[tokio::test]
-async fn a_driver_that_never_waits_for_the_disk_is_found() {
+async fn synchronous_off_is_a_finding() {
     let file = File::new();
     let options = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
     let pool = SqlitePool::connect_with(options.synchronous(SqliteSynchronous::Off)).await.unwrap();

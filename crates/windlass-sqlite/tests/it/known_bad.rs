@@ -27,29 +27,29 @@ async fn a_store_that_ignores_the_fence_is_caught() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_looks_for_keys_too_early_is_caught() {
+async fn a_store_that_reads_keys_too_early_is_caught() {
     check(KnownBad::KeyNotUnique, &["race.key"]).await;
     loses(KnownBad::KeyNotUnique, race::one_key).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_looks_at_blockers_too_early_is_caught() {
+async fn a_store_that_reads_blockers_too_early_is_caught() {
     loses(KnownBad::AttachedEarly, race::attached_while_closing).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_looks_at_attempts_too_early_is_caught() {
+async fn a_store_that_reads_attempts_too_early_is_caught() {
     loses(KnownBad::HeldEarly, race::continued_twice).await;
     loses(KnownBad::HeldEarly, race::deleted_while_running).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_looks_for_due_jobs_too_early_is_caught() {
+async fn a_store_that_reads_due_jobs_too_early_is_caught() {
     loses(KnownBad::TakenTwice, race::sixteen_workers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_looks_for_waits_too_early_is_caught() {
+async fn a_store_that_reads_waits_too_early_is_caught() {
     check(KnownBad::UnblockLost, &["race.fan_in"]).await;
     loses(KnownBad::UnblockLost, race::blockers_end_at_once).await;
     loses(KnownBad::UnblockLost, race::batches_in_opposite_order).await;

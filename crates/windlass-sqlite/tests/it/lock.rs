@@ -16,7 +16,7 @@ use crate::{File, new_chain, start, take};
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_held_for_too_long_is_busy_and_hinders_no_look_up() {
+async fn a_lock_held_too_long_is_busy_and_does_not_delay_queries() {
     let file = File::new();
     let store = SqliteStore::open(file.options().busy_timeout(BUSY_TIMEOUT)).await.unwrap();
     let (before, refused) = (new_chain(), new_chain());
@@ -36,7 +36,7 @@ async fn a_lock_held_for_too_long_is_busy_and_hinders_no_look_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_that_queue_give_up_together() {
+async fn queued_commands_time_out_together() {
     let file = File::new();
     let store = Arc::new(SqliteStore::open(file.options().busy_timeout(BUSY_TIMEOUT)).await.unwrap());
     let mut holder = file.connect().await;
@@ -87,7 +87,7 @@ async fn time_spent_in_the_queue_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reap_that_had_to_wait_leaves_owners_a_renewal_interval() {
+async fn a_delayed_reap_leaves_owners_a_renewal_interval() {
     let file = File::new();
     let store = file.open().await;
     start(&store, vec![new_chain()]).await;
@@ -113,7 +113,7 @@ async fn a_reap_that_had_to_wait_leaves_owners_a_renewal_interval() {
 
 /// Runs on one thread, so that the renewal cannot time out before the clock is advanced.
 #[tokio::test]
-async fn a_renewal_that_gave_up_keeps_the_next_reap_from_its_lease() {
+async fn a_timed_out_renewal_protects_its_lease_from_the_next_reap() {
     let file = File::new();
     let store = SqliteStore::open(file.options().busy_timeout(BUSY_TIMEOUT)).await.unwrap();
     start(&store, vec![new_chain()]).await;

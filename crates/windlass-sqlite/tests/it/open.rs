@@ -49,7 +49,7 @@ async fn a_prefix_is_a_namespace() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_says_why() {
+async fn a_failed_open_reports_the_reason() {
     let file = File::new();
     for prefix in ["", "Upper", "1st", "a-b", "a;drop", "sqlite_", "sqlite_x", &"x".repeat(41)] {
         check(file.options().prefix(prefix), ErrorKind::Invalid, "prefix").await;
@@ -58,7 +58,7 @@ async fn what_cannot_be_opened_says_why() {
     check(
         Options::new(file.folder.path().join("no/such/folder.db")),
         ErrorKind::AccessDenied,
-        "check that the folder exists",
+        "check that the directory exists",
     )
     .await;
 
@@ -78,7 +78,7 @@ async fn tables_of_a_newer_version_are_refused() {
 }
 
 #[tokio::test]
-async fn the_durability_is_that_of_the_options() {
+async fn durability_follows_the_options() {
     let file = File::new();
     for (synchronous, durability) in
         [(Synchronous::Full, Durability::Synced), (Synchronous::Normal, Durability::Buffered)]

@@ -98,7 +98,7 @@ async fn counting(file: &File, steps: &Arc<AtomicU64>) -> Arc<SqliteStore> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_costs_the_same_however_much_is_stored() {
+async fn the_cost_of_a_command_does_not_depend_on_what_is_stored() {
     let (empty, full) = (steps(0).await, steps(stored()).await);
     for ((name, alone), (_, among_others)) in empty.iter().zip(&full) {
         println!("{name}: {alone} steps alone, {among_others} among {} others", 2 * stored());

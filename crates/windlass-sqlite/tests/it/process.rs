@@ -89,7 +89,7 @@ async fn processes_wake_each_other_within_fifty_milliseconds() {
     let file = File::new();
     let client = client(file.path()).await;
     let worker = Worker::new(&client).poll(Duration::from_secs(600)).handle(echo).start().await.unwrap();
-    let mut other = process("process::the_other_process", OTHERS_FILE, &file).spawn().unwrap();
+    let mut other = process("process::other_process", OTHERS_FILE, &file).spawn().unwrap();
     let mut output = String::new();
     other.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();
     assert!(other.wait().await.unwrap().success(), "{output}");
@@ -159,7 +159,7 @@ fn process(test: &str, variable: &str, file: &File) -> Command {
 async fn processes_that_start_together_migrate_once_and_share_the_work() {
     let file = File::new();
     let starters: Vec<_> =
-        (0..8).map(|_| process("process::a_starter", STARTERS_FILE, &file).spawn().unwrap()).collect();
+        (0..8).map(|_| process("process::starter_process", STARTERS_FILE, &file).spawn().unwrap()).collect();
     let mut taken = Vec::new();
     for starter in starters {
         let output = starter.wait_with_output().await.unwrap();
@@ -171,7 +171,7 @@ async fn processes_that_start_together_migrate_once_and_share_the_work() {
         .fetch_all(&mut file.connect().await)
         .await
         .unwrap();
-    assert_eq!(steps, [1, 2], "each step was carried out once");
+    assert_eq!(steps, [1, 2], "each migration ran once");
     let different: HashSet<_> = taken.iter().collect();
     let left = take(&file.open().await, 1_000).await.len();
     assert_eq!((different.len(), taken.len() + left), (taken.len(), 8 * STARTED), "each job was taken once");
@@ -179,7 +179,7 @@ async fn processes_that_start_together_migrate_once_and_share_the_work() {
 
 /// The body of a starter process. Does nothing without the environment variable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_starter() {
+async fn starter_process() {
     let Some(file) = std::env::var_os(STARTERS_FILE) else { return };
     let store = SqliteStore::open(Options::new(file).busy_timeout(TIMEOUT)).await.unwrap();
     start(&store, (0..STARTED).map(|_| new_chain()).collect()).await;
@@ -194,7 +194,7 @@ async fn a_starter() {
 
 /// The body of the other process. Does nothing without the environment variable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_other_process() {
+async fn other_process() {
     let Some(file) = std::env::var_os(OTHERS_FILE) else { return };
     let client = client(file).await;
     // A round has two notifications: there and back.

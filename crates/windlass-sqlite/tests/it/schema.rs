@@ -22,6 +22,6 @@ async fn the_schema_is_the_one_in_the_golden_file() {
     let expected = std::fs::read_to_string(golden).unwrap();
     assert_eq!(
         schema, expected,
-        "the schema changed: run the test with WINDLASS_UPDATE=1 and look at the difference"
+        "the schema changed: run the test with WINDLASS_UPDATE=1 and review the diff"
     );
 }

@@ -69,7 +69,7 @@ async fn settle(store: &SqliteStore, held: &[(JobId, Fence)], outcome: &Outcome)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_of_many_takes_as_many_statements_as_a_batch_of_one() {
+async fn the_number_of_statements_does_not_depend_on_the_batch_size() {
     let one = costs(1).await;
     assert_eq!(costs(300).await, one);
     assert!(one.iter().all(|statements| *statements <= 24), "{one:?}");

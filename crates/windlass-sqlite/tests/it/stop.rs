@@ -52,7 +52,7 @@ async fn chain(store: &SqliteStore, job: JobId) -> ChainRecord {
 }
 
 #[tokio::test]
-async fn what_would_go_on_is_cancelled() {
+async fn outcomes_that_would_continue_the_chain_cancel_it() {
     let error = || ErrorText::new("boom");
     let next = NextJob { id: JobId::new(), job: new_chain().job };
     for (outcome, kept) in [
@@ -68,7 +68,7 @@ async fn what_would_go_on_is_cancelled() {
 }
 
 #[tokio::test]
-async fn what_ends_anyway_stands() {
+async fn completions_and_failures_are_applied() {
     let complete =
         Outcome::Complete { output: Payload::json("2").unwrap(), retention: None, create: Vec::new() };
     assert_eq!(settle(complete).await.0.status(), Status::Completed);
@@ -77,7 +77,7 @@ async fn what_ends_anyway_stands() {
 }
 
 #[tokio::test]
-async fn a_recurring_chain_ends() {
+async fn a_recurring_chain_ends_without_a_successor() {
     let (_file, store, held) = asked_to_stop().await;
     let [mut successor, beside] = [new_chain(), new_chain()];
     successor.key = Some(NewKey { replaces: Some(held.chain), ..NewKey::new(Key::new("daily").unwrap()) });
@@ -95,7 +95,7 @@ async fn a_recurring_chain_ends() {
 }
 
 #[tokio::test]
-async fn a_lease_that_expires_cancels() {
+async fn an_expired_lease_cancels_the_job() {
     let (file, store, held) = asked_to_stop().await;
     file.clock.advance(Millis::from_secs(61));
     let renewal_interval = Millis::from_secs(20);

@@ -43,7 +43,7 @@ async fn application(file: &File) -> (Client<SqliteStore>, SqlitePool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_and_a_job_are_there_together_or_not_at_all() {
+async fn a_row_and_a_job_commit_together_or_not_at_all() {
     let file = File::new();
     let (client, pool) = application(&file).await;
     for commits in [false, true] {
@@ -86,7 +86,7 @@ async fn a_handlers_rows_commit_with_its_job() {
 }
 
 #[tokio::test]
-async fn somebody_elses_transaction_will_do() {
+async fn commands_run_in_the_applications_own_transaction() {
     let file = File::new();
     let (client, pool) = application(&file).await;
     let mut tx = pool.begin_with("begin immediate").await.unwrap();
@@ -114,7 +114,7 @@ async fn outside_a_transaction_commands_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_holds_a_transaction_and_calls_without_it_is_told_so() {
+async fn a_command_outside_the_callers_own_transaction_reports_the_deadlock() {
     let file = File::new();
     let busy_timeout = Duration::from_secs(5);
     let store = SqliteStore::open(file.options().busy_timeout(busy_timeout)).await.unwrap();
@@ -128,12 +128,12 @@ async fn a_task_that_holds_a_transaction_and_calls_without_it_is_told_so() {
     assert!(began_at.elapsed() < 5 * busy_timeout, "it took {:?}", began_at.elapsed());
     tx.commit().await.unwrap();
     let jobs = client.store().list_jobs(ListJobs::default()).await.unwrap().jobs;
-    assert_eq!(jobs.len(), 1, "what was given up did not happen");
+    assert_eq!(jobs.len(), 1, "the command that timed out had no effect");
 }
 
 /// Commands that queue behind an open transaction share commits once it ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_that_wait_share_a_commit() {
+async fn waiting_commands_share_a_commit() {
     let file = File::new();
     let store = file.open().await;
     let tx = store.begin().await.unwrap();

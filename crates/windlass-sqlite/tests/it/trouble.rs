@@ -30,17 +30,17 @@ fn check(error: &Error, kind: ErrorKind, part: &str) {
 }
 
 #[tokio::test]
-async fn a_read_only_file_is_named_as_such() {
+async fn a_read_only_file_is_reported() {
     let file = File::new();
     file.open().await.close().await.unwrap();
     let read_only = pool(SqliteConnectOptions::new().filename(file.path()).read_only(true)).await;
     let error = SqliteStore::over(Sqlx::from(read_only), Options::default()).await.unwrap_err();
-    check(&error, ErrorKind::AccessDenied, "give this user write permission for the file");
+    check(&error, ErrorKind::AccessDenied, "grant this user write permission for the file");
 }
 
 /// A full disk loses no acknowledged job and leaves no partial batch, and the store works again once there is room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_named_as_such_and_leaves_nothing_by_halves() {
+async fn a_full_disk_is_reported_and_leaves_no_partial_writes() {
     let file = File::new();
     file.open().await.close().await.unwrap();
     let limited = SqliteConnectOptions::new().filename(file.path()).pragma("max_page_count", "100");
@@ -57,7 +57,11 @@ async fn a_full_disk_is_named_as_such_and_leaves_nothing_by_halves() {
     assert!(acknowledged > 0);
     assert_eq!(stored(&store).await, acknowledged);
     start(&store, vec![new_chain()]).await;
-    assert_eq!(stored(&store).await, acknowledged + 1, "what fits is stored, on the same connections");
+    assert_eq!(
+        stored(&store).await,
+        acknowledged + 1,
+        "a batch that fits is stored, on the same connections"
+    );
 
     let roomy = file.open().await;
     start(&roomy, vec![large_chain()]).await;
@@ -65,7 +69,7 @@ async fn a_full_disk_is_named_as_such_and_leaves_nothing_by_halves() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_named_as_such() {
+async fn a_damaged_file_is_reported() {
     let file = File::new();
     let store = file.open().await;
     start(&store, (0..200).map(|_| new_chain()).collect()).await;
@@ -92,7 +96,7 @@ async fn connections_without_foreign_keys_are_refused() {
 
 /// The migrations returned as SQL create the same tables.
 #[tokio::test]
-async fn migrations_can_be_run_by_hand() {
+async fn migrations_can_be_run_manually() {
     let file = File::new();
     let options = || file.options().prefix("by_hand_");
     let error = SqliteStore::open(options().migrate(false)).await.unwrap_err();

@@ -87,7 +87,7 @@ async fn nothing_runs_before_a_drain_and_everything_due_runs_in_it() {
 }
 
 #[tokio::test]
-async fn it_goes_the_same_way_each_time() {
+async fn drains_are_deterministic() {
     async fn history() -> Vec<String> {
         let harness = harness();
         for user_id in [3, 0, 2] {

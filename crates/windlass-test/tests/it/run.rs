@@ -43,7 +43,7 @@ async fn decide(job: Ctx<Meet>) -> Result<Next<Meet>, BoxError> {
 }
 
 #[tokio::test]
-async fn each_outcome_is_seen_as_what_it_is() {
+async fn each_outcome_is_reported() {
     let ran = run(decide, meet("done")).await.unwrap();
     assert_eq!(ran.output(), "met");
     let ran = run(decide, meet("ada")).await.unwrap();
@@ -161,7 +161,7 @@ struct App {
 }
 
 #[tokio::test]
-async fn what_the_handler_starts_is_seen_if_it_commits() {
+async fn started_chains_are_listed_if_they_commit() {
     async fn order(
         a: Attempt<Meet, MemoryStore>,
         State(app): State<App>,
@@ -200,7 +200,7 @@ async fn a_panic_and_a_cancelled_job_are_outcomes_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_without_end_is_an_error() {
+async fn a_handler_that_never_returns_is_an_error() {
     async fn hangs(_: Ctx<Meet>) -> Result<String, BoxError> {
         std::future::pending().await
     }

@@ -26,7 +26,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 /// Panics if the path of the program is unknown.
 #[must_use]
 pub fn this_test(name: &str) -> Command {
-    let mut command = Command::new(env::current_exe().expect("a program knows where it is"));
+    let mut command = Command::new(env::current_exe().expect("the path of the current program is known"));
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(VARIABLE, "1");
     command
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transcript_knows_what_runs() {
+    fn a_transcript_lists_running_attempts() {
         let jobs = [JobId::new(), JobId::new(), JobId::new()];
         let mut transcript = Transcript::default();
         transcript.take("running 1 test");

@@ -44,7 +44,7 @@ impl WorkerProcess {
         let mut process = Self { child, input, reader: Some(reader), transcript };
         wait_until("a worker process has started its worker", START_TIMEOUT, async || {
             let ended = process.child.try_wait().expect("a child can be waited for");
-            assert!(ended.is_none(), "a worker process ended at its start: {ended:?}");
+            assert!(ended.is_none(), "a worker process exited during startup: {ended:?}");
             lock(&process.transcript).ready
         })
         .await;
@@ -111,7 +111,7 @@ impl WorkerProcess {
         // A child of the process may still hold the output open. Closing the input makes it end too.
         drop(self.input.take());
         if let Some(reader) = self.reader.take() {
-            reader.join().expect("worker processes report what the harness knows");
+            reader.join().expect("worker processes send only known reports");
         }
     }
 }

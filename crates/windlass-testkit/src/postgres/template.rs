@@ -26,7 +26,7 @@ pub(super) async fn copy(programs: &Programs, target: &Path) {
 impl Template {
     fn make(programs: &Programs) -> Self {
         let folder =
-            TempDir::with_prefix("windlass-postgres-template-").expect("a temporary folder can be made");
+            TempDir::with_prefix("windlass-postgres-template-").expect("a temporary folder can be created");
         let path = folder.path();
         let waiting = ["sleep".to_owned(), "1000000000".to_owned()];
         let guard = Supervised::start(&waiting, path, &path.join("guard.log"), "KILL")

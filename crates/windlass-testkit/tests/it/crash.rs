@@ -62,7 +62,7 @@ fn started(run: Run) -> String {
 }
 
 #[tokio::test]
-async fn an_audit_finds_nothing_when_all_is_well() {
+async fn an_audit_of_correct_chains_finds_nothing() {
     let store = MemoryStore::new();
     let chain = create(&store).await;
     let run = acquire(&store).await;
@@ -72,7 +72,7 @@ async fn an_audit_finds_nothing_when_all_is_well() {
 }
 
 #[tokio::test]
-async fn an_audit_finds_what_is_lost_open_leased_and_left() {
+async fn an_audit_finds_lost_open_failed_and_leased_chains() {
     let store = MemoryStore::new();
     let (lost, held) = (ChainId::new(), create(&store).await);
     acquire(&store).await;
@@ -168,7 +168,7 @@ async fn an_overtaken_worker_must_not_write() {
 }
 
 #[tokio::test]
-async fn what_was_on_its_way_to_the_store_before_a_pause_is_not_stale() {
+async fn a_command_in_flight_before_a_pause_is_not_stale() {
     let store = MemoryStore::new();
     create(&store).await;
     let run = acquire(&store).await;
@@ -190,7 +190,7 @@ async fn a_process_reports_up_to_its_end() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "a worker process ended at its start")]
+#[should_panic(expected = "a worker process exited during startup")]
 async fn a_process_that_does_not_start_is_reported() {
     let _ = WorkerProcess::start(Command::new("false")).await;
 }

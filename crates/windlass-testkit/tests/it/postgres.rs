@@ -9,7 +9,7 @@ fn write(server: &PostgresServer, value: i32) {
 }
 
 #[tokio::test]
-async fn it_answers_and_leaves_nothing_behind() {
+async fn a_server_answers_and_leaves_no_files() {
     let server = PostgresServer::start().await;
     assert_eq!(server.query("SELECT 1, 'two'"), "1|two");
     assert_eq!(server.query("SHOW fsync; SHOW synchronous_commit"), "on\non");
@@ -23,7 +23,7 @@ async fn it_answers_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn servers_are_apart_and_have_settings_of_their_own() {
+async fn servers_are_independent_and_have_their_own_settings() {
     let (a, b) = tokio::join!(
         PostgresServer::start(),
         PostgresServer::builder().setting("synchronous_commit", "off").start()

@@ -57,7 +57,7 @@ async fn a_cut_ends_connections_and_lets_clients_come_back() {
 }
 
 #[tokio::test]
-async fn who_is_refused_cannot_connect_and_others_go_on() {
+async fn refused_clients_cannot_connect_and_others_continue() {
     let (_server, mut proxy, mut session) = fixture().await;
     proxy.refuse().await;
     let refused = Session::open(&proxy).await.err().unwrap();
@@ -68,7 +68,7 @@ async fn who_is_refused_cannot_connect_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn what_stalls_is_passed_on_later() {
+async fn stalled_bytes_are_forwarded_later() {
     let (server, mut proxy, mut session) = fixture().await;
     let mut direct = Session(TcpStream::connect(("127.0.0.1", server.port())).await.unwrap());
     proxy.stall();
@@ -84,7 +84,7 @@ async fn what_stalls_is_passed_on_later() {
 }
 
 #[tokio::test]
-async fn a_reply_is_lost_after_the_command_was_carried_out() {
+async fn a_reply_is_lost_after_the_command_was_executed() {
     let (server, mut proxy, mut session) = fixture().await;
     let mut direct = Session(TcpStream::connect(("127.0.0.1", server.port())).await.unwrap());
     proxy.stall_replies();
@@ -113,7 +113,7 @@ async fn a_connection_is_cut_when_its_client_sends_a_text() {
 }
 
 #[tokio::test]
-async fn the_ends_of_both_sides_are_passed_on() {
+async fn the_end_of_either_side_is_forwarded() {
     let (mut server, proxy, mut session) = fixture().await;
     let other = Session::open(&proxy).await.unwrap();
     wait_until("there are two", Duration::from_secs(10), async || proxy.connections() == 2).await;

@@ -23,7 +23,7 @@ fn ask(server: &RedisServer, command: &str) -> String {
 }
 
 #[tokio::test]
-async fn it_answers_and_leaves_nothing_behind() {
+async fn a_server_answers_and_leaves_no_files() {
     let server = RedisServer::start().await;
     assert_eq!(ask(&server, "PING"), "+PONG");
     assert_eq!(server.url(), format!("redis://127.0.0.1:{}/", server.port()));
@@ -36,7 +36,7 @@ async fn it_answers_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn servers_are_apart() {
+async fn servers_are_independent() {
     let (a, b, c) = tokio::join!(RedisServer::start(), RedisServer::start(), RedisServer::start());
     for (server, value) in [(&a, "a"), (&b, "b"), (&c, "c")] {
         assert_eq!(ask(server, &format!("SET key {value}")), "+OK");
@@ -45,7 +45,7 @@ async fn servers_are_apart() {
 }
 
 #[tokio::test]
-async fn a_killed_server_comes_back_with_what_it_had_on_disk() {
+async fn a_killed_server_restarts_with_the_data_on_disk() {
     let mut server =
         RedisServer::builder().arg("--appendonly", "yes").arg("--appendfsync", "always").start().await;
     let (pid, url) = (server.pid().unwrap(), server.url());
@@ -63,7 +63,7 @@ async fn a_killed_server_comes_back_with_what_it_had_on_disk() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_by_default() {
+async fn nothing_is_persisted_by_default() {
     let mut server = RedisServer::start().await;
     assert_eq!(ask(&server, "SET key value"), "+OK");
     server.restart().await;
@@ -94,7 +94,7 @@ async fn a_server_that_ended_by_itself_can_be_restarted() {
 }
 
 #[tokio::test]
-async fn the_folder_of_a_stopped_server_goes_with_it() {
+async fn the_folder_of_a_stopped_server_is_removed_on_drop() {
     let mut server = RedisServer::start().await;
     let folder = server.folder().to_owned();
     server.kill().await;

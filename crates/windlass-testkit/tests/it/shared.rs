@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use windlass_testkit::{shared_postgres, shared_redis};
 
 #[tokio::test]
-async fn all_get_one_server_and_a_namespace_each() {
+async fn all_tests_share_one_server_with_separate_namespaces() {
     let (a, b) = tokio::join!(shared_redis(), shared_redis());
     // Each test has its own runtime. The server outlives the runtime of its first user.
     let c = std::thread::spawn(|| {
@@ -19,7 +19,7 @@ async fn all_get_one_server_and_a_namespace_each() {
 }
 
 #[tokio::test]
-async fn each_gets_a_database_of_its_own() {
+async fn each_test_gets_its_own_database() {
     let (a, b) = tokio::join!(shared_postgres(), shared_postgres());
     assert_eq!(a.server().pid(), b.server().pid());
     for shared in [&a, &b] {

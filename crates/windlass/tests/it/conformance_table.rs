@@ -7,7 +7,7 @@ use windlass::store::Capabilities;
 use windlass_conformance::{EXCLUDED, QUEUE_EXCLUDED, behaviours, coverage, table};
 
 #[test]
-fn the_table_in_the_docs_is_the_present_one() {
+fn the_table_in_the_docs_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md");
     let expected = page();
     if env::var_os("WINDLASS_UPDATE").is_some() {
@@ -16,7 +16,7 @@ fn the_table_in_the_docs_is_the_present_one() {
     let actual = fs::read_to_string(&path).unwrap();
     assert!(
         actual == expected,
-        "docs/conformance.md is not the present table: run `WINDLASS_UPDATE=1 cargo test -p windlass`"
+        "docs/conformance.md is outdated: run `WINDLASS_UPDATE=1 cargo test -p windlass`"
     );
 }
 
@@ -55,7 +55,7 @@ fn queue() -> String {
         "\n## The queue\n\n\
          What clients, consumers and reapers do, on every store. Sources beside those above are the titles of the tests of\n\
          @platformatic/job-queue by group (Q, D, RR, RE, LE, LF, MQ, E) and its table of storage tests (ST-).\n\n\
-         | case | what holds | sources |\n|---|---|---|\n",
+         | case | rule | sources |\n|---|---|---|\n",
     );
     for case in behaviours().iter().filter(|case| case.id.starts_with("queue.")) {
         text.push_str(&format!("| `{}` | {} | {} |\n", case.id, case.name, case.sources.join(", ")));

@@ -42,10 +42,10 @@ mod odd {
     pub(super) const ATTEMPTS: u32 = 3;
 
     /// Shadows `Some`: generated code must use the one from the standard library.
-    #[expect(dead_code, reason = "it is here to be overlooked")]
+    #[expect(dead_code, reason = "generated code must not use it")]
     struct Some;
 
-    #[expect(non_camel_case_types, reason = "a word of the language is a name too")]
+    #[expect(non_camel_case_types, reason = "the name is a keyword on purpose")]
     #[derive(Serialize, Deserialize, Job)]
     #[job(max_attempts = ATTEMPTS + 1)]
     #[job(priority = -(2 + 3), alias("kind"))]
@@ -64,7 +64,7 @@ fn quick() -> JobOptions {
 }
 
 #[test]
-fn what_is_declared_is_what_the_type_says() {
+fn the_derived_declarations_match_the_attribute() {
     assert_eq!(ProvisionAccount::NAME, "provision-account");
     assert_eq!((SendWelcome::NAME, SendWelcome::ALIASES), ("welcome", ["send-welcome", "greet"].as_slice()));
     assert_eq!((SendWelcome::options().max_attempts, SendWelcome::options().priority), (Some(5), -1));
@@ -82,7 +82,7 @@ fn what_is_declared_is_what_the_type_says() {
 }
 
 #[test]
-fn raw_names_acronyms_and_expressions_are_understood() {
+fn raw_names_acronyms_and_expressions_are_supported() {
     use odd::{ATTEMPTS, HTTPFetch, r#type};
     assert_eq!((r#type::NAME, r#type::ALIASES), ("type", ["kind"].as_slice()));
     assert_eq!(
@@ -109,7 +109,7 @@ async fn total(job: Ctx<Total>) -> Result<f64, BoxError> {
 }
 
 #[tokio::test]
-async fn a_program_as_users_write_it() {
+async fn a_complete_program_runs() {
     let client = Client::new(MemoryStore::new());
     let worker =
         Worker::new(&client).concurrency(4).handle(provision).handle(welcome).handle(price).handle(total);

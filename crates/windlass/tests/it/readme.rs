@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_program_of_the_readme_is_the_first_example() {
+fn the_readme_program_is_the_first_example() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(folder.join("../../README.md")).unwrap();
     let example = fs::read_to_string(folder.join("examples/first_chain.rs")).unwrap();

@@ -8,49 +8,49 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "blockers.long_chain",
-            "A job waits for all steps of a blocker chain, and gets its output.",
+            "A job waits for all steps of a blocker chain and receives its output.",
             ["BS-033"],
             long_chain
         ),
         behaviour!(
             "blockers.completed_before",
-            "A job whose blockers have completed before it was started runs at once.",
+            "A job whose blockers completed before it was started runs immediately.",
             ["BS-034"],
             completed_before
         ),
         behaviour!(
             "blockers.other_worker",
-            "A blocker and the job that waits for it may run in different workers.",
+            "A blocker and its dependent can run in different workers.",
             ["BS-036"],
             other_worker
         ),
         behaviour!(
             "blockers.several",
-            "Outputs of several blockers come typed and in the order in which they were given.",
+            "The outputs of several blockers are typed and in the order in which they were declared.",
             ["BS-037"],
             several
         ),
         behaviour!(
             "blockers.continuation",
-            "A continuation may wait for blockers.",
+            "A continuation can wait for blockers.",
             ["BS-038"],
             continuation
         ),
         behaviour!(
             "blockers.batch",
-            "Blockers that were started in one batch are waited for, however they end.",
+            "A job can wait for blockers that were started in one batch, in whatever order they end.",
             ["BS-039"],
             batch
         ),
         behaviour!(
             "blockers.shared",
-            "One blocker that many jobs wait for frees all of them.",
+            "A blocker with many dependents unblocks all of them.",
             ["BS-040"],
             shared
         ),
         behaviour!(
             "blockers.due_when_unblocked",
-            "A job is due when it is unblocked at the earliest, so that it does not overtake those that waited.",
+            "An unblocked job is due at the time it is unblocked or later, so it does not overtake earlier jobs.",
             ["BS-041"],
             due_when_unblocked
         ),

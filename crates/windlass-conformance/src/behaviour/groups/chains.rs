@@ -6,32 +6,32 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "chains.linear",
-            "A chain runs through its steps to its output.",
+            "A chain runs through its steps and returns its output.",
             ["BS-024", "BS-164"],
             linear
         ),
         behaviour!(
             "chains.branch",
-            "A chain goes on with one of several types, each with an input of its own shape.",
+            "A chain can continue with one of several types, each with its own input type.",
             ["BS-025", "BS-026"],
             branch
         ),
         behaviour!(
             "chains.loop",
-            "A job type continues with itself until it gives an output.",
+            "A job type can continue with itself until it returns an output.",
             ["BS-027"],
             looping
         ),
-        behaviour!("chains.jump", "A chain may jump back to a type that it has passed.", ["BS-028"], jump),
+        behaviour!("chains.jump", "A chain can return to an earlier type.", ["BS-028"], jump),
         behaviour!(
             "chains.shared_tail",
-            "A tail that several chains share knows whose it is, and its output becomes that of each.",
+            "Several chains can share a final type, whose output becomes the output of each chain.",
             ["BS-029"],
             shared_tail
         ),
         behaviour!(
             "chains.independent",
-            "A chain that a handler starts is one of its own.",
+            "A chain that a handler starts is independent of the handler's chain.",
             ["BS-030", "BS-035"],
             independent
         ),

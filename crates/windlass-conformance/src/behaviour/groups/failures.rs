@@ -9,7 +9,7 @@ use super::prelude::*;
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![behaviour!(
         "failures.texts",
-        "An error is stored as its text with those of its causes, and a panic as what it said.",
+        "An error is stored with the messages of its causes, and a panic with its message.",
         ["BS-187"],
         texts
     )]
@@ -22,97 +22,97 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "failures.begin.atomic",
-            "A failure at the beginning of an atomic attempt is tried again.",
+            "If an atomic attempt fails at its beginning, the job is retried.",
             ["BS-171"],
             |scene| fails(scene, Atomic, Begin)
         ),
         behaviour!(
             "failures.begin.staged",
-            "A failure while a staged attempt prepares takes that back and is tried again.",
+            "If a staged attempt fails while it prepares, the preparation is rolled back and the job is retried.",
             ["BS-172"],
             |scene| fails(scene, Staged, Begin)
         ),
         behaviour!(
             "failures.work.atomic",
-            "A failure while an atomic attempt works takes what it wrote back.",
+            "If an atomic attempt fails while it works, its writes are rolled back.",
             ["BS-173"],
             |scene| fails(scene, Atomic, BeforeFinish)
         ),
         behaviour!(
             "failures.work.staged",
-            "A failure while a staged attempt works is tried again, and what it prepared stays.",
+            "If a staged attempt fails while it works, the job is retried and the preparation is kept.",
             ["BS-174"],
             |scene| fails(scene, Staged, BeforeFinish)
         ),
         behaviour!(
             "failures.finish.atomic",
-            "A failure while an atomic attempt finishes takes what it wrote back.",
+            "If an atomic attempt fails while it finishes, its writes are rolled back.",
             ["BS-175"],
             |scene| fails(scene, Atomic, InFinish)
         ),
         behaviour!(
             "failures.finish.staged",
-            "A failure while a staged attempt finishes takes what it wrote there back.",
+            "If a staged attempt fails while it finishes, the writes of that transaction are rolled back.",
             ["BS-176"],
             |scene| fails(scene, Staged, InFinish)
         ),
         behaviour!(
             "failures.finished.atomic",
-            "A failure after an atomic attempt has finished undoes the completion.",
+            "If an atomic attempt fails after it has finished, the completion is rolled back.",
             ["BS-177"],
             |scene| fails(scene, Atomic, AfterFinish)
         ),
         behaviour!(
             "failures.finished.staged",
-            "A failure after a staged attempt has finished undoes the completion.",
+            "If a staged attempt fails after it has finished, the completion is rolled back.",
             ["BS-178"],
             |scene| fails(scene, Staged, AfterFinish)
         ),
         behaviour!(
             "failures.poisoned.begin.atomic",
-            "A statement that fails at the beginning of an atomic attempt spoils that attempt only.",
+            "A failed statement at the beginning of an atomic attempt affects only that attempt.",
             ["BS-179"],
             |scene| fails(scene, Atomic, PoisonedBegin)
         ),
         behaviour!(
             "failures.poisoned.begin.staged",
-            "A statement that fails while a staged attempt prepares spoils that attempt only.",
+            "A failed statement while a staged attempt prepares affects only that attempt.",
             ["BS-180"],
             |scene| fails(scene, Staged, PoisonedBegin)
         ),
         behaviour!(
             "failures.poisoned.finish.atomic",
-            "A statement that fails while an atomic attempt finishes spoils that attempt only.",
+            "A failed statement while an atomic attempt finishes affects only that attempt.",
             ["BS-181"],
             |scene| fails(scene, Atomic, PoisonedFinish)
         ),
         behaviour!(
             "failures.poisoned.finish.staged",
-            "A statement that fails while a staged attempt finishes spoils that attempt only.",
+            "A failed statement while a staged attempt finishes affects only that attempt.",
             ["BS-182"],
             |scene| fails(scene, Staged, PoisonedFinish)
         ),
         behaviour!(
             "failures.continued.atomic",
-            "A failure after an atomic attempt has continued its chain undoes the continuation.",
+            "If an atomic attempt fails after it has continued its chain, the continuation is rolled back.",
             ["BS-183"],
             |scene| continued(scene, Atomic)
         ),
         behaviour!(
             "failures.continued.staged",
-            "A failure after a staged attempt has continued its chain undoes the continuation.",
+            "If a staged attempt fails after it has continued its chain, the continuation is rolled back.",
             ["BS-184"],
             |scene| continued(scene, Staged)
         ),
         behaviour!(
             "failures.blocker.atomic",
-            "A blocker that fails after an atomic finish frees nobody.",
+            "A blocker that fails after an atomic finish unblocks no job.",
             ["BS-185"],
             |scene| blocker(scene, Atomic)
         ),
         behaviour!(
             "failures.blocker.staged",
-            "A blocker that fails after a staged finish frees nobody.",
+            "A blocker that fails after a staged finish unblocks no job.",
             ["BS-186"],
             |scene| blocker(scene, Staged)
         ),
@@ -145,13 +145,13 @@ async fn fails<S: Transactional>(scene: Scene<S>, mode: Mode, place: Place) {
         scene.worker().handle(move |a: Attempt<Risky, S>| risky(a, stage.clone())).start().await.unwrap();
     let chain = scene.client.start(Risky { mode, place }).await.unwrap();
     assert_eq!(scene.output(chain).await, "attempt 2 after Some(\"broken\")");
-    assert!(!scene.is_marked("finish 1").await, "what the failed attempt wrote is gone");
+    assert!(!scene.is_marked("finish 1").await, "the writes of the failed attempt are rolled back");
     assert!(scene.is_marked("finish 2").await && scene.is_marked("begin 2").await);
     let prepared = mode == Mode::Staged && !matches!(place, Place::Begin | Place::PoisonedBegin);
-    assert_eq!(scene.is_marked("begin 1").await, prepared, "only what was prepared stays");
+    assert_eq!(scene.is_marked("begin 1").await, prepared, "only the preparation is kept");
     let about = |event: &Event| matches!(event, Event::JobCompleted(..) | Event::ChainClosed(..));
-    scene.sees("the end is told", 2, about).await;
-    assert_eq!(scene.seen.count(about), 2, "and only once");
+    scene.sees("the end is reported", 2, about).await;
+    assert_eq!(scene.seen.count(about), 2, "it is reported once");
     scene.stop([worker]).await;
 }
 
@@ -217,7 +217,7 @@ async fn continued<S: Transactional>(scene: Scene<S>, mode: Mode) {
     let worker = scene.worker().handle(first::<S>).handle(second).start().await.unwrap();
     let chain = scene.client.start(First { mode }).await.unwrap();
     assert_eq!(scene.output(chain).await, 2, "the continuation of the second attempt");
-    assert_eq!(scene.job(chain).await.index, 1, "there is no other");
+    assert_eq!(scene.job(chain).await.index, 1, "there is no other continuation");
     let created = |event: &Event| matches!(event, Event::JobCreated(_));
     assert_eq!(scene.seen.count(created), 2);
     scene.stop([worker]).await;
@@ -246,7 +246,7 @@ async fn blocker<S: Transactional>(scene: Scene<S>, mode: Mode) {
     let blocking = scene.client.start(Blocker { mode }).await.unwrap();
     let chain = scene.client.start(Waits {}).blocked_by((blocking,)).await.unwrap();
     let worker = scene.worker().concurrency(2).handle(blocker).handle(waits).start().await.unwrap();
-    scene.soon("the blocker is tried again", reached.pass()).await;
+    scene.soon("the blocker is retried", reached.pass()).await;
     assert_eq!(scene.job(chain).await.status, Status::Blocked);
     assert_eq!(scene.seen.count(|event| matches!(event, Event::JobUnblocked(_))), 0);
     go.open(1);

@@ -11,19 +11,19 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "leases.renewed",
-            "A lease is renewed while its attempt works, so that nobody takes its job.",
+            "A lease is renewed while its attempt runs, so that no other worker takes the job.",
             ["never 11"],
             renewed
         ),
         behaviour!(
             "leases.from_the_start",
-            "A job that runs has a lease from the start.",
+            "A running job always has a lease.",
             ["A8.7", "never 7"],
             from_the_start
         ),
         behaviour!(
             "leases.blocked_executor",
-            "A handler that blocks its thread for a second harms no other job, and ends once.",
+            "A handler that blocks its thread for a second affects no other job, and completes once.",
             ["never 11", "bad input"],
             blocked_executor
         ),
@@ -34,14 +34,14 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "leases.long_transaction",
-            "A transaction that holds a job's row for longer than a lease costs the worker none of its leases.",
+            "If a transaction locks a job's row for longer than a lease, the worker loses no lease.",
             ["never 11"],
             [Need::Store(Capability::NextDue)],
             long_transaction
         ),
         behaviour!(
             "leases.no_transaction",
-            "A staged attempt holds no transaction while it works.",
+            "A staged attempt has no open transaction while it works.",
             ["A8.6"],
             no_transaction
         ),
@@ -121,7 +121,7 @@ async fn blocked_executor<S: Store>(scene: Scene<S>) {
         assert_eq!(scene.output(chain).await, number);
     }
     let completed = |event: &Event| matches!(event, Event::JobCompleted(..));
-    scene.sees("each end is told", 10, completed).await;
+    scene.sees("each end is reported", 10, completed).await;
     scene.stop(workers).await;
     assert_eq!(scene.seen.count(completed), 10, "each ended once");
 }
@@ -206,7 +206,7 @@ async fn no_transaction<S: Transactional>(scene: Scene<S>) {
     let worker = scene.worker().concurrency(30).handle(staged).start().await.unwrap();
     let chains = scene.client.start_many((0..30).map(|number| Leased { number })).await.unwrap();
     for _ in 0..30 {
-        scene.soon("all of them work at once", started.pass()).await;
+        scene.soon("all handlers run concurrently", started.pass()).await;
     }
     let mut tx = scene.soon("a transaction begins meanwhile", scene.other.begin()).await.unwrap();
     scene.mark(tx.as_mut(), "meanwhile").await.unwrap();

@@ -13,70 +13,64 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "notify.at_once",
-            "A job that another process starts is run at once.",
+            "A job that another process starts runs immediately.",
             ["BS-199"],
             [Need::Hints],
             at_once
         ),
         behaviour!(
             "notify.spread",
-            "Work is spread over the workers that have room.",
+            "Jobs are distributed among the workers with free slots.",
             ["BS-200"],
             [Need::Hints],
             spread
         ),
         behaviour!(
             "notify.blockers",
-            "A job in one worker is freed at once by a blocker in another.",
+            "A job in one worker is unblocked immediately by a blocker in another.",
             ["BS-201"],
             [Need::Hints],
             blockers
         ),
         behaviour!(
             "notify.steps",
-            "The steps of a chain pass between workers at once.",
+            "The steps of a chain move between workers without delay.",
             ["BS-202"],
             [Need::Hints],
             steps
         ),
         behaviour!(
             "notify.cancelled",
-            "A running attempt is told at once when its chain is asked to stop.",
+            "A running attempt is notified immediately when its chain is asked to stop.",
             ["never 4"],
             [Need::Hints, Need::Store(Capability::Cancel)],
             cancelled
         ),
         behaviour!(
             "notify.reaped",
-            "An attempt whose job was reaped is told at once.",
+            "An attempt is notified immediately when its job is reaped.",
             ["BS-204"],
             [Need::Hints],
             reaped
         ),
         behaviour!(
             "notify.rescheduled",
-            "A job that is put off is taken by another worker when it is due.",
+            "A rescheduled job is taken by another worker when it is due.",
             ["A8.14"],
             [Need::Hints, Need::Store(Capability::NextDue)],
             rescheduled
         ),
-        behaviour!(
-            "notify.blocked",
-            "A job that waits for blockers wakes nobody.",
-            ["A8.13"],
-            [Need::Hints],
-            blocked
-        ),
+        behaviour!("notify.blocked", "A blocked job wakes no worker.", ["A8.13"], [Need::Hints], blocked),
         behaviour!(
             "notify.completed_outside",
-            "A running attempt is told at once when its job is completed from outside, and changes nothing.",
+            "A running attempt is notified immediately when its job is completed from outside, and changes nothing.",
             ["BS-203"],
             [Need::Hints, Need::Store(Capability::Outside)],
             completed_outside
         ),
         behaviour!(
             "notify.failing",
-            "A notifier that fails, and loses and repeats hints, loses no job.",
+            "If the notifier fails, and loses and repeats hints, no job is lost.",
             ["BS-205", "never 4"],
             failing
         ),
@@ -132,7 +126,7 @@ async fn spread<S: Store>(scene: Scene<S>) {
     ];
     let chains = scene.client.start_many((0..3).map(|number| Ping { number })).await.unwrap();
     for (number, chain) in (0..).zip(chains) {
-        assert_eq!(scene.output(chain).await, number, "all three run at once, each in a worker of its own");
+        assert_eq!(scene.output(chain).await, number, "all three run concurrently, each in its own worker");
     }
     scene.stop(workers).await;
 }
@@ -187,7 +181,7 @@ async fn cancelled<S: Store>(scene: Scene<S>) {
     let chain = scene.client.start(Ping { number: 1 }).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
     scene.other.cancel(chain, CancelMode::Ask).await.unwrap();
-    scene.until("the attempt is told", || lines.all() == ["Cancelled"]).await;
+    scene.until("the attempt is notified", || lines.all() == ["Cancelled"]).await;
     scene.stop([worker]).await;
 }
 
@@ -202,7 +196,7 @@ async fn reaped<S: Store>(scene: Scene<S>) {
     scene.soon("the attempt starts", started.pass()).await;
     let other = scene.other_worker().handle(ping).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 1, "another worker has taken it over");
-    scene.until("the zombie is told", || !lines.all().is_empty()).await;
+    scene.until("the stale attempt is notified", || !lines.all().is_empty()).await;
     let told = [AbortReason::TakenOver, AbortReason::AlreadyClosed].map(|reason| format!("{reason:?}"));
     assert!(told.contains(&lines.all()[0]), "{:?}", lines.all());
     scene.stop([zombie]).await;
@@ -245,7 +239,7 @@ async fn blocked<S: Store>(scene: Scene<S>) {
             heard.push(job_type.to_string());
         }
     }
-    assert_eq!(heard, ["Ping", "Pong"], "nobody looks for a job that is blocked");
+    assert_eq!(heard, ["Ping", "Pong"], "no worker queries for a blocked job");
 }
 
 async fn completed_outside<S: Store>(scene: Scene<S>) {
@@ -256,7 +250,7 @@ async fn completed_outside<S: Store>(scene: Scene<S>) {
     scene.soon("the attempt starts", started.pass()).await;
     let step = scene.other.step(chain).await.unwrap().of::<Unhurried>().unwrap();
     assert_eq!(step.done(7).await.unwrap(), Status::Completed);
-    scene.until("the attempt is told", || lines.all() == ["AlreadyClosed"]).await;
+    scene.until("the attempt is notified", || lines.all() == ["AlreadyClosed"]).await;
     scene.sees("the attempt finds its job lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
     assert_eq!(scene.output(chain).await, 7);
     scene.stop([worker]).await;
@@ -326,7 +320,7 @@ async fn failing<S: Store>(scene: Scene<S>) {
         assert_eq!(scene.output(chain).await, number);
     }
     let completed = |event: &Event| matches!(event, Event::JobCompleted(..));
-    scene.sees("each end is told", 60, completed).await;
+    scene.sees("each end is reported", 60, completed).await;
     assert_eq!(scene.seen.count(completed), 60, "nothing was done twice");
     scene.stop(workers).await;
 }

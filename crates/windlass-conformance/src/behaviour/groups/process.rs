@@ -9,7 +9,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "process.attempt",
-            "A handler sees the number of its attempt and the error of the one before.",
+            "A handler receives its attempt number and the error of the previous attempt.",
             ["BS-161"],
             attempt
         ),
@@ -28,34 +28,37 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "process.order",
-            "What comes twice or in the wrong order is an error, and harms nothing.",
+            "Repeated or misordered calls of an attempt are errors and have no effect.",
             ["BS-160"],
             order
         ),
         behaviour!(
             "process.modes.atomic.plain",
-            "An atomic attempt that does nothing else ends its job.",
+            "An atomic attempt that writes nothing ends its job.",
             ["BS-165", "BS-170"],
             |scene| mode(scene, Mode { atomic: true, prepares: false, writes: false })
         ),
         behaviour!(
             "process.modes.atomic.writes",
-            "What an atomic attempt writes is seen when its job has ended, and not before.",
+            "The writes of an atomic attempt are visible when its job has ended, not earlier.",
             ["BS-169"],
             |scene| mode(scene, Mode { atomic: true, prepares: false, writes: true })
         ),
-        behaviour!("process.modes.staged.plain", "A staged attempt need not prepare.", ["BS-166"], |scene| {
-            mode(scene, Mode { atomic: false, prepares: false, writes: true })
-        }),
+        behaviour!(
+            "process.modes.staged.plain",
+            "A staged attempt can skip the preparation.",
+            ["BS-166"],
+            |scene| { mode(scene, Mode { atomic: false, prepares: false, writes: true }) }
+        ),
         behaviour!(
             "process.modes.staged.prepared",
-            "What a staged attempt prepares is seen while it works.",
+            "The preparation of a staged attempt is visible while it works.",
             ["BS-167"],
             |scene| mode(scene, Mode { atomic: false, prepares: true, writes: true })
         ),
         behaviour!(
             "process.modes.staged.prepared.plain",
-            "A staged attempt may prepare without writing.",
+            "A staged attempt can prepare without writing.",
             ["BS-168"],
             |scene| mode(scene, Mode { atomic: false, prepares: true, writes: false })
         ),
@@ -173,7 +176,7 @@ async fn work<S: Transactional>(a: Attempt<Work, S>, scene: Scene<S>) -> Result<
     let mut step = if atomic { a.atomic().await? } else { a.finish().await? };
     if writes {
         scene.mark(step.tx(), "finished").await?;
-        assert!(!scene.is_marked("finished").await, "the worker commits, last");
+        assert!(!scene.is_marked("finished").await, "the worker commits last");
     }
     Ok(step.done("done".into())?)
 }

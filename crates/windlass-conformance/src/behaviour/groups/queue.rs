@@ -131,7 +131,7 @@ async fn state<S: Store>(scene: &Scene<S>, queue: &Texts, id: &str, wanted: Item
 /// Waits until the job is no longer known.
 async fn gone<S: Store>(scene: &Scene<S>, queue: &Texts, id: &str) {
     scene
-        .soon(&format!("{id} is gone"), async {
+        .soon(&format!("{id} is removed"), async {
             while queue.status(id).await.unwrap().is_some() {
                 rest().await;
             }

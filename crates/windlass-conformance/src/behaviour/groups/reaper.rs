@@ -8,13 +8,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "reaper.not_taken",
-            "An attempt whose lease expired while nobody took its job may still finish; it was warned.",
+            "An attempt whose lease expired but whose job was not taken over can still finish; it was asked to stop.",
             ["BS-188"],
             not_taken
         ),
         behaviour!(
             "reaper.learns_by_renewal",
-            "An abandoned job is run by another worker, and its former owner learns it at its next renewal.",
+            "Another worker runs an abandoned job, and its former owner learns of it at its next renewal.",
             ["BS-189"],
             learns_by_renewal
         ),
@@ -24,7 +24,12 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
             ["BS-190", "never 2", "bad input"],
             learns_by_finishing
         ),
-        behaviour!("reaper.own_jobs", "A worker does not reap what it runs itself.", ["BS-191"], own_jobs),
+        behaviour!(
+            "reaper.own_jobs",
+            "A worker does not reap the jobs that it is running.",
+            ["BS-191"],
+            own_jobs
+        ),
     ]
 }
 
@@ -67,7 +72,7 @@ impl<S: Store> Zombie<S> {
 
     /// Waits until the attempt is aborted with a matching reason.
     async fn told(&self, scene: &Scene<S>, is: impl Fn(AbortReason) -> bool + Send + Sync) {
-        scene.until("the attempt is told", || self.abort.reason().is_some_and(&is)).await;
+        scene.until("the attempt is notified", || self.abort.reason().is_some_and(&is)).await;
     }
 }
 
@@ -79,7 +84,7 @@ async fn not_taken<S: Store>(scene: Scene<S>) {
     let zombie = Zombie::start(&scene, 1).await;
     zombie.told(&scene, |reason| reason == AbortReason::StoreError).await;
     let warned = scene.seen.count(|event| matches!(event, Event::StoreFailed("renew", _)));
-    assert!(warned > 0, "a renewal that fails is told");
+    assert!(warned > 0, "a failed renewal is reported");
     scene.past(scene.job(zombie.chain).await.lease.unwrap().until).await;
     zombie.go.open(1);
     assert_eq!(scene.output(zombie.chain).await, "slow attempt 1");

@@ -10,19 +10,19 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "repeats.create",
-            "A start whose reply was lost starts one chain, and its caller does not fail.",
+            "A start whose reply is lost starts one chain, and its caller gets no error.",
             ["never 12"],
             |scene| lost(scene, &["create"])
         ),
         behaviour!(
             "repeats.acquire",
-            "Jobs that were taken by a call whose reply was lost are run, once.",
+            "Jobs acquired by a call whose reply is lost run once.",
             ["never 12"],
             |scene| lost(scene, &["acquire"])
         ),
         behaviour!(
             "repeats.settle",
-            "An end whose reply was lost is not written twice, and what was taken with it is run.",
+            "A settlement whose reply is lost is not applied twice, and the jobs acquired with it run.",
             ["never 12"],
             |scene| lost(scene, &["settle", "exchange"])
         ),
@@ -34,7 +34,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "repeats.recovery",
-            "After an error a worker waits longer and longer, and after a success as before.",
+            "A worker backs off after repeated errors, and resets the delay after a success.",
             ["A8.9"],
             recovery
         ),
@@ -45,19 +45,19 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "repeats.commit",
-            "A finish whose commit was carried out, and whose reply was lost, is not run again.",
+            "A finish that committed but whose reply was lost does not run again.",
             ["never 12"],
             commit
         ),
         behaviour!(
             "repeats.dropped",
-            "A transaction that is dropped half-way leaves nothing, and tells nobody.",
+            "A transaction that is dropped midway leaves no writes and sends no events.",
             ["bad input", "never 3"],
             dropped
         ),
         behaviour!(
             "repeats.panic",
-            "A handler that panics in its transaction takes it back, and harms no other.",
+            "A handler that panics in its transaction rolls it back and affects no other job.",
             ["bad input"],
             panics
         ),
@@ -218,10 +218,10 @@ async fn panics<S: Transactional>(scene: Scene<S>) {
         assert_eq!(attempts, if number == 0 { 2 } else { 1 });
         assert!(scene.is_marked(&format!("run {attempts} of {number}")).await);
     }
-    assert!(!scene.is_marked("run 1 of 0").await, "what it wrote before it panicked is gone");
+    assert!(!scene.is_marked("run 1 of 0").await, "its writes before the panic are rolled back");
     let failed =
         |event: &Event| matches!(event, Event::AttemptFailed(_, why, _) if why.as_str().contains("broken"));
-    scene.sees("the panic is told", 1, failed).await;
+    scene.sees("the panic is reported", 1, failed).await;
     scene.stop([worker]).await;
     assert_eq!(scene.seen.count(failed), 1);
 }

@@ -10,39 +10,39 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "resilience.one_slot",
-            "A store that fails now and then, before or after it wrote, stops no worker, and each job runs once.",
+            "If store calls fail before or after their write, workers continue, and each job runs once.",
             ["BS-206", "never 1", "never 12"],
             |scene| faults(scene, 1, 1)
         ),
         behaviour!(
             "resilience.several_slots",
-            "So it is with several slots.",
+            "The same holds for a worker with several slots.",
             ["BS-207", "never 1", "never 12"],
             |scene| faults(scene, 1, 5)
         ),
         behaviour!(
             "resilience.several_workers",
-            "So it is with several workers.",
+            "The same holds for several workers.",
             ["BS-208", "never 1", "never 12"],
             |scene| faults(scene, 3, 2)
         ),
         behaviour!(
             "resilience.outage.one_slot",
-            "Broken connections stop no worker.",
+            "A worker survives broken connections.",
             ["BS-209"],
             [Need::Outage],
             |scene| outages(scene, 1, 1)
         ),
         behaviour!(
             "resilience.outage.several_slots",
-            "Broken connections stop no worker with several slots.",
+            "A worker with several slots survives broken connections.",
             ["BS-210"],
             [Need::Outage],
             |scene| outages(scene, 1, 5)
         ),
         behaviour!(
             "resilience.outage.several_workers",
-            "Broken connections stop none of several workers.",
+            "Several workers survive broken connections.",
             ["BS-211"],
             [Need::Outage],
             |scene| outages(scene, 3, 2)
@@ -53,7 +53,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![behaviour!(
         "resilience.transactions",
-        "What handlers write in their transactions is there once, though begins and commits fail.",
+        "Writes in handlers' transactions are stored once although begins and commits fail.",
         ["BS-208", "never 3", "never 12"],
         transactions
     )]
@@ -131,7 +131,7 @@ async fn outages<S: Store>(scene: Scene<S>, workers: usize, slots: u32) {
         for done in 1..=3 {
             scene.break_connections().await;
             let completed = |event: &Event| matches!(event, Event::JobCompleted(..));
-            scene.sees("work goes on", done, completed).await;
+            scene.sees("jobs are processed", done, completed).await;
         }
     };
     run(&scene, &scene.client, workers, slots, meanwhile).await;

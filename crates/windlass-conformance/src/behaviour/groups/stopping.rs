@@ -10,25 +10,25 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "stopping.deaf",
-            "A handler that never looks at the signal is given back at the deadline, uncounted.",
+            "A job whose handler ignores the abort signal is released at the deadline; the attempt does not count.",
             ["never 10", "A8.10", "bad input"],
             deaf
         ),
         behaviour!(
             "stopping.finishes",
-            "A handler that ends well after it was told has ended well.",
+            "A handler that succeeds after the abort signal completes its job.",
             ["never 10"],
             finishes
         ),
         behaviour!(
             "stopping.fails",
-            "A handler that ends with an error after it was told is given back, uncounted and without that error.",
+            "If a handler fails after the abort signal, its job is released without the error or counting the attempt.",
             ["never 10"],
             fails
         ),
         behaviour!(
             "stopping.store_down",
-            "A worker stops though the store is away; its jobs go back when their leases end.",
+            "A worker stops although the store is unreachable; its jobs are requeued when their leases expire.",
             ["never 10", "never 1"],
             store_down
         ),
@@ -39,14 +39,14 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "stopping.closing",
-            "A finish that is being written when the worker stops is written, once.",
+            "A finish that is being written when the worker stops is written once.",
             ["never 10", "bad input"],
             [Need::Store(Capability::NextDue)],
             closing
         ),
         behaviour!(
             "stopping.open_transaction",
-            "A transaction that is open at the deadline is rolled back, and its job given back.",
+            "A transaction that is open at the deadline is rolled back, and its job is released.",
             ["never 10", "bad input"],
             open_transaction
         ),

@@ -14,32 +14,32 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "worker.backlog",
-            "A worker runs what was started while none was there.",
+            "A worker runs jobs that were started while no worker was running.",
             ["BS-192"],
             backlog
         ),
         behaviour!(
             "worker.types",
-            "A worker runs several types at once, each within its limit, and tells of each start and end.",
+            "A worker runs several types concurrently, each within its limit, and reports each start and end.",
             ["BS-193"],
             types
         ),
-        behaviour!("worker.added", "A worker runs what is started while it works.", ["BS-194"], added),
+        behaviour!("worker.added", "A worker runs jobs that are started while it runs.", ["BS-194"], added),
         behaviour!(
             "worker.order",
-            "One slot runs jobs by priority, and else in their order of creation.",
+            "A worker with one slot runs jobs by priority, then in order of creation.",
             ["BS-195"],
             order
         ),
         behaviour!(
             "worker.middleware",
-            "Middleware wraps attempts like an onion, hands values inwards, and learns what was committed.",
+            "Middleware layers are nested, pass values inwards, and receive the committed outcome.",
             ["BS-196", "A8.8"],
             middleware
         ),
         behaviour!(
             "worker.middleware_fails",
-            "Middleware that fails before the handler costs one counted attempt, and the handler does not run.",
+            "If middleware fails before the handler, the attempt counts and the handler does not run.",
             ["A8.8", "bad input"],
             middleware_fails
         ),
@@ -50,13 +50,13 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "worker.hooks.prepare",
-            "Hooks write in the transaction that prepares; one that refuses takes it back.",
+            "Hooks can write in the transaction that prepares; a hook that refuses rolls it back.",
             ["BS-197"],
             |scene| hooks(scene, "close prepare")
         ),
         behaviour!(
             "worker.hooks.finish",
-            "Hooks write in the transaction that ends the job and may change its end; one that refuses takes it back.",
+            "Hooks can write in the transaction that ends the job and change its outcome; a refusal rolls it back.",
             ["BS-198"],
             |scene| hooks(scene, "close finish")
         ),
@@ -128,7 +128,9 @@ async fn types<S: Store>(scene: Scene<S>) {
     let chains = scene.client.start_many((0..20).map(|number| Number { number })).await.unwrap();
     let worker = scene.worker().concurrency(4).handle(number).handle_at_most(2, echo).start().await.unwrap();
     scene
-        .until("two attempts of each type run at once", || (numbers.running(), texts.running()) == (2, 2))
+        .until("two attempts of each type run concurrently", || {
+            (numbers.running(), texts.running()) == (2, 2)
+        })
         .await;
     gate.open(40);
     for chain in chains {
@@ -137,15 +139,15 @@ async fn types<S: Store>(scene: Scene<S>) {
     for chain in echoes {
         scene.output(chain).await;
     }
-    assert!(numbers.peak() <= 4 && texts.peak() <= 2, "{} and {} at once", numbers.peak(), texts.peak());
+    assert!(numbers.peak() <= 4 && texts.peak() <= 2, "{} and {} concurrently", numbers.peak(), texts.peak());
     for name in ["Number", "Echo"] {
         let of = |event: &Event, ended: bool| match event {
             Event::JobCompleted(about, _) => ended && about.job_type.as_str() == name,
             Event::AttemptStarted(about) => !ended && about.job_type.as_str() == name,
             _ => false,
         };
-        scene.sees("each end is told", 20, |event| of(event, true)).await;
-        assert_eq!(scene.seen.count(|event| of(event, false)), 20, "so is each start of {name}");
+        scene.sees("each end is reported", 20, |event| of(event, true)).await;
+        assert_eq!(scene.seen.count(|event| of(event, false)), 20, "each start of {name} is reported");
     }
     scene.stop([worker]).await;
 }

@@ -63,7 +63,7 @@ async fn order(job: Ctx<Order>, State(started): State<Started>) -> Result<Next<O
         "later" => Next::reschedule(Duration::from_secs(1)).start(mail),
         "end" => Next::done(2),
         "long" => Next::then(next(Pack { id: 1 }).blocked_by((mail.handle(),))).retention(Duration::ZERO),
-        how => Next::fail(format!("what is {how}?")).start(mail),
+        how => Next::fail(format!("unknown outcome {how}")).start(mail),
     })
 }
 
@@ -88,7 +88,7 @@ async fn run(client: &Client<MemoryStore>, how: &str) -> (Chain<Order>, Chain<Ma
 }
 
 #[tokio::test]
-async fn a_job_that_is_done_starts_a_chain_with_it() {
+async fn a_completed_job_starts_a_chain_in_the_same_write() {
     let client = client();
     let (chain, mail, _) = run(&client, "done").await;
     assert_eq!(client.chain(mail).await.unwrap().unwrap().latest.priority, 4);
@@ -102,7 +102,7 @@ async fn a_continuation_waits_for_a_chain_that_starts_with_it() {
     let (chain, mail, id) = run(&client, "then").await;
     assert_eq!(client.output(chain).await.unwrap(), Some(42));
     assert_eq!(client.output(mail).await.unwrap(), Some(41));
-    assert_eq!(client.chain(chain).await.unwrap().unwrap().latest.id, id, "the id that was given");
+    assert_eq!(client.chain(chain).await.unwrap().unwrap().latest.id, id, "the chosen id");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ fn new(text: &str) -> NewChain {
 }
 
 #[tokio::test]
-async fn it_does_everything_by_bytes() {
+async fn an_erased_client_does_everything_with_encoded_bytes() {
     let client: Client<dyn Store> = client().into_dyn();
     let created = client.create(vec![new("1"), new("2")]).await.unwrap();
     assert!(created.iter().all(|created| matches!(created, Created::New { .. })));
@@ -32,7 +32,7 @@ async fn it_does_everything_by_bytes() {
 }
 
 #[tokio::test]
-async fn it_shares_everything_with_the_client_it_came_from() {
+async fn an_erased_client_shares_state_with_its_origin() {
     let seen = Seen::default();
     let client = Client::builder(windlass_core::MemoryStore::new()).observer(seen.clone()).build();
     let chain = client.clone().into_dyn().start(mail()).await.unwrap();

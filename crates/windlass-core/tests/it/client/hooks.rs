@@ -42,7 +42,7 @@ async fn hooks_follow_the_end_of_the_transaction() {
 }
 
 #[tokio::test]
-async fn a_hook_that_panics_harms_no_other() {
+async fn a_panicking_hook_does_not_affect_the_others() {
     let (client, done) = (client(), Done::default());
     let mut tx = client.begin().await.unwrap();
     let chain = tx.start(mail()).await.unwrap();

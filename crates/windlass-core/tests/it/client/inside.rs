@@ -95,7 +95,7 @@ async fn commands_are_visible_inside_and_announced_after_the_commit() {
 }
 
 #[tokio::test]
-async fn a_count_of_hints_is_that_of_the_jobs_that_stay() {
+async fn hints_count_only_jobs_that_were_committed() {
     let notifier = InProcessNotifier::new();
     let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
     let mut hints = notifier.subscribe(vec![Topic::Scheduled(TypeName::new("mail").unwrap())]).await.unwrap();

@@ -82,7 +82,7 @@ async fn the_wrong_type_is_named_and_a_former_name_counts() {
 }
 
 #[tokio::test]
-async fn a_job_that_changed_meanwhile_is_an_error() {
+async fn completing_a_changed_job_is_an_error() {
     let client = client();
     let chain = approval(&client).await;
     let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();

@@ -59,7 +59,7 @@ async fn plans_of_several_types_and_their_blockers_start_together() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_named_and_harms_no_other() {
+async fn a_refused_plan_is_named_and_does_not_affect_the_others() {
     let client = client();
     let taken = client
         .start(Report)

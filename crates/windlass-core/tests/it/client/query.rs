@@ -23,7 +23,7 @@ async fn a_chain_is_found_by_handle_id_job_and_key() {
 }
 
 #[tokio::test]
-async fn a_type_other_than_that_of_the_handle_is_an_error() {
+async fn a_handle_of_the_wrong_type_is_an_error() {
     let client = client();
     let chain = client.start(mail()).await.unwrap();
     let wrong = Chain::<Approve>::from_id(chain.id());

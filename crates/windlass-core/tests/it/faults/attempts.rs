@@ -10,7 +10,7 @@ use super::faulty::{Fault, Faulty};
 use super::{Endless, LEASE, Result, Seen, TIMEOUT, Task, Timed, echo, faulty, stored, task};
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_hangs_past_its_timeout_frees_its_slot() {
+async fn a_hanging_handler_frees_its_slot_after_the_timeout() {
     async fn some_hang(job: Ctx<Timed>) -> Result<String> {
         if job.input().text == "bad" {
             std::future::pending::<()>().await;
@@ -25,7 +25,7 @@ async fn a_handler_that_hangs_past_its_timeout_frees_its_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_panics_harms_nothing() {
+async fn a_panicking_observer_is_ignored() {
     #[derive(Debug)]
     struct Panics;
     impl Observer for Panics {
@@ -37,7 +37,7 @@ async fn an_observer_that_panics_harms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_cannot_say_whether_it_is_on_harms_nothing() {
+async fn an_observer_that_panics_in_is_on_is_ignored() {
     #[derive(Debug)]
     struct Undecided;
     impl Observer for Undecided {
@@ -61,7 +61,7 @@ async fn check_observer(observer: impl Observer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_cannot_be_shown_is_a_failure_like_another() {
+async fn an_error_whose_display_panics_fails_the_attempt() {
     #[derive(Debug)]
     struct Unspeakable;
     impl fmt::Display for Unspeakable {
@@ -103,12 +103,12 @@ async fn check_finish(command: &'static str, (fault, times): (Fault, usize), exp
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_that_finds_its_job_busy_for_a_moment_waits_for_it() {
+async fn a_finish_retries_a_briefly_busy_job() {
     check_finish("settle_in", (Fault::IsBusy, 3), "attempt 1").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_that_finds_its_job_busy_for_long_is_put_off_uncounted() {
+async fn a_finish_reschedules_a_job_that_stays_busy() {
     check_finish("settle_in", (Fault::IsBusy, 30), "attempt 1").await;
 }
 
@@ -126,12 +126,12 @@ async fn a_finish_whose_commit_is_not_answered_is_reported_correctly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_whose_commit_fails_is_tried_again_after_the_backoff_of_its_type() {
+async fn a_finish_whose_commit_fails_is_retried_after_the_backoff() {
     check_finish("commit", (Fault::Fails, 1), "attempt 2").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_that_cannot_begin_may_be_asked_for_again() {
+async fn a_finish_that_fails_to_begin_can_be_repeated() {
     check_finish("begin", (Fault::Fails, 1), "attempt 1").await;
 }
 
@@ -141,7 +141,7 @@ async fn a_finish_that_was_dropped_midway_can_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn durations_may_be_for_ever() {
+async fn durations_may_be_unlimited() {
     let (_, client) = faulty();
     let worker = Worker::new(&client).poll(Duration::MAX).handle(echo::<Endless>).start().await.unwrap();
     let chain = client.start::<Endless>("x".into()).await.unwrap();

@@ -40,7 +40,7 @@ async fn an_expired_lease_of_its_own_causes_no_hot_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_is_left_to_a_worker_with_room() {
+async fn a_full_worker_does_not_claim_a_wake_up() {
     let (_, client) = faulty();
     client.start(task("running")).await.unwrap();
     let _full = Worker::new(&client).concurrency(2).handle_at_most(1, hang::<Task>).start().await.unwrap();
@@ -54,7 +54,7 @@ async fn a_wake_is_left_to_a_worker_with_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_that_finds_the_slots_filled_by_an_exchange_is_not_forgotten() {
+async fn a_wake_up_after_an_exchange_filled_the_slots_is_not_lost() {
     async fn fork(job: Ctx<Long>) -> Result<Next<Long>> {
         pass(TIMEOUT / 2).await;
         let (done, fill) = (Next::done(String::new()), || plan(Long::from("fills a slot")));
@@ -69,7 +69,7 @@ async fn a_wake_that_finds_the_slots_filled_by_an_exchange_is_not_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_never_idle_reaps_and_expires_all_the_same() {
+async fn a_busy_worker_still_reaps_and_expires() {
     let (store, client) = faulty();
     let trace = Trace::default();
     let _worker = Worker::new(&client).state(trace.clone()).handle(slow).start().await.unwrap();
@@ -144,7 +144,7 @@ async fn uneven(job: Ctx<Task>, State(gauge): State<Gauge>) -> Result<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_write_that_ends_jobs_brings_the_next_ones() {
+async fn an_exchange_settles_and_acquires_in_one_write() {
     for (slots, at_most) in [(4, 4), (10, 4)] {
         let (store, client) = faulty();
         let chains = client.start_many((0..200).map(|_| task("x"))).await.unwrap();
@@ -155,7 +155,7 @@ async fn the_write_that_ends_jobs_brings_the_next_ones() {
             client.wait(chain).timeout(MINUTE).await.unwrap();
         }
         worker.stop(TIMEOUT).await;
-        assert_eq!(gauge.0.lock().unwrap().1, at_most, "all places were used, and no more");
+        assert_eq!(gauge.0.lock().unwrap().1, at_most, "all slots were used, and no more");
         let (acquires, exchanges) = (store.calls("acquire"), store.calls("exchange"));
         assert!(acquires < 10 && exchanges <= 60, "{acquires} acquires, {exchanges} exchanges");
     }
@@ -197,7 +197,7 @@ async fn jobs_taken_by_a_write_whose_reply_was_lost_are_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_inputs_share_a_write_only_as_far_as_they_fit() {
+async fn large_inputs_share_a_write_up_to_the_size_limit() {
     let (store, client) = faulty();
     start_together(&client, &large()).await;
     assert!(store.calls("create") < MANY, "they share writes");
@@ -209,7 +209,7 @@ async fn large_inputs_share_a_write_only_as_far_as_they_fit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
+async fn large_outputs_share_a_write_up_to_the_size_limit() {
     async fn enlarge(_: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
         trace.aborted.notified().await;
         Ok(large().text)
@@ -230,7 +230,7 @@ async fn large_outputs_share_a_write_only_as_far_as_they_fit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_larger_than_a_command_fails_its_job() {
+async fn an_outcome_above_the_size_limit_fails_its_job() {
     async fn carry_too_much(_: Ctx<Task>) -> Result<Next<Task>> {
         Ok((0..MANY).fold(Next::done(String::new()), |next, _| next.start(plan(large()))))
     }

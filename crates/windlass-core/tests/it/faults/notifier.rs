@@ -102,12 +102,12 @@ async fn a_hanging_claim_delays_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_subscribe_does_no_harm() {
+async fn a_panicking_subscribe_is_ignored() {
     check(Fault::SubscribePanics).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_claim_does_no_harm() {
+async fn a_panicking_claim_is_ignored() {
     check(Fault::ClaimWakePanics).await;
 }
 
@@ -150,7 +150,7 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
 /// Only one of two workers is notified of a scheduled job. Whichever of them stops, the other one runs the
 /// job in time.
 #[tokio::test(start_paused = true)]
-async fn who_stops_hands_over_what_it_waits_for() {
+async fn a_stopping_worker_hands_over_its_claimed_wake_ups() {
     for first_stops in [true, false] {
         let client = Client::new(Faulty::default());
         let start = || Worker::new(&client).poll(60 * MINUTE).handle(echo::<Task>).start();

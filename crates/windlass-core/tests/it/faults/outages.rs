@@ -15,7 +15,7 @@ use super::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_beat_that_hangs_loses_no_lease() {
+async fn a_hanging_heartbeat_loses_no_lease() {
     let (store, client) = faulty();
     store.break_all(&["beat"], &Fault::Hangs);
     check_lease_is_kept(&store, &client).await;
@@ -124,7 +124,7 @@ async fn an_unanswered_settlement_times_out_and_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_is_never_answered_holds_up_no_other() {
+async fn an_unanswered_start_does_not_delay_others() {
     let (store, client) = faulty();
     store.fault("create", Fault::Hangs, 1);
     timeout(TIMEOUT, client.start(task("given up")).into_future()).await.unwrap_err();
@@ -182,7 +182,7 @@ async fn a_settlement_whose_reply_is_lost_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_outlasts_hiccups_of_the_store() {
+async fn a_wait_survives_transient_store_errors() {
     let (store, client) = faulty();
     let chain = client.start(task("x")).await.unwrap();
     store.fault("get_chains", Fault::Fails, 3);

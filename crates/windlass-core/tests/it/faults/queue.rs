@@ -27,7 +27,7 @@ async fn called(store: &Faulty, command: &str, times: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_what_is_on_its_way_to_the_store() {
+async fn a_drain_waits_for_jobs_being_stored() {
     for gives_up in [false, true] {
         let (store, client) = faulty();
         let queue = queue(&client, "numbers");
@@ -79,7 +79,7 @@ async fn a_wait_for_an_answer_ends_in_time_though_the_enqueue_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_an_enqueue_counts_for_the_wait_as_well() {
+async fn the_timeout_of_a_wait_includes_the_enqueue() {
     let (store, client) = faulty();
     store.break_all(&["create"], &Fault::Takes(TIMEOUT));
     let began = Instant::now();
@@ -89,7 +89,7 @@ async fn the_time_of_an_enqueue_counts_for_the_wait_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_of_one_queue_that_hangs_holds_no_other_up() {
+async fn a_hanging_write_of_one_queue_does_not_delay_others() {
     let (store, client) = faulty();
     let (slow, quick) = (queue(&client, "slow"), queue(&client, "quick"));
     let _consumer = quick.consume(double).await.unwrap();
@@ -143,7 +143,7 @@ async fn an_event_whose_job_cannot_be_queried_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_be_repeated_survives_lost_replies() {
+async fn repeatable_queue_commands_survive_lost_replies() {
     let (store, client) = faulty();
     let queue = queue(&client, "numbers");
     let lose = |command| store.fault(command, Fault::LosesReply, 2);
@@ -162,7 +162,7 @@ async fn what_can_be_repeated_survives_lost_replies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_fails_leaves_what_was_accepted_before_it_known() {
+async fn a_failed_batch_reports_the_jobs_accepted_before_it() {
     const JOBS: usize = 2_500;
     let (store, client) = faulty();
     let queue = queue(&client, "numbers");

@@ -154,7 +154,7 @@ async fn denied_access_is_reported_without_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_row_is_tried_again() {
+async fn a_busy_row_is_retried() {
     for case in CASES.iter().filter(|case| case.may_be_busy) {
         let (answer, calls) = call(case, Fault::IsBusy, 2).await;
         assert!(answer.unwrap(), "{}", case.name);

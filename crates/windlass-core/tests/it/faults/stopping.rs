@@ -26,7 +26,7 @@ async fn a_stop_aborts_handlers_immediately_though_acquire_hangs() {
     assert!(before.elapsed().is_zero());
     timeout(2 * TIMEOUT, stopping).await.unwrap().unwrap();
     let job = stored(&client, chain).await;
-    assert_eq!((job.status, job.attempt), (Status::Completed, 1), "it had the time to end well");
+    assert_eq!((job.status, job.attempt), (Status::Completed, 1), "it had time to complete");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,7 @@ async fn jobs_of_an_unanswered_acquire_are_released_at_the_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_fails_is_tried_again() {
+async fn a_failed_release_is_retried() {
     let (store, client) = faulty();
     let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_does_not_wait_for_a_store_that_is_away() {
+async fn a_stop_does_not_wait_for_an_unreachable_store() {
     let (store, client) = faulty();
     let trace = Trace::default();
     let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
@@ -117,7 +117,7 @@ async fn nothing_calls_a_closed_store_after_the_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_middleware_that_lingers_ends_with_the_stop() {
+async fn a_stop_ends_middleware_that_hangs_after_the_handler() {
     struct Lingers(Trace);
     impl Middleware for Lingers {
         fn around<'a>(&'a self, attempt: AnyAttempt, inner: Inner) -> BoxFuture<'a, Result<Ended>> {

@@ -19,7 +19,7 @@ use windlass_postgres::{Options, PostgresStore, Sqlx};
 use super::{LEVELS, Postgres, TIMEOUT, server, sqlx_subject};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conflict_has_a_kind_of_its_own_and_a_delete_is_refused() {
+async fn a_conflict_has_its_own_kind_and_a_delete_is_refused() {
     let server = server("repeatable read").await;
     let s = sqlx_subject(&server).await;
     let store =
@@ -169,7 +169,7 @@ impl Entry for Long {}
 async fn long(a: Attempt<Long, Postgres>) -> Result<Done<Long, Postgres>, BoxError> {
     let mut step = a.atomic().await?;
     sqlx::query("select 1").execute(&mut **step.tx()).await?;
-    sleep(Duration::from_millis(2_500)).await; // tidy: renewals follow the server's clock, which no test can turn
+    sleep(Duration::from_millis(2_500)).await; // tidy: renewals follow the server's clock, which tests cannot set
     Ok(step.done(a.attempt())?)
 }
 

@@ -24,56 +24,50 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "delete.status",
-            "A delete tells where its chain stood: at its latest job.",
+            "A delete reports the status of each chain, which is that of its latest job.",
             ["BS-085"],
             [DELETE],
             status
         ),
         behaviour!(
             "delete.running",
-            "An attempt whose chain is removed is told to stop.",
+            "An attempt whose chain is deleted is asked to stop.",
             ["BS-086"],
             [DELETE],
             running
         ),
         behaviour!(
             "delete.needed",
-            "A chain that an open job waits for is not removed.",
+            "A chain that an open job waits for is not deleted.",
             ["BS-087", "BS-101"],
             [DELETE],
             needed
         ),
         behaviour!(
             "delete.cascade.needed",
-            "A cascade does not remove a chain that an open job waits for.",
+            "A cascade does not remove a chain that an open job outside the cascade waits for.",
             ["BS-088"],
             [DELETE],
             cascade_needed
         ),
         behaviour!(
             "delete.cascade",
-            "A cascade removes the chains that its chain waits for.",
+            "A cascade removes the chains that the deleted chain waits for.",
             ["BS-089", "BS-100"],
             [DELETE],
             cascade
         ),
-        behaviour!(
-            "delete.cascade.on",
-            "A cascade goes on to the chains that those wait for.",
-            ["BS-090"],
-            [DELETE],
-            cascade_on
-        ),
+        behaviour!("delete.cascade.on", "A cascade is recursive.", ["BS-090"], [DELETE], cascade_on),
         behaviour!(
             "delete.cascade.diamond",
-            "A cascade removes a chain once that is reached in two ways.",
+            "A cascade removes a chain once even if it is reached on two paths.",
             ["BS-091"],
             [DELETE],
             |scene| diamond(scene, false)
         ),
         behaviour!(
             "delete.cascade.alone",
-            "A cascade from a chain that waits for nothing removes that chain.",
+            "A cascade from a chain without blockers removes only that chain.",
             ["BS-092"],
             [DELETE],
             cascade_alone
@@ -87,42 +81,42 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "delete.finishing",
-            "An attempt that ends after its chain was removed harms nobody.",
+            "An attempt that ends after its chain was deleted has no effect.",
             ["BS-094"],
             [DELETE],
             finishing
         ),
         behaviour!(
             "delete.batch",
-            "Chains that were started together are removed together.",
+            "Chains that were started together can be deleted together.",
             ["BS-095"],
             [DELETE],
             batch
         ),
         behaviour!(
             "delete.batch.needed",
-            "A blocker that was started in a batch is not removed while it is needed.",
+            "A blocker that was started in a batch is not deleted while it is needed.",
             ["BS-096"],
             [DELETE],
             batch_needed
         ),
         behaviour!(
             "delete.unknown",
-            "To remove a chain that is not stored removes nothing.",
+            "Deleting a chain that is not stored does nothing.",
             ["BS-099"],
             [DELETE],
             unknown
         ),
         behaviour!(
             "delete.batch.diamond",
-            "A cascade removes what was started in a batch, each once.",
+            "A cascade removes chains that were started in a batch, each once.",
             ["BS-103"],
             [DELETE],
             |scene| diamond(scene, true)
         ),
         behaviour!(
             "delete.cascade.continued",
-            "A cascade removes the chains too that a continuation waits for.",
+            "A cascade also removes the chains that a continuation waits for.",
             ["A8.4"],
             [DELETE],
             cascade_continued
@@ -134,7 +128,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     // The sources require a transaction for this. Here it works with and without one.
     vec![behaviour!(
         "delete.transaction",
-        "Chains are removed at once, or with their transaction, or not at all if that is rolled back.",
+        "A delete takes effect immediately, or when its transaction commits, or never if it is rolled back.",
         ["BS-097", "BS-102"],
         [DELETE],
         transaction
@@ -213,7 +207,7 @@ async fn status<S: Store>(scene: Scene<S>) {
     }
     let worker = scene.worker().handle(once).start().await.unwrap();
     let chain = leaf(&scene).await;
-    scene.job_that("the chain goes on", chain, |job| job.index == 1).await;
+    scene.job_that("the chain continues", chain, |job| job.index == 1).await;
     let gone = deleted(delete(&scene, chain, false).await);
     assert_eq!(gone[0].status, Status::Pending, "its first job has completed, its latest has not");
     scene.stop([worker]).await;
@@ -240,7 +234,7 @@ async fn removed_while_running<S: Store>(scene: &Scene<S>) -> Vec<String> {
     assert_eq!((gone[0].status, gone[0].running), (Status::Running, Some((job.id, worker.id()))));
     scene.sees("the attempt finds its job lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
     let other = scene.client.start(Leaf { number: 2 }).await.unwrap();
-    assert_eq!(scene.output(other).await, 2, "the worker goes on");
+    assert_eq!(scene.output(other).await, 2, "the worker continues");
     assert!(!is_stored(scene, chain).await, "nothing brought it back");
     scene.stop([worker]).await;
     lines.all()
@@ -253,7 +247,7 @@ async fn running<S: Store>(scene: Scene<S>) {
 async fn finishing<S: Store>(scene: Scene<S>) {
     removed_while_running(&scene).await;
     let ended = |event: &Event| matches!(event, Event::JobCompleted(..) | Event::ChainClosed(..));
-    assert_eq!(scene.seen.count(ended), 2, "only the other one's end is told");
+    assert_eq!(scene.seen.count(ended), 2, "only the end of the other chain is reported");
 }
 
 async fn needed<S: Store>(scene: Scene<S>) {
@@ -331,7 +325,7 @@ async fn batch<S: Store>(scene: Scene<S>) {
     let targets = chains[..4].iter().map(|chain| (*chain).into()).collect();
     let gone = deleted(scene.client.delete(targets, false).await.unwrap());
     let gone: Vec<_> = gone.iter().map(|chain| chain.chain).collect();
-    assert_eq!(gone, chains[..4].iter().map(Chain::id).collect::<Vec<_>>(), "in the order given");
+    assert_eq!(gone, chains[..4].iter().map(Chain::id).collect::<Vec<_>>(), "in the requested order");
     assert!(is_stored(&scene, chains[4]).await);
 }
 
@@ -362,7 +356,7 @@ async fn cascade_continued<S: Store>(scene: Scene<S>) {
     let chain = branch(&scene, &[]).await;
     let worker = scene.worker().handle(waits).start().await.unwrap();
     let blocked = |job: &JobRecord| job.status == Status::Blocked;
-    let continuation = scene.job_that("the chain goes on", chain, blocked).await;
+    let continuation = scene.job_that("the chain continues", chain, blocked).await;
     assert_needed(&delete(&scene, blocker, false).await, blocker, continuation.id);
     assert_gone(delete(&scene, chain, true).await, &[chain.id(), blocker.id()]);
     scene.stop([worker]).await;
@@ -377,7 +371,7 @@ async fn transaction<S: Transactional>(scene: Scene<S>) {
         let gone = deleted(tx.delete(others.map(Target::from).to_vec(), false).await.unwrap());
         assert_eq!(gone.len(), 2);
         assert!(tx.chain(others[0]).await.unwrap().is_none(), "the transaction sees it");
-        assert!(is_stored(&scene, others[0]).await, "nobody else does before the commit");
+        assert!(is_stored(&scene, others[0]).await, "it is not visible outside before the commit");
         end(tx, commits).await;
         for chain in others {
             assert_eq!(is_stored(&scene, chain).await, !commits);

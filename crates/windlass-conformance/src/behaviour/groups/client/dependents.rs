@@ -10,7 +10,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "dependents.none",
-            "A chain that nobody waits for, or that is not stored, has no dependents.",
+            "A chain without dependents, or that is not stored, has an empty list of dependents.",
             ["BS-146"],
             [LISTS],
             none
@@ -24,26 +24,32 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "dependents.pages",
-            "Dependents are listed page by page, in both orders.",
+            "Dependents are listed in pages and in both orders.",
             ["BS-148"],
             [LISTS],
             pages
         ),
         behaviour!(
             "dependents.typed",
-            "What a dependent takes comes in its type.",
+            "The input of a dependent is decoded as its type.",
             ["BS-149"],
             [LISTS],
             typed
         ),
         behaviour!(
             "dependents.mismatch",
-            "The dependents of a chain of another type than its handle says are an error.",
+            "Listing dependents with a handle of the wrong type is an error.",
             ["BS-150"],
             [LISTS],
             mismatch
         ),
-        behaviour!("dependents.oldest", "Dependents come earliest first.", ["BS-151"], [LISTS], oldest),
+        behaviour!(
+            "dependents.oldest",
+            "Dependents are listed oldest first by default.",
+            ["BS-151"],
+            [LISTS],
+            oldest
+        ),
     ]
 }
 

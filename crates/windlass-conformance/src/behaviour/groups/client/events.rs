@@ -20,75 +20,75 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "events.life",
-            "The life of a chain and of a worker is told step by step, and whose each step is.",
+            "Observers receive an event for each step of a chain and a worker, with its job and worker.",
             ["logging: simple lifecycle"],
             life
         ),
         behaviour!(
             "events.retry",
-            "Each attempt that fails is told with its number, its error and the time of the next.",
+            "A failed attempt is reported with its number, its error and the time of the retry.",
             ["logging: retry with backoff"],
             retry
         ),
         behaviour!(
             "events.continuation",
-            "A job that goes on is told with the one that it goes on with.",
+            "A continued job is reported with the next job.",
             ["logging: continuations"],
             continuation
         ),
         behaviour!(
             "events.blockers",
-            "That a job waits for blockers, and no longer, is told.",
+            "Observers receive an event when a job becomes blocked and when it is unblocked.",
             ["logging: blockers"],
             blockers
         ),
         behaviour!(
             "events.outside",
-            "What is done without a worker is told without one.",
+            "A completion without a worker is reported without a worker.",
             ["logging: workerless"],
             [OUTSIDE],
             outside
         ),
         behaviour!(
             "events.lease_renewed",
-            "That a lease is renewed is told.",
+            "A lease renewal is reported.",
             ["logging: lease renewal"],
             lease_renewed
         ),
         behaviour!(
             "events.lease_expired",
-            "That an attempt outlived its lease, and lost its job, is told.",
+            "An attempt whose lease expired and that lost its job is reported.",
             ["logging: lease expiry"],
             lease_expired
         ),
         behaviour!(
             "events.reaped",
-            "That a job was put back is told, with the worker that had it.",
+            "A reaped job is reported with the worker that held it.",
             ["logging: reaper"],
             reaped
         ),
         behaviour!(
             "events.store_fails",
-            "That a worker's calls of its store fail is told, and that it goes on.",
+            "Failed store calls of a worker are reported, and the worker continues.",
             ["logging: state and worker errors"],
             store_fails
         ),
         behaviour!(
             "events.notifier_fails",
-            "That calls of a notifier fail is told, and the work is done all the same.",
+            "Failed notifier calls are reported, and jobs are processed nevertheless.",
             ["logging: notify errors"],
             notifier_fails
         ),
         behaviour!(
             "events.deleted",
-            "Each chain that is removed is told.",
+            "Each deleted chain is reported.",
             ["logging: chain deletion"],
             [DELETE],
             deleted
         ),
         behaviour!(
             "events.triggered",
-            "That a job is made due at once is told.",
+            "A triggered job is reported.",
             ["logging: trigger"],
             [TRIGGER],
             triggered
@@ -112,7 +112,7 @@ fn names<S>(scene: &Scene<S>) -> Vec<String> {
 
 /// Waits for `count` events about closed chains. A query may show that a chain is closed before the event is delivered.
 async fn closed<S: Store>(scene: &Scene<S>, count: usize) {
-    scene.sees("the ends are told", count, |event| matches!(event, Event::ChainClosed(..))).await;
+    scene.sees("the ends are reported", count, |event| matches!(event, Event::ChainClosed(..))).await;
 }
 
 /// Returns the job that an event is about.
@@ -286,7 +286,7 @@ async fn lease_expired<S: Store>(scene: Scene<S>) {
     let other = scene.other_worker().handle(oversleep).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 2);
     gate.add_permits(1);
-    scene.sees("the loss is told", 1, |event| matches!(event, Event::AttemptLost(_))).await;
+    scene.sees("the loss is reported", 1, |event| matches!(event, Event::AttemptLost(_))).await;
     for event in scene.seen.all() {
         if let Event::AttemptLost(about) | Event::AttemptReaped(about) = event {
             assert_eq!((about.chain, about.attempt, about.worker), (chain.id(), Some(1), Some(worker.id())));
@@ -373,7 +373,7 @@ async fn notifier_fails<S: Store>(scene: Scene<S>) {
             matches!(event, Event::NotifierFailed(which, why)
                 if *which == call && why.as_str().contains("the notifier is down"))
         };
-        scene.sees("the failure is told", 1, failed).await;
+        scene.sees("the failure is reported", 1, failed).await;
     }
     scene.stop([worker]).await;
 }

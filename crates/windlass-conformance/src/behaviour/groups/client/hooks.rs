@@ -9,55 +9,55 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "hooks.end",
-            "What is to be done after a commit or a roll-back is done then, and not before.",
+            "Commit and rollback hooks run at the end of the transaction, not earlier.",
             ["A1.16"],
             ends
         ),
         behaviour!(
             "hooks.order",
-            "What is to be done after a commit is done in the order given, when all can see what was written.",
+            "Commit hooks run in the order in which they were added, when the writes are visible to everyone.",
             ["A1.16"],
             order
         ),
         behaviour!(
             "hooks.panic",
-            "A hook that panics harms neither the others nor the commit.",
+            "A hook that panics affects neither the other hooks nor the commit.",
             ["A1.16"],
             panics
         ),
         behaviour!(
             "hooks.savepoint",
-            "A roll-back to a savepoint forgets what was done since, hooks and all, and nothing else.",
+            "A rollback to a savepoint discards later writes and hooks, and nothing else.",
             ["A1.16"],
             savepoint
         ),
         behaviour!(
             "hooks.savepoint.release",
-            "What was done since a savepoint that is released stays.",
+            "Releasing a savepoint keeps everything done since.",
             ["A1.16"],
             release
         ),
         behaviour!(
             "hooks.savepoint.nested",
-            "A roll-back to an outer savepoint forgets what was released into it.",
+            "A rollback to an outer savepoint discards what was released into it.",
             ["A1.16"],
             nested
         ),
         behaviour!(
             "hooks.savepoint.none",
-            "A roll-back without a savepoint is an error, and harms nothing.",
+            "A rollback without a savepoint is an error and has no effect.",
             ["A1.16"],
             no_savepoint
         ),
         behaviour!(
             "hooks.theirs",
-            "In a transaction that somebody else ends, hooks follow what became of it.",
+            "In a transaction that the caller ends, hooks follow its actual outcome.",
             ["A1.16"],
             theirs
         ),
         behaviour!(
             "hooks.attempt",
-            "In the transactions of an attempt, hooks follow the worker's commit, or its failure.",
+            "In the transactions of an attempt, hooks follow the worker's commit or rollback.",
             ["A1.16"],
             attempt
         ),

@@ -9,10 +9,15 @@ use super::super::prelude::*;
 
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
-        behaviour!("keys.first", "While a chain is open, its key gives it.", ["BS-042"], first),
+        behaviour!(
+            "keys.first",
+            "While a chain is open, a start with its key returns it.",
+            ["BS-042"],
+            first
+        ),
         behaviour!(
             "keys.hold",
-            "A completed chain holds its key if it was told to, and else sets it free.",
+            "A completed chain holds its key only if it was started with that option.",
             ["BS-043"],
             |scene| hold(scene, one_by_one)
         ),
@@ -22,49 +27,49 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         behaviour!("keys.types", "Two types may use the same key.", ["BS-045"], types),
         behaviour!(
             "keys.batch.itself",
-            "Those with one key in a batch become one chain.",
+            "Starts with the same key in one batch become one chain.",
             ["BS-046"],
             batch_itself
         ),
         behaviour!(
             "keys.batch.existing",
-            "Those in a batch whose key is held give the chain that holds it.",
+            "Starts of a batch whose key is held return the chain that holds it.",
             ["BS-047"],
             batch_existing
         ),
         behaviour!(
             "keys.batch.hold",
-            "In a batch too a completed chain holds its key if it was told to.",
+            "In a batch, a completed chain holds its key only if it was started with that option.",
             ["BS-048"],
             |scene| hold(scene, together)
         ),
         behaviour!(
             "keys.batch.window",
-            "In a batch too a key is held no longer than its window.",
+            "In a batch, a key is held no longer than its window.",
             ["BS-049"],
             |scene| window(scene, together)
         ),
         behaviour!(
             "keys.replaces",
-            "A chain takes the key over from the one that it names, and from no other.",
+            "A chain takes over the key only from the chain that it names.",
             ["BS-050"],
             replaces
         ),
         behaviour!(
             "keys.batch.types",
-            "In a batch too two types may use the same key.",
+            "In a batch, two types may use the same key.",
             ["BS-051"],
             batch_types
         ),
         behaviour!(
             "keys.continued",
-            "A chain that has gone on holds its key until it is closed.",
+            "A chain that continued holds its key until it closes.",
             ["A8.3"],
             continued
         ),
         behaviour!(
             "keys.race",
-            "Of many that start with one key at once, in two processes, one is new and all get it.",
+            "If many callers in two processes start the same key concurrently, one chain is created and all get it.",
             ["A8.2", "never 6"],
             race
         ),
@@ -131,7 +136,7 @@ where
     let found = start(scene.clone(), plans()).await;
     assert!(found[0] != chains[0] && found[0].is_new(), "the key is free");
     assert_eq!(found[1..], chains[1..]);
-    assert_eq!(scene.output(found[1]).await, "completed", "what it gave is there at once");
+    assert_eq!(scene.output(found[1]).await, "completed", "its output is returned immediately");
 }
 
 async fn window<S: Store, F>(scene: Scene<S>, start: fn(Scene<S>, Vec<Plan<Tell>>) -> F)
@@ -145,7 +150,7 @@ where
     let found = start(scene.clone(), plans()).await;
     assert!(found[0] != chains[0] && found[0].is_new(), "its window is over");
     assert_eq!(found[1], chains[1]);
-    assert_eq!(scene.job(chains[0]).await.status, Status::Pending, "the first goes on");
+    assert_eq!(scene.job(chains[0]).await.status, Status::Pending, "the first chain continues");
 }
 
 async fn types<S: Store>(scene: Scene<S>) {
@@ -197,7 +202,7 @@ async fn continued<S: Store>(scene: Scene<S>) {
     }
     let chain = scene.client.start(Tell { text: "first".into() }).key("a").await.unwrap();
     let worker = scene.worker().handle(tell).start().await.unwrap();
-    scene.job_that("the chain goes on", chain, |job| job.index == 1).await;
+    scene.job_that("the chain continues", chain, |job| job.index == 1).await;
     let found = scene.client.start(Tell { text: "second".into() }).key("a").await.unwrap();
     assert_eq!(found, chain, "its first job is done, but not the chain");
     let other = scene.worker().handle(echo).start().await.unwrap();

@@ -10,16 +10,16 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "list.chains.none",
-            "Where no chain is stored, none is listed.",
+            "The list of chains is empty if none is stored.",
             ["BS-113"],
             [LISTS],
             none
         ),
         behaviour!("list.chains.all", "All chains are listed, newest first.", ["BS-114"], [LISTS], all),
-        behaviour!("list.chains.types", "Chains of some types are listed.", ["BS-115"], [LISTS], types),
+        behaviour!("list.chains.types", "Chains are listed by type.", ["BS-115"], [LISTS], types),
         behaviour!(
             "list.chains.top_level",
-            "Chains that no job waits or waited for are listed alone.",
+            "The list can be limited to chains that no job waits or waited for.",
             ["BS-117"],
             [LISTS],
             top_level
@@ -31,49 +31,43 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
             [LISTS],
             statuses
         ),
-        behaviour!("list.chains.oldest", "Chains are listed oldest first too.", ["BS-119"], [LISTS], oldest),
+        behaviour!("list.chains.oldest", "Chains can be listed oldest first.", ["BS-119"], [LISTS], oldest),
         behaviour!(
             "list.chains.pages",
-            "Pages of a list of chains give each of them once, in order.",
+            "The pages of a list of chains contain each chain once, in order.",
             ["BS-120"],
             [LISTS],
             pages
         ),
         behaviour!(
             "list.chains.created",
-            "Chains are listed by the time of their creation, both ends included.",
+            "Chains are listed by creation time, with both ends of the range included.",
             ["BS-121"],
             [LISTS],
             created
         ),
         behaviour!(
             "list.chains.records",
-            "A list of chains shows what a look at each of them does.",
+            "Listed chains equal those that single queries return.",
             ["BS-123"],
             [LISTS],
             records
         ),
         behaviour!(
             "list.agree.completed",
-            "All look-ups agree on a chain that has completed.",
+            "All queries agree about a completed chain.",
             ["BS-152"],
             [LISTS],
             agree_completed
         ),
         behaviour!(
             "list.agree.blockers",
-            "All look-ups agree on chains that wait for each other.",
+            "All queries agree about chains that wait for each other.",
             ["BS-153"],
             [LISTS],
             agree_blockers
         ),
-        behaviour!(
-            "list.page",
-            "A page has at most fifty rows unless said otherwise.",
-            ["BS-154"],
-            [LISTS],
-            default_page
-        ),
+        behaviour!("list.page", "By default, a page has at most 50 rows.", ["BS-154"], [LISTS], default_page),
     ]
 }
 
@@ -171,7 +165,7 @@ async fn statuses<S: Store>(scene: Scene<S>) {
     scene.stop([worker]).await;
     let worker = scene.worker().handle(draft).start().await.unwrap();
     let half = drafts(&scene, 1).await[0];
-    scene.job_that("it goes on", half, |job| job.index == 1).await;
+    scene.job_that("it continues", half, |job| job.index == 1).await;
     scene.stop([worker]).await;
     let waits = scene.client.start(Bind {}).blocked_by(vec![half]).await.unwrap();
     let of = |statuses: &[Status]| {

@@ -9,9 +9,15 @@ use super::LISTS;
 #[expect(clippy::too_many_lines, reason = "a list of cases")]
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
-        behaviour!("list.jobs.none", "Where no job is stored, none is listed.", ["BS-124"], [LISTS], none),
+        behaviour!(
+            "list.jobs.none",
+            "The list of jobs is empty if none is stored.",
+            ["BS-124"],
+            [LISTS],
+            none
+        ),
         behaviour!("list.jobs.all", "The jobs of all chains are listed.", ["BS-125"], [LISTS], all),
-        behaviour!("list.jobs.types", "Jobs of some types are listed.", ["BS-126"], [LISTS], types),
+        behaviour!("list.jobs.types", "Jobs are listed by type.", ["BS-126"], [LISTS], types),
         behaviour!(
             "list.jobs.chain_types",
             "Jobs are listed by the type of their chain.",
@@ -30,63 +36,63 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "list.jobs.pages",
-            "Pages of a list of jobs give each of them once, in order.",
+            "The pages of a list of jobs contain each job once, in order.",
             ["BS-131"],
             [LISTS],
             pages
         ),
         behaviour!(
             "list.jobs.created",
-            "Jobs are listed by the time of their creation, both ends included.",
+            "Jobs are listed by creation time, with both ends of the range included.",
             ["BS-132"],
             [LISTS],
             created
         ),
         behaviour!(
             "list.jobs.records",
-            "A list of jobs shows what a look at each of them does.",
+            "Listed jobs equal those that single queries return.",
             ["BS-133"],
             [LISTS],
             records
         ),
         behaviour!(
             "list.chain_jobs.unknown",
-            "A chain that is not stored has no jobs.",
+            "A chain that is not stored has an empty list of jobs.",
             ["BS-134"],
             [LISTS],
             chain_unknown
         ),
         behaviour!(
             "list.chain_jobs",
-            "The jobs of a chain come in their order, and only those.",
+            "The jobs of a chain are listed in order, without jobs of other chains.",
             ["BS-135", "BS-138"],
             [LISTS],
             chain_jobs
         ),
         behaviour!(
             "list.chain_jobs.newest",
-            "The jobs of a chain are listed latest first too.",
+            "The jobs of a chain can be listed latest first.",
             ["BS-136"],
             [LISTS],
             chain_newest
         ),
         behaviour!(
             "list.chain_jobs.pages",
-            "The jobs of a chain are listed page by page.",
+            "The jobs of a chain are listed in pages.",
             ["BS-137"],
             [LISTS],
             chain_pages
         ),
         behaviour!(
             "list.chain_jobs.typed",
-            "What the jobs of a chain take comes in their types.",
+            "The inputs of a chain's jobs are decoded as their types.",
             ["BS-139"],
             [LISTS],
             chain_typed
         ),
         behaviour!(
             "list.chain_jobs.mismatch",
-            "The jobs of a chain of another type than its handle says are an error.",
+            "Listing jobs with a handle of the wrong type is an error.",
             ["BS-140"],
             [LISTS],
             chain_mismatch

@@ -14,51 +14,56 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "look.chain",
-            "A chain is found by its handle, its id, one of its jobs and its key, with its first and latest job.",
+            "A chain is found by its handle, its id, one of its jobs or its key, with its first and latest job.",
             ["BS-105", "BS-107", "BS-116", "BS-122"],
             chain
         ),
         behaviour!(
             "look.chain.typed",
-            "What a chain took and gave comes in the types of its handle.",
+            "The input and output of a chain have the types of its handle.",
             ["BS-106"],
             chain_typed
         ),
         behaviour!(
             "look.chain.mismatch",
-            "A chain of another type than its handle says is an error that names both.",
+            "Querying a chain with a handle of the wrong type is an error that names both types.",
             ["BS-108"],
             chain_mismatch
         ),
         behaviour!("look.job.unknown", "A job that is not stored is not found.", ["BS-109"], job_unknown),
-        behaviour!("look.job", "A job is found by its id, whatever its type.", ["BS-110", "BS-111"], job),
+        behaviour!(
+            "look.job",
+            "A job is found by its id, regardless of its type.",
+            ["BS-110", "BS-111"],
+            job
+        ),
         behaviour!(
             "look.job.mismatch",
-            "The input of a job of another type is an error that names both.",
+            "Decoding the input of a job as the wrong type is an error that names both types.",
             ["BS-112"],
             job_mismatch
         ),
         behaviour!(
             "look.blockers.none",
-            "A job without blockers, or that is not stored, has none.",
+            "A job without blockers, or that is not stored, has an empty list of blockers.",
             ["BS-141"],
             blockers_none
         ),
         behaviour!(
             "look.blockers",
-            "The blockers of a job come in the order in which they were given, and show how they stand.",
+            "The blockers of a job are listed in the order in which they were declared, with their status.",
             ["BS-142", "BS-145"],
             blockers
         ),
         behaviour!(
             "look.blockers.typed",
-            "What a blocker gave comes in the type of its handle.",
+            "The output of a blocker has the type of its handle.",
             ["BS-143"],
             blockers_typed
         ),
         behaviour!(
             "look.blockers.mismatch",
-            "A blocker that is looked at as another type is an error.",
+            "Querying a blocker as the wrong type is an error.",
             ["BS-144"],
             blockers_mismatch
         ),

@@ -15,76 +15,76 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "outside.one",
-            "A chain is completed without a worker.",
+            "A chain can be completed without a worker.",
             ["BS-073", "BS-221"],
             [OUTSIDE],
             one
         ),
         behaviour!(
             "outside.steps",
-            "Several steps of a chain are done with one command.",
+            "One command can complete several steps of a chain.",
             ["BS-074", "BS-223"],
             [OUTSIDE],
             steps
         ),
         behaviour!(
             "outside.then_worker",
-            "A chain that was continued without a worker goes on in one.",
+            "A worker runs the next job of a chain that was continued without a worker.",
             ["BS-076"],
             [OUTSIDE],
             then_worker
         ),
         behaviour!(
             "outside.completed",
-            "A job that has completed is not completed again, whether it was looked at before or after.",
+            "A completed job cannot be completed again, whether it was queried before or after.",
             ["BS-077"],
             [OUTSIDE],
             completed
         ),
         behaviour!(
             "outside.look",
-            "To look at a chain's current job changes nothing.",
+            "Querying a chain's current job changes nothing.",
             ["BS-078"],
             [OUTSIDE],
             look
         ),
         behaviour!(
             "outside.running",
-            "An attempt whose job is completed from outside is told to stop, and changes nothing.",
+            "An attempt whose job is completed from outside is asked to stop and changes nothing.",
             ["BS-079"],
             [OUTSIDE],
             running
         ),
         behaviour!(
             "outside.blocked",
-            "A job that waits for blockers can be completed without them.",
+            "A blocked job can be completed before its blockers.",
             ["BS-073"],
             [OUTSIDE],
             blocked
         ),
         behaviour!(
             "outside.narrow",
-            "A chain's current job is narrowed to its type, and to no other.",
+            "A chain's current job can only be narrowed to its own type.",
             ["BS-080"],
             [OUTSIDE],
             narrow
         ),
         behaviour!(
             "outside.mismatch",
-            "A step on a chain of another type than its handle says is refused.",
+            "A step on a chain with a handle of the wrong type is refused.",
             ["BS-082"],
             [OUTSIDE],
             mismatch
         ),
         behaviour!(
             "outside.wait_mismatch",
-            "A wait for a chain of another type than its handle says is refused at once.",
+            "A wait for a chain with a handle of the wrong type fails immediately.",
             ["BS-083"],
             wait_mismatch
         ),
         behaviour!(
             "outside.id",
-            "A continuation may have an id of the caller's; one that is taken is refused, and nothing is done.",
+            "The caller can choose the id of a continuation; if it is taken, nothing is written.",
             ["BS-031"],
             [OUTSIDE],
             id
@@ -96,7 +96,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     // The sources require a transaction for this. Here it works with and without one.
     vec![behaviour!(
         "outside.transaction",
-        "A job is completed at once, or with its transaction, or not at all if that is rolled back.",
+        "A completion takes effect immediately, or when its transaction commits, or never if it is rolled back.",
         ["BS-081"],
         [OUTSIDE],
         transaction
@@ -123,7 +123,7 @@ async fn one<S: Store>(scene: Scene<S>) {
     assert_eq!(step.done("by hand".into()).await.unwrap(), Status::Completed);
     assert_eq!(scene.output(chain).await, "by hand");
     let job = scene.job(chain).await;
-    assert_eq!((job.attempt, job.closed_by, job.error), (0, None, None), "nobody's attempt did it");
+    assert_eq!((job.attempt, job.closed_by, job.error), (0, None, None), "no attempt completed it");
 }
 
 async fn steps<S: Store>(scene: Scene<S>) {
@@ -269,7 +269,7 @@ async fn transaction<S: Transactional>(scene: Scene<S>) {
         let step = tx.step(chain).await.unwrap().of::<Approve>().unwrap();
         step.then(Ship { order: 7 }).await.unwrap();
         assert!(tx.step(chain).await.unwrap().is::<Ship>(), "the transaction sees it");
-        assert!(is_untouched(&scene.job(chain).await), "nobody else does before the commit");
+        assert!(is_untouched(&scene.job(chain).await), "it is not visible outside before the commit");
         end(tx, commits).await;
         assert_eq!(scene.job(chain).await.index, u32::from(commits));
     }

@@ -11,58 +11,61 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "schedule.start.after",
-            "A chain that is started with a delay is run when that is over.",
+            "A chain started with a delay runs after that delay.",
             ["BS-052"],
             |scene| starts(scene, After)
         ),
         behaviour!(
             "schedule.start.at",
-            "A chain that is started for a time is run then.",
+            "A chain started for a time runs at that time.",
             ["BS-053"],
             |scene| starts(scene, At)
         ),
         behaviour!(
             "schedule.continue.after",
-            "A continuation with a delay is run when that is over.",
+            "A continuation with a delay runs after that delay.",
             ["BS-054"],
             |scene| continues(scene, After)
         ),
-        behaviour!("schedule.continue.at", "A continuation for a time is run then.", ["BS-055"], |scene| {
-            continues(scene, At)
-        }),
+        behaviour!(
+            "schedule.continue.at",
+            "A continuation scheduled for a time runs at that time.",
+            ["BS-055"],
+            |scene| { continues(scene, At) }
+        ),
         behaviour!(
             "schedule.again.after",
-            "A job that asks to be run again after a delay is, and its attempt does not count.",
+            "A job rescheduled with a delay runs again after it, and the attempt does not count.",
             ["BS-056"],
             |scene| runs_again(scene, After)
         ),
         behaviour!(
             "schedule.recurring",
-            "A job that recurs starts its successor with its own end, which takes its key over.",
+            "A recurring job starts its successor when it completes, and the successor takes over its key.",
             ["BS-057"],
             recurring
         ),
         behaviour!(
             "schedule.again.at",
-            "A job that asks to be run again at a time is, and its attempt does not count.",
+            "A job rescheduled for a time runs again at that time, and the attempt does not count.",
             ["BS-058"],
             |scene| runs_again(scene, At)
         ),
         behaviour!(
             "schedule.start.past",
-            "A start for a time that is past is due now, and overtakes nobody.",
+            "A start for a time in the past is due now and does not overtake other jobs.",
             ["BS-059"],
             |scene| starts(scene, Past)
         ),
         behaviour!(
             "schedule.continue.past",
-            "A continuation for a time that is past is due now.",
+            "A continuation scheduled for a time in the past is due now.",
             ["BS-060"],
             |scene| continues(scene, Past)
         ),
         behaviour!(
             "schedule.again.past",
-            "A job that asks to be run again at a time that is past is run at once.",
+            "A job rescheduled for a time in the past runs again immediately.",
             ["BS-061"],
             |scene| runs_again(scene, Past)
         ),
@@ -179,10 +182,10 @@ async fn recurring<S: Store>(scene: Scene<S>) {
     let worker = scene.worker().handle(tick).start().await.unwrap();
     let key = Target::Key(TypeName::new("Tick").unwrap(), Key::new("tick").unwrap());
     let last = scene
-        .soon("the last one ends", async {
+        .soon("the last run completes", async {
             loop {
                 let chain =
-                    scene.client.chain(key.clone()).await.unwrap().expect("somebody always has the key");
+                    scene.client.chain(key.clone()).await.unwrap().expect("a chain always holds the key");
                 let output = chain.output().map(|output| output.decode::<u32>().unwrap());
                 if output == Some(3) {
                     return chain;
@@ -194,10 +197,6 @@ async fn recurring<S: Store>(scene: Scene<S>) {
     assert_ne!(last.id, first.id());
     assert_eq!(scene.output(first).await, 0);
     let created = |event: &Event| matches!(event, Event::ChainCreated(_));
-    assert_eq!(
-        scene.seen.count(created),
-        4,
-        "each run is a chain of its own, and nobody's successor is double"
-    );
+    assert_eq!(scene.seen.count(created), 4, "each run is its own chain, and no run has two successors");
     scene.stop([worker]).await;
 }

@@ -12,65 +12,55 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "start.one",
-            "A chain that is started is stored with its first job, whose input is what was given.",
+            "A started chain is stored with its first job and the given input.",
             ["BS-001", "BS-213"],
             one
         ),
-        behaviour!(
-            "start.key",
-            "A start with a key that is held gives the chain that holds it.",
-            ["BS-002"],
-            key
-        ),
-        behaviour!(
-            "start.blockers",
-            "A chain that is started with open blockers waits for them.",
-            ["BS-003"],
-            blockers
-        ),
-        behaviour!("start.schedule", "A chain that is started for later is due then.", ["BS-004"], schedule),
+        behaviour!("start.key", "A start with a held key returns the chain that holds it.", ["BS-002"], key),
+        behaviour!("start.blockers", "A chain started with open blockers is blocked.", ["BS-003"], blockers),
+        behaviour!("start.schedule", "A chain started with a delay is due after it.", ["BS-004"], schedule),
         behaviour!(
             "start.id",
-            "A start with an id of the caller's can be repeated, and one with another's id is refused.",
+            "A start with a chosen id can be repeated; an id of another chain is refused.",
             ["BS-009"],
             id
         ),
-        behaviour!("start.many", "Chains that are started together come back in order.", ["BS-010"], many),
-        behaviour!("start.many.none", "To start no chains at all is fine.", ["BS-011"], none),
+        behaviour!("start.many", "Chains started together are returned in order.", ["BS-010"], many),
+        behaviour!("start.many.none", "Starting no chains is not an error.", ["BS-011"], none),
         behaviour!(
             "start.many.keys",
-            "Of those with one key in a batch the first is started, and the others find it.",
+            "If several starts of a batch have the same key, the first creates the chain and the others return it.",
             ["BS-012"],
             many_keys
         ),
         behaviour!(
             "start.many.blockers",
-            "Chains of a batch wait for chains that stand before them in it.",
+            "Chains of a batch can wait for earlier chains of the same batch.",
             ["BS-013", "BS-016"],
             many_blockers
         ),
         behaviour!(
             "start.many.schedules",
-            "Each chain of a batch has a time of its own.",
+            "Each chain of a batch has its own schedule.",
             ["BS-014"],
             many_schedules
         ),
         behaviour!(
             "start.many.types",
-            "Chains of several types are started with one command.",
+            "One command can start chains of several types.",
             ["BS-015"],
             many_types
         ),
         behaviour!(
             "start.many.blockers_run",
-            "Workers run a batch in which some wait for others.",
+            "Workers run a batch in which some chains wait for others.",
             ["BS-017"],
             many_blockers_run
         ),
         behaviour!("start.many.run", "Workers run all chains of a batch.", ["BS-018"], many_run),
         behaviour!(
             "start.many.ids",
-            "Each chain of a batch may have an id of the caller's; one that is refused harms no other.",
+            "The ids of a batch can be chosen by the caller; a refused one does not affect the others.",
             ["BS-023"],
             many_ids
         ),
@@ -82,13 +72,13 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
         // The sources require a transaction for this. Here it works with and without one.
         behaviour!(
             "start.transaction",
-            "A chain is started at once, or with its transaction, or not at all if that is rolled back.",
+            "A start takes effect immediately, or when its transaction commits, or never if it is rolled back.",
             ["BS-005"],
             transaction
         ),
         behaviour!(
             "start.many.transaction",
-            "Many chains are started at once, or with their transaction, or not at all if that is rolled back.",
+            "A batch of starts takes effect immediately, or with its transaction, or never if it is rolled back.",
             ["BS-019"],
             many_transaction
         ),
@@ -265,7 +255,10 @@ async fn transaction<S: Transactional>(scene: Scene<S>) {
         let chain = tx.start(Number { number: 1 }).key("mine").await.unwrap();
         assert!(chain.is_new(), "nothing of the transaction that was rolled back holds the key");
         assert!(tx.chain(chain).await.unwrap().is_some(), "the transaction sees it");
-        assert!(scene.other.chain(chain).await.unwrap().is_none(), "nobody else does before the commit");
+        assert!(
+            scene.other.chain(chain).await.unwrap().is_none(),
+            "it is not visible outside before the commit"
+        );
         end(tx, commits).await;
         assert_eq!(scene.other.chain(chain).await.unwrap().is_some(), commits);
     }

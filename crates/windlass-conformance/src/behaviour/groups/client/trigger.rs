@@ -10,14 +10,8 @@ use super::{TRIGGER, end};
 
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
-        behaviour!(
-            "trigger.due",
-            "A pending job whose time is to come is due when it is triggered.",
-            ["BS-062"],
-            [TRIGGER],
-            due
-        ),
-        behaviour!("trigger.run", "A job that is triggered is run at once.", ["BS-063"], [TRIGGER], run),
+        behaviour!("trigger.due", "Triggering a scheduled job makes it due now.", ["BS-062"], [TRIGGER], due),
+        behaviour!("trigger.run", "A triggered job runs immediately.", ["BS-063"], [TRIGGER], run),
         behaviour!(
             "trigger.unknown",
             "A job that is not stored cannot be triggered.",
@@ -41,22 +35,22 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "trigger.many",
-            "Many jobs are triggered at once, and told of in the order given.",
+            "One command can trigger many jobs and returns them in order.",
             ["BS-068"],
             [TRIGGER],
             many
         ),
-        behaviour!("trigger.none", "To trigger no job at all is fine.", ["BS-069"], [TRIGGER], none),
+        behaviour!("trigger.none", "Triggering no jobs is not an error.", ["BS-069"], [TRIGGER], none),
         behaviour!(
             "trigger.many.unknown",
-            "If one of many is not stored, none is triggered.",
+            "If one of many jobs is not stored, none is triggered.",
             ["BS-070"],
             [TRIGGER],
             many_unknown
         ),
         behaviour!(
             "trigger.many.not_pending",
-            "If one of many is not pending, none is triggered.",
+            "If one of many jobs is not pending, none is triggered.",
             ["BS-071"],
             [TRIGGER],
             many_not_pending
@@ -68,7 +62,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     // The sources require a transaction for this. Here it works with and without one.
     vec![behaviour!(
         "trigger.transaction",
-        "Jobs are triggered at once, or with their transaction, or not at all if that is rolled back.",
+        "A trigger takes effect immediately, or when its transaction commits, or never if it is rolled back.",
         ["BS-066", "BS-072"],
         [TRIGGER],
         transaction
@@ -186,7 +180,7 @@ async fn transaction<S: Transactional>(scene: Scene<S>) {
     for commits in [false, true] {
         let mut tx = scene.client.begin().await.unwrap();
         triggered(tx.trigger(chains[1..].iter().map(|chain| (*chain).into()).collect()).await.unwrap());
-        assert!(is_late(&scene, chains[1]).await, "nobody sees it before the commit");
+        assert!(is_late(&scene, chains[1]).await, "it is not visible before the commit");
         end(tx, commits).await;
         for chain in &chains[1..] {
             assert_eq!(is_late(&scene, *chain).await, !commits);

@@ -11,10 +11,10 @@ use crate::behaviour::job::quick;
 pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!("types.names", "A set of handlers lists its job types.", ["BS-212"], names),
-        behaviour!("types.input", "An input that cannot be written starts nothing.", ["BS-215"], input),
+        behaviour!("types.input", "An input that cannot be encoded starts no chain.", ["BS-215"], input),
         behaviour!(
             "types.stored_input",
-            "A stored input that cannot be read fails its job at once, with the reason, and no other.",
+            "A stored input that cannot be decoded fails only that job, immediately and with the reason.",
             ["BS-215"],
             stored_input
         ),
@@ -26,32 +26,32 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "types.worker",
-            "A worker's continuation and output are stored as they were given.",
+            "A worker's continuation and output are stored as given.",
             ["BS-217", "BS-219"],
             worker
         ),
         behaviour!(
             "types.worker.output",
-            "An output of a worker that cannot be written fails the attempt.",
+            "If a worker's output cannot be encoded, the attempt fails.",
             ["BS-218"],
             |scene| unwritable(scene, How::Output)
         ),
         behaviour!(
             "types.worker.continuation",
-            "A continuation of a worker that cannot be written fails the attempt.",
+            "If a worker's continuation cannot be encoded, the attempt fails.",
             ["BS-220"],
             |scene| unwritable(scene, How::Continuation)
         ),
         behaviour!(
             "types.outside.output",
-            "An output from outside that cannot be written changes nothing.",
+            "If an output from outside cannot be encoded, nothing changes.",
             ["BS-222"],
             [OUTSIDE],
             |scene| unwritable_outside(scene, How::Output)
         ),
         behaviour!(
             "types.outside.continuation",
-            "A continuation from outside that cannot be written changes nothing.",
+            "If a continuation from outside cannot be encoded, nothing changes.",
             ["BS-224"],
             [OUTSIDE],
             |scene| unwritable_outside(scene, How::Continuation)
@@ -121,7 +121,7 @@ async fn stored_input<S: Store>(scene: Scene<S>) {
     let error = scene.result(chain).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChainFailed);
     assert!(error.to_string().contains("cannot decode the stored payload"), "{error}");
-    assert_eq!(scene.job(chain).await.attempt, 1, "it is not tried again");
+    assert_eq!(scene.job(chain).await.attempt, 1, "it is not retried");
     assert_eq!(scene.output(good).await, Even(2));
     scene.stop([worker]).await;
 }

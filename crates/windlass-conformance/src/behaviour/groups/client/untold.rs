@@ -14,57 +14,57 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "untold.start",
-            "A start that is rolled back is not told, and wakes nobody.",
+            "A start that is rolled back is not reported and wakes no worker.",
             ["logging: creation rolled back", "never 3"],
             start
         ),
         behaviour!(
             "untold.blockers",
-            "A start with blockers that is rolled back is not told.",
+            "A start with blockers that is rolled back is not reported.",
             ["logging: creation with blockers rolled back", "never 3"],
             blockers
         ),
         behaviour!(
             "untold.outside",
-            "A completion from outside that is rolled back is not told.",
+            "A completion from outside that is rolled back is not reported.",
             ["logging: workerless completion rolled back", "never 3"],
             [OUTSIDE],
             outside
         ),
         behaviour!(
             "untold.completion",
-            "A completion that its handler takes back is not told.",
+            "A completion that its handler rolls back is not reported.",
             ["logging: worker completion rolled back", "never 3"],
             |scene| taken_back(scene, How::Done)
         ),
         behaviour!(
             "untold.reschedule",
-            "A reschedule that its handler takes back is not told.",
+            "A reschedule that its handler rolls back is not reported.",
             ["logging: reschedule rolled back", "never 3"],
             |scene| taken_back(scene, How::Reschedule)
         ),
         behaviour!(
             "untold.continuation",
-            "A continuation that its handler takes back is not told.",
+            "A continuation that its handler rolls back is not reported.",
             ["logging: user throw after continueWith", "never 3"],
             |scene| taken_back(scene, How::Then)
         ),
         behaviour!(
             "untold.unblocked",
-            "That a job waits no longer is not told before the end of its blocker has committed.",
+            "An unblocked job is not reported before the end of its blocker has committed.",
             ["logging: unblock failure", "never 3"],
             unblocked
         ),
         behaviour!(
             "untold.outside_refused",
-            "A completion from outside that is refused is not told.",
+            "A completion from outside that is refused is not reported.",
             ["logging: workerless internal failure", "never 3"],
             [OUTSIDE],
             outside_refused
         ),
         behaviour!(
             "untold.continuation_refused",
-            "A continuation that is refused is not told: its job fails, and that is.",
+            "A refused continuation is not reported; the failure of its job is.",
             ["logging: continuation create failure", "never 3"],
             continuation_refused
         ),
@@ -128,7 +128,7 @@ async fn start<S: Transactional>(scene: Scene<S>) {
     tx.rollback_to().await.unwrap();
     assert_eq!(scene.seen.all(), [], "not before the commit");
     tx.commit().await.unwrap();
-    assert_eq!(counts(&scene), [1, 0, 0, 0], "only what stays is told");
+    assert_eq!(counts(&scene), [1, 0, 0, 0], "only committed writes are reported");
     assert!(matches!(&scene.seen.all()[0], Event::ChainCreated(about) if about.chain == kept.id()));
 }
 
@@ -169,7 +169,11 @@ async fn taken_back<S: Transactional>(scene: Scene<S>, how: How) {
     assert_eq!(scene.seen.count(of_chain), if how == How::Done { 2 } else { 4 });
     assert_eq!(counts(&scene)[2..], [1, 0]);
     let started = |event: &Event| matches!(event, Event::ChainCreated(about) if about.chain != chain.id());
-    assert_eq!(scene.seen.count(started), 1, "the chain that the first attempt started is not told either");
+    assert_eq!(
+        scene.seen.count(started),
+        1,
+        "the chain that the first attempt started is not reported either"
+    );
 }
 
 job!(Bait {} -> u32, options JobOptions { max_attempts: None, ..quick() });
@@ -194,7 +198,7 @@ async fn unblocked<S: Transactional>(scene: Scene<S>) {
     let at = |is: fn(&Event) -> bool| events.iter().position(is).unwrap();
     let unblocked = at(|event| matches!(event, Event::JobUnblocked(_)));
     let failures = events[..unblocked].iter().filter(|event| matches!(event, Event::AttemptFailed(..)));
-    assert_eq!(failures.count(), 2, "both were told before");
+    assert_eq!(failures.count(), 2, "both were reported before");
     assert_eq!(scene.seen.count(|event| matches!(event, Event::JobUnblocked(_))), 1);
     assert_eq!(counts(&scene), [2, 2, 2, 0]);
 }

@@ -13,36 +13,41 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "wait.completed",
-            "A wait for a chain that has completed ends at once.",
+            "A wait for a completed chain returns immediately.",
             ["BS-155"],
             completed
         ),
         behaviour!(
             "wait.early",
-            "A wait ends when its chain does, however much of its time is left.",
+            "A wait returns as soon as its chain closes, before its timeout.",
             ["BS-156"],
             early
         ),
         behaviour!(
             "wait.called_off",
-            "A wait that is called off ends as one whose time is over, and the chain goes on.",
+            "A cancelled wait returns the same kind of error as a timeout, and the chain continues.",
             ["BS-157"],
             called_off
         ),
         behaviour!(
             "wait.timeout",
-            "A wait whose time is over ends, and the chain goes on.",
+            "A wait that times out returns an error, and the chain continues.",
             ["BS-158"],
             timeout
         ),
         behaviour!(
             "wait.unknown",
-            "A wait for a chain that is not stored ends at once.",
+            "A wait for a chain that is not stored fails immediately.",
             ["BS-159"],
             unknown
         ),
-        behaviour!("wait.failed", "A wait for a chain that fails gives its error.", ["BS-155"], failed),
-        behaviour!("wait.deleted", "A wait ends when its chain is removed.", ["BS-159"], [DELETE], deleted),
+        behaviour!(
+            "wait.failed",
+            "A wait for a chain that fails returns the chain's error.",
+            ["BS-155"],
+            failed
+        ),
+        behaviour!("wait.deleted", "A wait ends when its chain is deleted.", ["BS-159"], [DELETE], deleted),
     ]
 }
 
@@ -74,7 +79,7 @@ async fn completed<S: Store>(scene: Scene<S>) {
             }
         }
     };
-    assert_eq!(scene.soon("a look is answered", looked).await.unwrap(), 2);
+    assert_eq!(scene.soon("a query is answered", looked).await.unwrap(), 2);
 }
 
 async fn early<S: Store>(scene: Scene<S>) {

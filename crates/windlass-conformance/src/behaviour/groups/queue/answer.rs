@@ -12,51 +12,51 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.answer",
-            "Who enqueues and waits gets the result; afterwards it is cached.",
+            "Enqueueing and waiting returns the result, which is cached afterwards.",
             ["Q12", "Q14", "RR01", "RR05", "E02", "ST-27"],
             answer
         ),
         behaviour!(
             "queue.answer.many",
-            "Many who wait at once each get their own answer.",
+            "Many concurrent callers each receive their own result.",
             ["RR02", "E09"],
             many
         ),
         behaviour!(
             "queue.answer.joins",
-            "Who waits for an id that is queued or processed joins it, and who gives up harms no other.",
+            "A caller that waits for a queued or running id joins that job; giving up does not affect the others.",
             ["RR06", "RR07", "RR12", "ST-29", "B4.10"],
             joins
         ),
         behaviour!(
             "queue.answer.timeout",
-            "A wait that takes too long is an error, and the job goes on.",
+            "A wait that times out returns an error, and the job continues.",
             ["Q13", "RR03"],
             timeout
         ),
         behaviour!(
             "queue.answer.fails",
-            "A failure is told by its kind, with the stored error.",
+            "A failure is returned as an error with its kind and the stored error.",
             ["RR08", "ST-28", "issue: errors by kind"],
             fails
         ),
         behaviour!(
             "queue.answer.calls_off",
-            "Who waits for a job that is cancelled or deleted is told so.",
+            "A wait for a job that is cancelled or deleted returns an error that says so.",
             ["issue: errors by kind"],
             [Need::Store(Capability::Cancel), Need::Store(Capability::Delete)],
             calls_off
         ),
-        behaviour!("queue.answer.large", "A large result arrives whole.", ["RR11"], large),
+        behaviour!("queue.answer.large", "A large result is returned completely.", ["RR11"], large),
         behaviour!(
             "queue.answer.nothing",
-            "A job that gives nothing, or null, answers too.",
+            "A job whose result is `()` or `null` returns it.",
             ["B4.29"],
             nothing
         ),
         behaviour!(
             "queue.answer.unheard",
-            "An end that nobody tells of is found by looking.",
+            "Without a notification, a wait finds the result by polling.",
             ["B4.9", "never 4"],
             unheard
         ),
@@ -129,7 +129,7 @@ async fn timeout<S: Store>(scene: Scene<S>) {
         .await;
     held.go.open(1);
     let result = queue.enqueue_and_wait("a", "y".to_owned()).poll(POLL).await.unwrap();
-    assert_eq!(result, echoed("x", 1), "the job went on");
+    assert_eq!(result, echoed("x", 1), "the job continued");
     scene.stop_consumers([held.consumer]).await;
 }
 

@@ -9,35 +9,35 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.cancel.queued",
-            "A cancelled job never runs; its id is accepted again at once, and only the new payload runs.",
+            "A cancelled job never runs; its id is accepted again immediately, and only the new payload runs.",
             ["Q17", "Q19", "D07", "E07", "ST-10", "B4.17"],
             [Need::Store(Capability::Cancel)],
             queued
         ),
         behaviour!(
             "queue.cancel.other",
-            "Who cancels is told of a job that is processed, is done, has failed or is unknown.",
+            "A cancel reports whether the job is running, completed, failed or unknown.",
             ["Q18", "ST-11", "B4.16"],
             [Need::Store(Capability::Cancel)],
             other
         ),
         behaviour!(
             "queue.cancel.failing",
-            "A job that waits to be tried again can be cancelled.",
+            "A job that waits for a retry can be cancelled.",
             ["B4.13", "issue: a waiting retry"],
             [Need::Store(Capability::Cancel)],
             failing
         ),
         behaviour!(
             "queue.cancel.ask",
-            "A job that is processed can be asked to stop, through its signal.",
+            "A running job can be asked to stop through its abort signal.",
             ["issue: asked through its signal"],
             [Need::Store(Capability::Cancel)],
             ask
         ),
         behaviour!(
             "queue.cancel.race",
-            "A job that is cancelled while a consumer takes it either runs or is cancelled.",
+            "A job that is cancelled while a consumer acquires it either runs or is cancelled.",
             ["B4.16"],
             [Need::Store(Capability::Cancel)],
             race

@@ -8,68 +8,68 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.consume",
-            "A job is processed, and what it gave is stored, with its true time and attempts.",
+            "A job is processed, and its result is stored with its actual time and attempts.",
             ["Q08", "Q10", "Q20", "Q21", "Q22", "E01", "E04", "ST-15", "ST-32", "B4.32"],
             consumes
         ),
         behaviour!(
             "queue.consume.idle",
-            "A consumer that found nothing waits, and takes what comes later; others go on meanwhile.",
+            "A consumer that found no jobs takes later ones; other consumers continue meanwhile.",
             ["ST-03", "ST-05", "ST-06", "ST-07", "B4.5"],
             idle
         ),
         behaviour!(
             "queue.consume.item",
-            "A handler gets id, payload, attempt, time of creation and the error before.",
+            "A handler receives the id, payload, attempt number, creation time and previous error.",
             ["issue: the handler gets", "B4.32"],
             item
         ),
         behaviour!(
             "queue.consume.parallel",
-            "As many jobs run at once as a consumer has slots.",
+            "A consumer runs as many jobs concurrently as it has slots.",
             ["Q37"],
             parallel
         ),
         behaviour!(
             "queue.consume.shared",
-            "Several consumers share the work, and each job is run once.",
+            "Several consumers share the work, and each job runs once.",
             ["E03", "Q03"],
             shared
         ),
         behaviour!(
             "queue.consume.retries",
-            "A job that fails or panics is tried again; meanwhile it is failing, and its success clears the error.",
+            "A job that fails or panics is retried; until then its state is `Failing`, and success clears the error.",
             ["Q15", "E05", "ST-14", "ST-34"],
             retries
         ),
         behaviour!(
             "queue.consume.exhausted",
-            "A job that fails in its last attempt has failed, with that error as it writes itself.",
+            "A job that fails in its last attempt has failed, with that error.",
             ["Q16", "Q23", "E06", "ST-33"],
             exhausted
         ),
         behaviour!(
             "queue.consume.backs_off",
-            "A failed attempt is tried again later, unless the queue says at once; those that are ready come first.",
+            "A failed attempt is retried after a delay, or immediately with `Backoff::NONE`, after jobs already due.",
             ["B4.19", "gaps: backoff"],
             backs_off
         ),
         behaviour!(
             "queue.consume.default_backoff",
-            "A queue that sets no backoff delays each retry by the default.",
+            "By default, a queue delays each retry by the default backoff.",
             ["B4.19", "gaps: backoff"],
             [Need::Store(Capability::Trigger)],
             default_backoff
         ),
         behaviour!(
             "queue.consume.lost_reply",
-            "A job whose hand-over or whose end was answered into the void is run once.",
+            "A job runs once even if the reply to its acquire or its settlement is lost.",
             ["B4.4", "B4.15", "never 12"],
             lost_reply
         ),
         behaviour!(
             "queue.consume.worker",
-            "A queue's handler can be one of a worker's, beside those of other types.",
+            "The handler of a queue can be part of a worker with handlers of other types.",
             ["gaps: typed multi-job registry"],
             in_worker
         ),

@@ -9,13 +9,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.encoding.bytes",
-            "Payloads and results of any encoding come back byte for byte.",
+            "Payloads and results of any encoding are returned byte for byte.",
             ["B4.30", "issue: bytes stay exact"],
             bytes
         ),
         behaviour!(
             "queue.encoding.other",
-            "A job in another encoding fails at once and clearly, and harms no other.",
+            "A job in another encoding fails immediately with a clear error, and does not affect others.",
             ["issue: a consumer with another codec"],
             other
         ),
@@ -67,7 +67,7 @@ async fn other<S: Store>(scene: Scene<S>) {
     let echo = |item: Item<Vec<u8>>| async move { Ok::<_, BoxError>(item.payload().clone()) };
     let consumer = json.consume(echo).poll(POLL).await.unwrap();
     let wait = json.enqueue_and_wait("json", Vec::new()).poll(POLL);
-    assert_eq!(wait.await.unwrap(), [1, 2], "the other job harms none");
+    assert_eq!(wait.await.unwrap(), [1, 2], "the other job does not affect it");
     let failed = scene
         .soon("it fails", async {
             loop {

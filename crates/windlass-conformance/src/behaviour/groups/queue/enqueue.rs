@@ -8,49 +8,49 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.enqueue.once",
-            "An id is queued once: while it waits or is processed another is a duplicate, whatever its payload.",
+            "An id is enqueued once: while it is queued or running, another one is a duplicate, whatever its payload.",
             ["Q06", "Q07", "D01", "D02", "D03", "E10", "ST-01", "ST-02"],
             once
         ),
         behaviour!(
             "queue.enqueue.cached",
-            "An id that is done gives its result at once, whatever the payload.",
+            "Enqueueing a completed id returns its result immediately, whatever the payload.",
             ["Q11", "D04", "D05", "E11", "ST-16"],
             cached
         ),
         behaviour!(
             "queue.enqueue.concurrent",
-            "Of many that enqueue one id at once exactly one is accepted, and it runs once.",
+            "If many callers enqueue one id concurrently, exactly one job is accepted, and it runs once.",
             ["D08", "B4.18"],
             concurrent
         ),
         behaviour!(
             "queue.enqueue.many",
-            "Many jobs are enqueued at once, and each is answered for itself.",
+            "Many jobs can be enqueued at once, with a result for each.",
             ["ST-12", "gaps: batch enqueue"],
             many
         ),
         behaviour!(
             "queue.enqueue.order",
-            "Jobs come in the order in which they were enqueued, those with a higher priority first.",
+            "Jobs run in the order in which they were enqueued, those with a higher priority first.",
             ["ST-04", "gaps: priorities"],
             order
         ),
         behaviour!(
             "queue.enqueue.delay",
-            "A job with a delay is queued, is a duplicate, and does not run before its time.",
+            "A delayed job is queued, counts as a duplicate, and does not run before its due time.",
             ["gaps: delays"],
             delay
         ),
         behaviour!(
             "queue.enqueue.lost_reply",
-            "A job whose acceptance was answered into the void is queued once, and its caller is told so.",
+            "If the reply to an enqueue is lost, the job is queued once, and the caller gets the correct result.",
             ["never 12"],
             lost_reply
         ),
         behaviour!(
             "queue.enqueue.content",
-            "Equal payloads are one job if their ids follow from them.",
+            "Equal payloads become one job if their ids are derived from them.",
             ["issue: content ids"],
             content
         ),
@@ -60,7 +60,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behaviour<S>> {
     vec![behaviour!(
         "queue.enqueue.transaction",
-        "A job that is enqueued in a transaction exists when that commits, or not at all.",
+        "A job that is enqueued in a transaction exists when it commits, or not at all.",
         ["gaps: transactional enqueue"],
         transaction
     )]
@@ -205,7 +205,7 @@ async fn transaction<S: Transactional>(scene: Scene<S>) {
     assert_eq!(queue.enqueue("kept", "x".to_owned()).in_tx(&mut tx).await.unwrap(), Enqueued::Queued);
     let again = queue.enqueue("kept", "y".to_owned()).in_tx(&mut tx).await.unwrap();
     assert_eq!(again, Enqueued::Duplicate(ItemState::Queued));
-    assert!(queue.status("kept").await.unwrap().is_none(), "nobody else sees it yet");
+    assert!(queue.status("kept").await.unwrap().is_none(), "not visible outside before the commit");
     tx.commit().await.unwrap();
     assert_eq!(status(&queue, "kept").await.state, ItemState::Queued);
 

@@ -10,35 +10,35 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.events.life",
-            "All that becomes of jobs and consumers is told, with the ids of the callers, in order.",
+            "Events of jobs and consumers are delivered in order, with the callers' ids.",
             ["Q09", "Q16", "ST-30", "ST-31", "B4.25", "B4.31"],
             [Need::Hints, Need::Store(Capability::Cancel)],
             life
         ),
         behaviour!(
             "queue.events.stalled",
-            "A job that was lost with its worker is told as stalled, and one that is given back as requeued.",
+            "A job whose worker died is reported as stalled, and a released job as requeued.",
             ["RE06", "issue: stalled, requeued"],
             [Need::Hints],
             stalled
         ),
         behaviour!(
             "queue.events.trouble",
-            "What fails and is not a job is told as an error.",
+            "Failures that do not belong to a job are reported as errors.",
             ["Q30", "issue: error"],
             [Need::Hints],
             trouble
         ),
         behaviour!(
             "queue.events.across",
-            "Another process that publishes its events is heard, and other queues are not.",
+            "Events that another process publishes are received; those of other queues are not.",
             ["issue: across processes"],
             [Need::Hints],
             across
         ),
         behaviour!(
             "queue.events.slow",
-            "A reader that is slow loses events with their number, and holds no consumer up.",
+            "A slow reader loses events, learns how many, and does not delay consumers.",
             ["issue: a slow reader"],
             [Need::Hints],
             slow
@@ -50,7 +50,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
 async fn next<S: Store>(scene: &Scene<S>, events: &mut Events, count: usize) -> Vec<QueueEvent> {
     let mut told = Vec::new();
     while told.len() < count {
-        let event = scene.soon("something is told", events.next()).await.unwrap();
+        let event = scene.soon("an event arrives", events.next()).await.unwrap();
         if !matches!(event, QueueEvent::Started { .. } | QueueEvent::Stopped { .. }) {
             told.push(event);
         }
@@ -89,7 +89,7 @@ async fn life<S: Store>(scene: Scene<S>) {
     let told = next(&scene, &mut events, 2).await;
     assert_eq!(told.last(), Some(&QueueEvent::Cancelled { id: "off".to_owned() }));
     scene.stop_consumers([consumer]).await;
-    assert_eq!(scene.soon("the stop is told", events.next()).await, Some(QueueEvent::Stopped { worker }));
+    assert_eq!(scene.soon("the stop is reported", events.next()).await, Some(QueueEvent::Stopped { worker }));
 }
 
 async fn stalled<S: Store>(scene: Scene<S>) {
@@ -177,7 +177,7 @@ async fn slow<S: Store>(scene: Scene<S>) {
 async fn read<S: Store>(scene: &Scene<S>, events: &mut Events, told: u64) -> (u64, u64) {
     let (mut read, mut missed) = (0, 0);
     while read + missed < told {
-        match scene.soon("the rest is told", events.next()).await.unwrap() {
+        match scene.soon("the remaining events arrive", events.next()).await.unwrap() {
             QueueEvent::Missed { count } => missed += count,
             QueueEvent::Started { .. } => {}
             _ => read += 1,

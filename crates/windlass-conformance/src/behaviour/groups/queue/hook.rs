@@ -12,25 +12,25 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.hook.success",
-            "A hook sees a success before it is stored, and may change the result and its TTL.",
+            "A hook receives a success before it is stored, and can change the result and its TTL.",
             ["Q28"],
             success
         ),
         behaviour!(
             "queue.hook.failure",
-            "A hook sees the final failure only, and may change the error and its TTL.",
+            "A hook receives only the final failure, and can change the error and its TTL.",
             ["Q29"],
             failure
         ),
         behaviour!(
             "queue.hook.fails",
-            "A hook that fails, panics or asks for nonsense changes nothing, and the handler is not run again.",
+            "A hook that fails, panics or returns invalid values changes nothing, and the handler does not run again.",
             ["Q30", "B4.15"],
             fails
         ),
         behaviour!(
             "queue.hook.not_lost",
-            "A result that cannot be written fails the job at once: its handler is not run again.",
+            "A result that cannot be encoded fails the job immediately: its handler does not run again.",
             ["B4.15"],
             unwritable
         ),
@@ -124,7 +124,7 @@ async fn fails<S: Store>(scene: Scene<S>) {
         let done = status(&queue, id).await;
         assert!(done.kept_until.unwrap() >= done.created_at + HOUR, "{done:?}");
     }
-    scene.sees("each is told", 4, |event| matches!(event, Event::HookFailed(..))).await;
+    scene.sees("each failure is reported", 4, |event| matches!(event, Event::HookFailed(..))).await;
     assert_eq!(lines.all(), ids, "each was run once");
     queue.enqueue("fails too", "fails".to_owned()).await.unwrap();
     let failed = state(&scene, &queue, "fails too", ItemState::Failed).await;

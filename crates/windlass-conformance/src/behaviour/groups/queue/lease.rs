@@ -15,25 +15,25 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.lease.renewed",
-            "A job that takes longer than its visibility is renewed, and runs once though others are idle.",
+            "The visibility of a long job is renewed, and it runs once although other consumers are idle.",
             ["RE07", "B4.22"],
             renewed
         ),
         behaviour!(
             "queue.lease.fixed",
-            "Where visibility is fixed a handler is told when it is over, then ended, and the job is tried again.",
+            "With a fixed visibility, a handler is asked to stop, then ended, and the job is retried.",
             ["B4.11", "issue: fixed as an option"],
             fixed
         ),
         behaviour!(
             "queue.lease.dead",
-            "A job whose worker died is taken up by whoever consumes, and its late result changes nothing.",
+            "Another consumer takes over a job whose worker died, and the late result is discarded.",
             ["B4.1", "B4.11", "B4.12"],
             dead
         ),
         behaviour!(
             "queue.lease.killer",
-            "A job that kills its worker each time ends as failed, and its id is held no longer than others.",
+            "A job that kills its worker each time fails eventually, and its id is held no longer than others.",
             ["B4.14"],
             killer
         ),
@@ -50,7 +50,7 @@ async fn renewed<S: Store>(scene: Scene<S>) {
         number += 1;
         queue.enqueue(number.to_string(), "x".to_owned()).await.unwrap();
         scene
-            .soon("somebody takes it", async {
+            .soon("a consumer takes it", async {
                 while held.runs() == 0
                     && status(&queue, &number.to_string()).await.state != ItemState::Completed
                 {
@@ -99,7 +99,7 @@ async fn dead<S: Store>(scene: Scene<S>) {
     let zombies = scene.client_on(store.clone()).queue::<String, String>("texts").visibility(SHORT).build();
     let zombie = Held::new(&zombies.unwrap()).await;
     queue.enqueue("a", "x".to_owned()).await.unwrap();
-    scene.soon("the zombie begins", zombie.begun.pass()).await;
+    scene.soon("the stale attempt starts", zombie.begun.pass()).await;
     let consumer = echo(&others(&scene).build().unwrap()).await;
     let done = state(&scene, &queue, "a", ItemState::Completed).await;
     assert_eq!(done.result().unwrap().unwrap(), echoed("x", 2));

@@ -6,19 +6,19 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.names.apart",
-            "Queues of different names share a store and nothing else: neither ids nor jobs nor results.",
+            "Queues with different names share a store but no ids, jobs or results.",
             ["MQ01", "MQ02", "MQ03", "MQ04", "MQ05", "MQ06", "ST-45"],
             apart
         ),
         behaviour!(
             "queue.names.never_delayed",
-            "A queue whose consumer is idle or whose handlers hang delays no other.",
+            "A queue whose consumer is idle or whose handlers hang does not delay others.",
             ["MQ08", "B4.23"],
             never_delayed
         ),
         behaviour!(
             "queue.names.hostile",
-            "Any text is an id or a name, and none is taken for another; what cannot be one is refused.",
+            "Any valid text can be an id or a name and is never confused with another; invalid ones are refused.",
             ["B4.31", "never 9"],
             hostile
         ),

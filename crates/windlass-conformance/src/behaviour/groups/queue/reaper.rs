@@ -17,40 +17,40 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.reaper.alone",
-            "A reaper starts, leads at once, stops, and gives its lock back; each has an id of its own.",
+            "A reaper starts, leads immediately, stops and releases its lock; each reaper has its own id.",
             ["RE01", "LE02", "LE03", "LE04", "LF01", "LF02", "ST-36", "ST-41"],
             [Need::Store(Capability::LeaderLock)],
             alone
         ),
         behaviour!(
             "queue.reaper.recovers",
-            "A reaper finds the jobs of all workers that died, before and after it started, and no others.",
+            "A reaper requeues the jobs of workers that died before or after it started, and no others.",
             ["RE05", "RE10", "RE11", "LE05", "LF03", "E08", "B4.20", "B4.21"],
             [Need::Store(Capability::LeaderLock)],
             recovers
         ),
         behaviour!(
             "queue.reaper.without_election",
-            "A reaper works without an election too.",
+            "A reaper also works without leader election.",
             ["LE01", "RE08", "RE09"],
             without_election
         ),
         behaviour!(
             "queue.reaper.types",
-            "A reaper of some queues leaves the others alone.",
+            "A reaper for some queues does not affect the others.",
             ["issue: all types or some"],
             some
         ),
         behaviour!(
             "queue.reaper.one_leads",
-            "Of several reapers one leads, also longer than its lock lasts; when it stops another takes over.",
+            "One of several reapers leads, beyond the TTL of its lock; when it stops, another takes over.",
             ["RE02", "LE06", "LE07", "LE09", "LF04", "LF05", "LF07", "ST-37", "ST-39", "ST-40", "ST-42"],
             [Need::Store(Capability::LeaderLock)],
             one_leads
         ),
         behaviour!(
             "queue.reaper.takes_over",
-            "When a leader is not heard of, another leads when its lock has ended.",
+            "If a leader stops renewing its lock, another reaper leads after the lock expires.",
             ["LE08", "LF06", "ST-38"],
             [Need::Store(Capability::LeaderLock)],
             takes_over
@@ -117,7 +117,7 @@ async fn recovers<S: Store>(scene: Scene<S>) {
     queue.enqueue("taken", "x".to_owned()).priority(10).await.unwrap();
     take_and_die(&scene, &queue, Duration::from_secs(60)).await;
     scene.sees("three were reaped", 3, |event| matches!(event, Event::AttemptReaped(_))).await;
-    assert_eq!(status(&queue, "taken").await.state, ItemState::Processing, "its lease lasts");
+    assert_eq!(status(&queue, "taken").await.state, ItemState::Processing, "its lease has not expired");
     let consumer = echo(&queue).await;
     for (id, attempt) in [("a", 2), ("b", 2), ("urgent", 2)] {
         let done = state(&scene, &queue, id, ItemState::Completed).await;
@@ -146,10 +146,10 @@ async fn without_election<S: Store>(scene: Scene<S>) {
         leads(&scene, reaper).await;
     }
     state(&scene, &queue, "stalled", ItemState::Failing).await;
-    assert_eq!(status(&queue, "done").await.state, ItemState::Completed, "what has ended is left alone");
+    assert_eq!(status(&queue, "done").await.state, ItemState::Completed, "ended jobs are not reaped");
     assert_eq!(status(&queue, "failed").await.state, ItemState::Failed);
     let reaped = |event: &Event| matches!(event, Event::AttemptReaped(_));
-    scene.sees("it is told", 1, reaped).await;
+    scene.sees("it is reported", 1, reaped).await;
     for reaper in reapers {
         reaper.stop().await;
     }
@@ -181,7 +181,7 @@ async fn one_leads<S: Store>(scene: Scene<S>) {
     leadership.mark_unchanged();
     scene.past(began + 2 * RENEWED_TTL).await;
     assert!(first.is_leader() && !second.is_leader(), "the lock was renewed");
-    assert!(!leadership.has_changed().unwrap(), "and never anybody else's");
+    assert!(!leadership.has_changed().unwrap(), "and never held by another token");
     first.stop().await;
     leads(&scene, &second).await;
     second.stop().await;

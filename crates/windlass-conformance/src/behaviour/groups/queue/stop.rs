@@ -8,26 +8,26 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.stop.finishes",
-            "A consumer that stops lets its jobs finish, takes no others, and another goes on with those.",
+            "A stopping consumer lets its jobs finish and takes no others; another consumer runs the rest.",
             ["Q01", "Q05", "E12", "B4.3"],
             finishes
         ),
         behaviour!(
             "queue.stop.gives_back",
-            "A job that is not done at the deadline goes back uncounted, and is not lost.",
+            "A job that is unfinished at the deadline is requeued without counting the attempt, and is not lost.",
             ["B4.2", "B4.3", "never 10"],
             gives_back
         ),
         behaviour!(
             "queue.pause",
-            "A paused queue accepts jobs and hands none out, in any process, until it is resumed.",
+            "A paused queue accepts jobs, and no process runs them until it is resumed.",
             ["gaps: pause"],
             [Need::Store(Capability::Pause)],
             pause
         ),
         behaviour!(
             "queue.drain",
-            "A queue that is drained accepts no job, and all that are stored are finished.",
+            "A queue that is being drained accepts no jobs, and all stored jobs are finished.",
             ["gaps: drain"],
             [Need::Store(Capability::Count), Need::Store(Capability::Pause)],
             drain
@@ -107,7 +107,7 @@ async fn drain<S: Store>(scene: Scene<S>) {
         queue.enqueue(id, "x".to_owned()).await.unwrap();
     }
     let late = queue.drain(Duration::from_millis(30)).await.unwrap_err();
-    assert_eq!(late.kind(), ErrorKind::TimedOut, "nobody works: {late}");
+    assert_eq!(late.kind(), ErrorKind::TimedOut, "no job runs: {late}");
     let refused = [
         queue.enqueue("d", String::new()).await.unwrap_err(),
         queue.enqueue_and_wait("d", String::new()).await.unwrap_err(),

@@ -13,7 +13,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         behaviour!(
             "queue.ttl.result",
-            "A result is kept for its own TTL; then it is unknown, its id is accepted again, and others stay.",
+            "A result is kept for its own TTL; then it is unknown and its id is accepted again. Others are kept.",
             [
                 "Q24", "D09", "D10", "D12", "D13", "ST-08", "ST-09", "ST-17", "ST-18", "ST-19", "ST-43",
                 "ST-44", "B4.8"
@@ -22,31 +22,31 @@ pub(super) fn cases<S: Store>() -> Vec<Behaviour<S>> {
         ),
         behaviour!(
             "queue.ttl.error",
-            "An error is kept for its own TTL, and the id held so long if the queue says so.",
+            "An error is kept for its own TTL, and its id is held that long if the queue is configured so.",
             ["D06", "D11", "RR09", "RR10", "ST-20", "ST-21", "ST-22"],
             error
         ),
         behaviour!(
             "queue.ttl.failed_again",
-            "A failed id is accepted again at once, unless its queue holds it.",
+            "A failed id is accepted again immediately, unless the queue holds it.",
             ["issue: a failed one at once"],
             failed_again
         ),
         behaviour!(
             "queue.ttl.first_wins",
-            "The TTL of the job that was accepted counts, whatever duplicates and consumers say.",
+            "The TTL of the accepted job applies, whatever duplicates and consumers specify.",
             ["Q25", "Q26"],
             first_wins
         ),
         behaviour!(
             "queue.ttl.invalid",
-            "A TTL of no time, or without end, is refused.",
+            "A TTL of zero or above the maximum is refused.",
             ["Q27", "Q36"],
             invalid
         ),
         behaviour!(
             "queue.ttl.update",
-            "The TTL of what a job gave can be changed, once it has ended and while it is kept.",
+            "The TTL of a result or error can be changed after the job has ended and while it is kept.",
             ["Q31", "Q32", "Q33", "Q34", "Q35", "B4.8"],
             [Need::Store(Capability::SetRetention), Need::Store(Capability::Cancel)],
             update
@@ -85,10 +85,14 @@ async fn error<S: Store>(scene: Scene<S>) {
     let again = queue.enqueue("long", "y".to_owned()).await.unwrap();
     assert_eq!(again, Enqueued::Duplicate(ItemState::Failed));
     let waits = queue.enqueue_and_wait("long", "y".to_owned()).await.unwrap_err();
-    assert_eq!(waits.kind(), ErrorKind::AttemptsExhausted, "told at once, though nobody works");
+    assert_eq!(waits.kind(), ErrorKind::AttemptsExhausted, "returned immediately, although no consumer runs");
     gone(&scene, &queue, "short").await;
     assert_eq!(queue.enqueue("short", "y".to_owned()).await.unwrap(), Enqueued::Queued);
-    assert_eq!(status(&queue, "short").await.error, None, "the former error is not its own");
+    assert_eq!(
+        status(&queue, "short").await.error,
+        None,
+        "the earlier error is not reported for the new job"
+    );
     assert_eq!(status(&queue, "long").await.error.unwrap().as_str(), "broken 1");
 }
 
@@ -103,7 +107,7 @@ async fn failed_again<S: Store>(scene: Scene<S>) {
     let consumer = echo(&queue).await;
     assert_eq!(queue.enqueue("free", "y".to_owned()).await.unwrap(), Enqueued::Queued);
     let done = state(&scene, &queue, "free", ItemState::Completed).await;
-    assert_eq!(done.result().unwrap().unwrap(), echoed("y", 1), "with attempts of its own");
+    assert_eq!(done.result().unwrap().unwrap(), echoed("y", 1), "with its own attempts");
     let held = queue.enqueue("held", "y".to_owned()).await.unwrap();
     assert_eq!(held, Enqueued::Duplicate(ItemState::Failed));
     scene.stop_consumers([consumer]).await;
@@ -129,7 +133,7 @@ async fn first_wins<S: Store>(scene: Scene<S>) {
         let done = state(&scene, &producer, id, ItemState::Completed).await;
         assert!(done.kept_until.unwrap() >= done.created_at + ttl, "{done:?}");
     }
-    assert_eq!(lines.all(), ["default 7200s", "own 10800s"], "it comes with the job");
+    assert_eq!(lines.all(), ["default 7200s", "own 10800s"], "it is the TTL of the accepted job");
     scene.stop_consumers([consumer]).await;
 }
 
