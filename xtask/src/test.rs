@@ -56,7 +56,7 @@ const FAST_SEEDS: &str = "50";
 const FAST_TESTS: [(&str, &[&str]); 5] = [
     ("windlass-macros", &["lib"]),
     ("windlass-core", &["lib", "it", "sim"]),
-    ("windlass-conformance", &["memory", "in_process", "behaviour", "covered"]),
+    ("windlass-conformance", &["memory", "in_process", "behavior", "covered"]),
     ("windlass-sqlite", &["lib", "conformance"]),
     ("xtask", &["bin"]),
 ];

@@ -84,7 +84,7 @@ fn contract(target: &str) -> Option<&'static str> {
     match target {
         "memory" => Some("store"),
         "in_process" => Some("notifier"),
-        "behaviour" => Some("behavior"),
+        "behavior" => Some("behavior"),
         _ if target.starts_with("conformance") => Some("store"),
         _ if target.starts_with("notifier") => Some("notifier"),
         _ => None,

@@ -51,14 +51,14 @@
 //!
 //! Notifiers have their own cases: see [`NotifierFixture`] and [`notifier_main`].
 //!
-//! The behavior of clients and workers is checked on pairs of a store and a notifier: see [`BehaviourFixture`] and
-//! [`BehaviourSuite`]. This includes the behavior of queues.
+//! The behavior of clients and workers is checked on pairs of a store and a notifier: see [`BehaviorFixture`] and
+//! [`BehaviorSuite`]. This includes the behavior of queues.
 //!
 //! If a case needs a [`Capability`](windlass_core::Capability) that the store lacks, it is skipped and reported as
 //! such. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its reason.
 
 mod at_once;
-mod behaviour;
+mod behavior;
 mod case;
 mod cases;
 mod excluded;
@@ -74,10 +74,10 @@ mod subject;
 mod table;
 mod transaction;
 
-pub use behaviour::{
-    AnyStore, BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Behaviour, BehaviourFixture, BehaviourSuite,
-    MuteNotifier, Need, QUEUE_EXCLUDED, Rule, Scene, Seen, behaviours, rules, run_behaviours,
-    transactional_behaviours,
+pub use behavior::{
+    AnyStore, BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Behavior, BehaviorFixture, BehaviorSuite,
+    MuteNotifier, Need, QUEUE_EXCLUDED, Rule, Scene, Seen, behaviors, rules, run_behaviors,
+    transactional_behaviors,
 };
 pub use case::{Case, cases};
 pub use excluded::EXCLUDED;

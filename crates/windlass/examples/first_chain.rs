@@ -45,11 +45,11 @@ async fn main() -> Result<(), BoxError> {
     let worker = Worker::new(&client).concurrency(10);
     let worker = worker.handle(open_account).handle(send_welcome).start().await?;
 
-    let mut tx = client.begin().await?; // a transaction of sqlx
+    let mut tx = client.begin().await?; // an sqlx transaction
     sqlx::raw_sql(TABLES).execute(&mut **tx.as_mut()).await?;
     sqlx::query("insert into users (name) values ('Ada')").execute(&mut **tx.as_mut()).await?;
     let chain = tx.start(OpenAccount { user: "Ada".into() }).await?;
-    tx.commit().await?; // the row and the chain, or neither
+    tx.commit().await?; // commits the row and the chain, or neither
 
     println!("{}", client.wait(chain).await?);
     worker.stop(Duration::from_secs(10)).await;

@@ -80,7 +80,7 @@ async fn errors_name_the_line() {
         ("\n{\"at\": \"soon\"}", "line 2: `at`: invalid time `soon`: use RFC 3339 in UTC, like"),
         ("{\"blocked_by\": [\"x\"]}", "line 1: `blocked_by`: invalid id `x`"),
         ("{\"priority\": 1000}", "line 1: invalid value: integer `1000`"),
-        ("{\"max_attempts\": 0}", "line 1: a job needs at least one attempt"),
+        ("{\"max_attempts\": 0}", "line 1: max attempts must be at least 1, got 0"),
         ("hello", "line 1: expected value at column 1; expected an object like"),
         (large.as_str(), "line 2: the input is larger than 4 MiB"),
         (endless.as_str(), "line 2: the line is larger than 4 MiB"),

@@ -138,7 +138,7 @@ async fn sources_are_printed_once() {
         .unwrap();
     let ran = program.run(&["jobs"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
-    assert_eq!(ran.stderr.matches("not a database").count(), 1, "{ran:?}");
+    assert_eq!(ran.stderr.matches("file is not a database").count(), 1, "{ran:?}");
     let ran = program.run(&["start", "mail", "--store", "sqlite:no/such/folder/jobs.db"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
     assert_eq!(ran.stderr.matches("unable to open").count(), 1, "{ran:?}");

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
-mod behaviours;
+mod behaviors;
 mod contracts;
 mod hooks;
 mod queues;

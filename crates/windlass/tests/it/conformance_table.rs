@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use windlass::store::Capabilities;
-use windlass_conformance::{EXCLUDED, QUEUE_EXCLUDED, behaviours, coverage, table};
+use windlass_conformance::{EXCLUDED, QUEUE_EXCLUDED, behaviors, coverage, table};
 
 #[test]
 fn the_table_in_the_docs_is_up_to_date() {
@@ -57,7 +57,7 @@ fn queue() -> String {
          @platformatic/job-queue by group (Q, D, RR, RE, LE, LF, MQ, E) and its table of storage tests (ST-).\n\n\
          | case | rule | sources |\n|---|---|---|\n",
     );
-    for case in behaviours().iter().filter(|case| case.id.starts_with("queue.")) {
+    for case in behaviors().iter().filter(|case| case.id.starts_with("queue.")) {
         text.push_str(&format!("| `{}` | {} | {} |\n", case.id, case.name, case.sources.join(", ")));
     }
     text

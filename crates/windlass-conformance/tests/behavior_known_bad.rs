@@ -1,0 +1,228 @@
+//! The behavior cases detect faults: each store or notifier here has one fault that some cases must notice.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_conformance::{BehaviorFixture, MuteNotifier, Scene, Verdict, run_behaviors};
+use windlass_core::command::*;
+use windlass_core::{
+    BoxFuture, Capabilities, ChainId, Decorator, ErrorText, InProcessNotifier, MemoryStore, MemoryTx, Millis,
+    Notifier, Payload, RequestId, Result, Store, Timestamp, TransactionDecorator, Transactional, TypeName,
+};
+
+/// A fault of the store or the notifier.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Reports leases as renewed without renewing them.
+    RenewalsSwallowed,
+    /// Reports attempts as settled but leaves their jobs running.
+    SettlementsDropped,
+    /// Drops blockers, so that jobs do not wait.
+    BlockersDropped,
+    /// Leaves a job blocked after its blockers have completed.
+    UnblockingLost,
+    /// Does not recognize a repeated acquire.
+    RequestForgotten,
+    /// Counts a released attempt.
+    ReleaseCounted,
+    /// Reaps jobs that the caller is running.
+    ExceptionsIgnored,
+    /// Commits instead of rolling back.
+    RollbackCommits,
+    /// Reports a transaction as committed but discards it.
+    CommitsDropped,
+    /// Retries at once, whatever the delay.
+    DelayIgnored,
+    /// Hands out one job at a time.
+    OneAtATime,
+    /// Loses every hint although the fixture says that hints arrive.
+    HintsLost,
+}
+
+/// A memory store with a fault.
+#[derive(Clone, Debug)]
+struct Bad {
+    inner: MemoryStore,
+    fault: Fault,
+}
+
+impl Bad {
+    async fn run(&self, command: Command) -> Result<Reply> {
+        match (self.fault, self.tamper(command)) {
+            (Fault::RenewalsSwallowed, Command::Renew(renew)) => {
+                Ok(Reply::Renew(self.pretend_renewal(&renew)))
+            }
+            (Fault::SettlementsDropped, Command::Settle(settle)) => {
+                Ok(Reply::Settle(self.drop_all(settle).await?))
+            }
+            (Fault::SettlementsDropped, Command::Exchange(exchange)) => {
+                let settle = self.drop_all(exchange.settle).await?;
+                let acquire = self.inner.acquire(exchange.acquire).await?;
+                Ok(Reply::Exchange(ExchangeReply { settle, acquire }))
+            }
+            (Fault::OneAtATime, Command::Acquire(acquire)) => {
+                Ok(Reply::Acquire(self.acquire_one(acquire).await?))
+            }
+            (Fault::OneAtATime, Command::Exchange(exchange)) => {
+                let settle = self.inner.settle(exchange.settle).await?;
+                let acquire = self.acquire_one(exchange.acquire).await?;
+                Ok(Reply::Exchange(ExchangeReply { settle, acquire }))
+            }
+            (Fault::UnblockingLost, Command::Create(mut create)) => {
+                for chain in create.chains.iter_mut().filter(|chain| !chain.job.blockers.is_empty()) {
+                    chain.job.blockers.push(self.start_for_ever().await?.into());
+                }
+                self.forward(create.into()).await
+            }
+            (_, command) => self.forward(command).await,
+        }
+    }
+
+    /// Returns the command to run instead of the given one.
+    fn tamper(&self, mut command: Command) -> Command {
+        match (self.fault, &mut command) {
+            (Fault::RequestForgotten, Command::Acquire(acquire)) => acquire.request = RequestId::new(),
+            (Fault::RequestForgotten, Command::Exchange(exchange)) => {
+                exchange.acquire.request = RequestId::new();
+            }
+            (Fault::ExceptionsIgnored, Command::Reap(reap)) => reap.except.clear(),
+            (Fault::BlockersDropped, Command::Create(create)) => {
+                create.chains.iter_mut().for_each(|chain| chain.job.blockers.clear());
+            }
+            (_, Command::Settle(settle) | Command::Exchange(Exchange { settle, .. })) => {
+                settle.settlements.iter_mut().for_each(|settlement| self.tamper_end(settlement));
+            }
+            _ => {}
+        }
+        command
+    }
+
+    fn tamper_end(&self, settlement: &mut Settlement) {
+        match (self.fault, &mut settlement.outcome) {
+            (Fault::ReleaseCounted, outcome @ Outcome::Release) => {
+                let error = ErrorText::new("released");
+                *outcome = Outcome::Retry { schedule: Schedule::After(Millis::ZERO), error };
+            }
+            (Fault::DelayIgnored, Outcome::Retry { schedule, .. }) => {
+                *schedule = Schedule::After(Millis::ZERO)
+            }
+            _ => {}
+        }
+    }
+
+    fn pretend_renewal(&self, renew: &Renew) -> RenewReply {
+        let now = Timestamp::now();
+        let held = |lease: &RenewLease| Renewed::Held { until: now + lease.lease, cancel_requested: false };
+        RenewReply { leases: renew.leases.iter().map(held).collect(), now }
+    }
+
+    /// Acquires one job if none is running.
+    async fn acquire_one(&self, mut acquire: Acquire) -> Result<AcquireReply> {
+        let counts = self.inner.count(Count { types: Types::All }).await?;
+        let is_idle = counts.types.iter().all(|count| count.running == 0);
+        acquire.max = acquire.max.min(u32::from(is_idle));
+        self.inner.acquire(acquire).await
+    }
+
+    /// Starts a chain that never ends.
+    async fn start_for_ever(&self) -> Result<ChainId> {
+        let (id, job_type) = (ChainId::new(), TypeName::new("for-ever")?);
+        let chain = NewChain::new(id, NewJob::new(job_type, Payload::json("null")?));
+        self.inner.create(Create { chains: vec![chain] }).await?;
+        Ok(id)
+    }
+
+    /// Returns the reply that the settlements would get, and rolls them back.
+    async fn drop_all(&self, settle: Settle) -> Result<SettleReply> {
+        let mut tx = self.inner.begin().await?;
+        let reply = self.inner.run_in(&mut tx, settle).await?;
+        self.inner.rollback(tx).await?;
+        Ok(reply)
+    }
+}
+
+impl Decorator for Bad {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(self.run(command))
+    }
+}
+
+impl TransactionDecorator for Bad {
+    fn call_commit(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+        if self.fault == Fault::CommitsDropped { self.inner.rollback(tx) } else { self.inner.commit(tx) }
+    }
+
+    fn call_rollback(&self, tx: MemoryTx) -> BoxFuture<'_, Result<()>> {
+        if self.fault == Fault::RollbackCommits { self.inner.commit(tx) } else { self.inner.rollback(tx) }
+    }
+
+    fn call_in<'a>(&'a self, tx: &'a mut MemoryTx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+        self.inner.execute_in(tx, self.tamper(command))
+    }
+}
+
+impl BehaviorFixture for Fault {
+    type Store = Bad;
+
+    fn name(&self) -> &str {
+        "bad"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Scene<Bad>> {
+        let store = Bad { inner: MemoryStore::new(), fault: *self };
+        let notifier: Arc<dyn Notifier> = match self {
+            Self::HintsLost => Arc::new(MuteNotifier::default()),
+            _ => Arc::new(InProcessNotifier::new()),
+        };
+        let stores = [Arc::new(store.clone()), Arc::new(store)];
+        let scene = Scene::new(stores, [Arc::clone(&notifier), notifier]);
+        // These cases are meant to fail, so wait for less time than in cases that must tolerate a slow machine.
+        Box::pin(async { scene.with_patience(Duration::from_secs(2)) })
+    }
+}
+
+/// Asserts that each of these cases fails with this fault.
+async fn caught(fault: Fault, ids: &[&str]) {
+    let verdicts = run_behaviors(&fault, ids).await;
+    assert_eq!(verdicts.len(), ids.len());
+    for (id, verdict) in verdicts {
+        assert!(matches!(verdict, Verdict::Failed(_)), "{id} does not notice {fault:?}: {verdict:?}");
+    }
+}
+
+macro_rules! caught {
+    ($($test:ident: $fault:ident, [$($id:literal),*];)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            caught(Fault::$fault, &[$($id),*]).await;
+        })*
+    };
+}
+
+caught! {
+    renewals_that_are_swallowed: RenewalsSwallowed, ["leases.renewed"];
+    settlements_that_are_dropped: SettlementsDropped, ["chains.linear", "process.error_cleared"];
+    blockers_that_are_dropped: BlockersDropped, ["blockers.long_chain", "failures.blocker.staged"];
+    unblocking_that_is_lost: UnblockingLost, ["blockers.several", "blockers.shared"];
+    commits_that_are_dropped: CommitsDropped, ["process.modes.staged.prepared", "leases.no_transaction"];
+    requests_that_are_forgotten: RequestForgotten, ["repeats.acquire"];
+    releases_that_are_counted: ReleaseCounted, ["stopping.deaf", "stopping.fails"];
+    exceptions_that_are_ignored: ExceptionsIgnored, ["reaper.own_jobs"];
+    rollbacks_that_commit: RollbackCommits, ["failures.finished.staged", "repeats.dropped"];
+    delays_that_are_ignored: DelayIgnored, ["process.backoff", "queue.consume.default_backoff"];
+    jobs_that_run_one_at_a_time: OneAtATime, ["worker.types"];
+    hints_that_are_lost: HintsLost,
+        ["notify.at_once", "notify.cancelled", "notify.reaped", "notify.completed_outside"];
+}
