@@ -109,7 +109,7 @@ async fn events_are_a_stream_that_ends_with_the_notifier() {
     notifier.close().await.unwrap();
     assert_eq!(events.next().await, None);
     assert_eq!(events.next().await, None, "and stays so");
-    assert_eq!(queue.events().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(queue.events().await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
 /// This applies to a queue with its own consumer and to one of several that a worker handles.

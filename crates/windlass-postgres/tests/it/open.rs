@@ -53,7 +53,7 @@ async fn a_failed_open_reports_the_reason() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("refused"), "{error}");
     }
-    check("no address at all", options.clone(), ErrorKind::Invalid, "address").await;
+    check("no address at all", options.clone(), ErrorKind::Invalid, "URL is invalid").await;
     check(&server.url(), options.clone().migrate(false), ErrorKind::Outdated, "migrations_sql").await;
 }
 
