@@ -1,6 +1,11 @@
 //! The test programs that cargo builds.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+    thread,
+};
 
 use serde_json::Value;
 
@@ -23,9 +28,27 @@ impl Program {
     /// Runs the tests, in the folder of their package as cargo does. `cargo run` has set the library path that the tests
     /// of procedural macros need.
     pub(crate) fn run(&self, workspace: &Workspace) -> Result {
-        println!("\n    {} {}", self.package, self.target);
+        println!("\n    {}", self.name());
+        workspace::run(&mut self.command(workspace))
+    }
+
+    /// Runs the tests like [`run`](Self::run). Prints their output when they have ended.
+    fn run_quietly(&self, workspace: &Workspace) -> Result {
+        println!("    {} started", self.name());
+        let (output, outcome) = workspace::captured(&mut self.command(workspace))?;
+        println!("\n    {}\n{output}", self.name());
+        outcome
+    }
+
+    fn command(&self, workspace: &Workspace) -> Command {
         let mut command = workspace.command(&self.executable);
-        workspace::run(command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder))
+        command.current_dir(&self.folder);
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        command
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.package, self.target)
     }
 
     /// Returns the list of the tests in a normal or a full run.
@@ -44,6 +67,30 @@ pub(crate) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Pro
     let test = ["test", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = workspace::output(&mut workspace.cargo_command(&[&test, arguments].concat()))?;
     Ok(String::from_utf8_lossy(&messages).lines().filter_map(program).collect())
+}
+
+/// Number of test programs that run at the same time. Many tests wait for servers, so one program leaves cores idle.
+const CONCURRENCY: usize = 2;
+
+/// The package whose tests take longest. They start first, so that the run does not end with one long program.
+const SLOWEST: &str = "windlass-postgres";
+
+/// Runs all programs, also after one has failed.
+pub(crate) fn run_all(workspace: &Workspace, mut programs: Vec<Program>) -> Result {
+    programs.sort_by_key(|program| program.package == SLOWEST);
+    let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
+    let next = || waiting.lock().expect("no thread panics with the lock").pop();
+    let run = || {
+        while let Some(program) = next() {
+            if let Err(error) = program.run_quietly(workspace) {
+                let text = format!("{}: {error}", program.name());
+                failed.lock().expect("no thread panics with the lock").push(text);
+            }
+        }
+    };
+    thread::scope(|scope| (0..CONCURRENCY).for_each(|_| drop(scope.spawn(run))));
+    let failed = failed.into_inner().expect("no thread panics with the lock");
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
 /// Returns the test program that a cargo message reports.

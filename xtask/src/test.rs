@@ -99,7 +99,9 @@ fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> 
     }
     let workspace = &*workspace;
     check_source(workspace, steps)?;
-    steps.run("test", || workspace.cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]))?;
+    let programs = steps.run("build", || programs::build(workspace, &["--workspace"]))?;
+    steps.run("test", || programs::run_all(workspace, programs))?;
+    steps.run("doctest", || workspace.cargo(&["test", "--workspace", "--all-features", "--doc"]))?;
     steps.run("tiers", || tiers::run(workspace))?;
     steps.run("doc", || document(workspace))?;
     steps.run("examples", || examples::run(workspace))

@@ -70,6 +70,20 @@ pub(crate) fn run(command: &mut Command) -> Result {
     if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", describe(command))) }
 }
 
+/// Runs a command to its end. Returns everything that it printed, and whether it succeeded.
+pub(crate) fn captured(command: &mut Command) -> Result<(String, Result)> {
+    let output =
+        command.output().map_err(|error| format!("cannot start `{}`: {error}", describe(command)))?;
+    let text =
+        [output.stdout, output.stderr].map(|part| String::from_utf8_lossy(&part).into_owned()).concat();
+    let outcome = if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("`{}`: {}", describe(command), output.status))
+    };
+    Ok((text, outcome))
+}
+
 /// Runs a command to its end and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let output = command
@@ -119,6 +133,14 @@ mod tests {
                 .any(|(found, value)| found == name && value.is_none())
         };
         assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"));
+    }
+
+    #[test]
+    fn captured_output_includes_that_of_a_failure() {
+        let mut command = Workspace::locate().command("sh");
+        let (text, outcome) = captured(command.args(["-c", "printf abc; printf def >&2; exit 3"])).unwrap();
+        assert_eq!(text, "abcdef");
+        assert!(outcome.is_err_and(|error| error.ends_with("exit status: 3")));
     }
 
     #[test]
