@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass_core::{JobRecord, Status, Store, command::GetJobs};
+use windlass_core::{
+    AttemptEnd, AttemptRecord, JobRecord, Status, Store,
+    command::{GetJobs, ListAttempts},
+};
 
 use super::{
     report::{Run, Transcript},
@@ -134,11 +137,17 @@ async fn held(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
     filter(store, runs, |run, job| job.fence == run.fence && job.status == Status::Running).await
 }
 
-/// Returns the attempts whose jobs were reaped: they are pending, or were acquired again. The others are still held, or
-/// were completed by a command that was in flight when their process was paused. A retry in flight would look like a
-/// reap, so handlers of such tests do not fail.
+/// Returns the attempts whose leases were reaped. The others are still held, or were settled by a command that was in
+/// flight when their process was paused: completed, or rescheduled because another transaction held the job.
 async fn taken(store: &dyn Store, runs: &[Run]) -> Vec<Run> {
-    filter(store, runs, |run, job| job.fence > run.fence || job.status == Status::Pending).await
+    let mut taken = Vec::new();
+    for run in runs {
+        let reply = store.list_attempts(ListAttempts { job: run.job }).await.expect("the store answers");
+        let is_reaped =
+            |attempt: &AttemptRecord| attempt.fence == run.fence && attempt.end == AttemptEnd::Reaped;
+        taken.extend(reply.attempts.iter().any(is_reaped).then_some(*run));
+    }
+    taken
 }
 
 async fn filter(store: &dyn Store, runs: &[Run], keep: impl Fn(&Run, &JobRecord) -> bool) -> Vec<Run> {
