@@ -4,12 +4,13 @@
 use std::{
     collections::{HashMap, HashSet},
     process::Command,
+    sync::Arc,
     time::Duration,
 };
 
 use windlass_core::{
-    ChainId, MemoryStore, Millis, Payload, RequestId, Store, TypeName, WorkerId,
-    command::{Acquire, Create, NewChain, NewJob, Outcome, Quota, Settle, Settlement},
+    ChainId, ManualClock, MemoryStore, Millis, Payload, RequestId, Store, TypeName, WorkerId,
+    command::{Acquire, Create, NewChain, NewJob, Outcome, Quota, Reap, Settle, Settlement, Types},
 };
 use windlass_testkit::{
     crash::{Audit, GroupLog, Run, WorkerGroup, WorkerProcess, audit, wait_until_closed},
@@ -40,9 +41,10 @@ async fn complete(store: &MemoryStore, run: Run) {
     settle(store, run, Outcome::Complete { output, retention: None, create: Vec::new() }).await;
 }
 
-/// Requeues the job of an attempt, as a reaper does when the lease expires.
-async fn release(store: &MemoryStore, run: Run) {
-    settle(store, run, Outcome::Release).await;
+/// Requeues the only job, whose lease has expired.
+async fn reap(store: &MemoryStore) {
+    let reap = Reap { types: Types::All, max: 1, except: Vec::new(), renewal_interval: Millis::ZERO };
+    assert_eq!(store.reap(reap).await.unwrap().reaped.len(), 1);
 }
 
 async fn settle(store: &MemoryStore, run: Run, outcome: Outcome) {
@@ -158,10 +160,15 @@ async fn overtake(
 #[tokio::test]
 async fn an_overtaken_worker_must_not_write() {
     for (end, stale) in [("lost", false), ("settled", true)] {
-        let store = MemoryStore::new();
+        let clock = Arc::new(ManualClock::default());
+        let store = MemoryStore::with_clock(clock.clone());
         create(&store).await;
         let run = acquire(&store).await;
-        let log = overtake(&store, run, end, async || release(&store, run).await).await;
+        let expire = async || {
+            clock.advance(Millis::from_days(2));
+            reap(&store).await;
+        };
+        let log = overtake(&store, run, end, expire).await;
         assert_eq!((log.overtaken, &log.taken), (1, &HashSet::from([run])));
         assert_eq!(log.stale_writes(), if stale { vec![run] } else { vec![] });
     }
@@ -169,12 +176,16 @@ async fn an_overtaken_worker_must_not_write() {
 
 #[tokio::test]
 async fn a_command_in_flight_before_a_pause_is_not_stale() {
-    let store = MemoryStore::new();
-    create(&store).await;
-    let run = acquire(&store).await;
-    let log = overtake(&store, run, "settled", async || complete(&store, run).await).await;
-    assert_eq!(log.overtaken, 0);
-    assert_eq!(log.stale_writes(), []);
+    let output = Payload::json("2").unwrap();
+    let complete = Outcome::Complete { output, retention: None, create: Vec::new() };
+    for outcome in [complete, Outcome::Release] {
+        let store = MemoryStore::new();
+        create(&store).await;
+        let run = acquire(&store).await;
+        let log = overtake(&store, run, "settled", async || settle(&store, run, outcome).await).await;
+        assert_eq!(log.overtaken, 0);
+        assert_eq!(log.stale_writes(), []);
+    }
 }
 
 #[tokio::test]
