@@ -10,8 +10,8 @@ use windlass_core::{BoxFuture, Result};
 /// A PostgreSQL driver with its connection pool.
 ///
 /// Implement this trait to use the store with another driver. Every command is one statement that returns rows of one
-/// shape, so there is little to implement. Convert errors of the server with [`from_sqlstate`], and run the conformance
-/// suite to check the implementation.
+/// shape, so there is little to implement. Convert errors of the server with
+/// [`from_sqlstate`](crate::from_sqlstate), and run the conformance suite to check the implementation.
 pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// The driver's transaction type, with which the application writes its own rows. Dropping it rolls it back.
     type Tx: Send + 'static;
@@ -66,8 +66,8 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// [`pooled`] if a pooler shares the server connection with other clients. It must not listen then: the other
-    /// clients would receive notifications that they did not subscribe to.
+    /// [`pooled`](crate::pooled()) if a pooler shares the server connection with other clients. It must not listen then:
+    /// the other clients would receive notifications that they did not subscribe to.
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>>;
 
     /// Closes the pool, if it belongs to the store.
