@@ -32,12 +32,13 @@ impl Program {
         workspace::run(&mut self.command(workspace))
     }
 
-    /// Runs the tests like [`run`](Self::run). Prints their output when they have ended.
+    /// Runs the tests like [`run`](Self::run). Prints their output when they have ended. An error contains the messages
+    /// of the tests that failed.
     fn run_quietly(&self, workspace: &Workspace) -> Result {
         println!("    {} started", self.name());
         let (output, outcome) = workspace::captured(&mut self.command(workspace))?;
         println!("\n    {}\n{output}", self.name());
-        outcome
+        outcome.map_err(|error| format!("{}: {error}\n{}", self.name(), failures(&output)))
     }
 
     fn command(&self, workspace: &Workspace) -> Command {
@@ -83,14 +84,21 @@ pub(crate) fn run_all(workspace: &Workspace, mut programs: Vec<Program>) -> Resu
     let run = || {
         while let Some(program) = next() {
             if let Err(error) = program.run_quietly(workspace) {
-                let text = format!("{}: {error}", program.name());
-                failed.lock().expect("no thread panics with the lock").push(text);
+                failed.lock().expect("no thread panics with the lock").push(error);
             }
         }
     };
     thread::scope(|scope| (0..CONCURRENCY).for_each(|_| drop(scope.spawn(run))));
     let failed = failed.into_inner().expect("no thread panics with the lock");
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Returns the messages of the tests that failed. A run prints them once more at its end, where they are easy to find.
+fn failures(output: &str) -> &str {
+    let start = output.find("\nfailures:\n").unwrap_or(output.len());
+    let part = output.get(start..).unwrap_or_default();
+    let end = part.find("\ntest result: ").unwrap_or(part.len());
+    part.get(..end).unwrap_or_default().trim()
 }
 
 /// Returns the test program that a cargo message reports.
@@ -117,6 +125,15 @@ fn program(message: &str) -> Option<Program> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_messages_of_failed_tests_are_found() {
+        let output = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\npanicked: 1\n\nfailures:\n    a\n\n\
+                      test result: FAILED. 0 passed\n";
+        assert_eq!(failures(output), "failures:\n\n---- a stdout ----\npanicked: 1\n\nfailures:\n    a");
+        assert_eq!(failures("test a ... ok\n\ntest result: ok. 1 passed\n"), "");
+        assert_eq!(failures("killed"), "");
+    }
 
     #[test]
     fn only_tests_are_programs() {

@@ -96,7 +96,7 @@ impl Options {
 fn measure_postgres(options: &Options) -> Result<(), BoxError> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        let mut postgres = Postgres::start().await?;
+        let mut postgres = Postgres::start(true).await?;
         suite::run(&mut postgres, &options.plan).await
     })?;
     options.print(&[("PostgreSQL, fsync and synchronous_commit on", report)]);

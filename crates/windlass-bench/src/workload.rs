@@ -47,5 +47,5 @@ pub struct Gather;
 /// Chains per call to the store.
 const BATCH: u64 = 1_000;
 
-/// Timeout for stopping a worker. By then, only the last completions may be left to store.
-const STOP: Duration = Duration::from_secs(10);
+/// Timeout for stopping a worker. Only the last completions are left to store by then, so a worker that reaches it hangs.
+const STOP: Duration = Duration::from_secs(120);

@@ -24,11 +24,13 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts the server.
-    pub async fn start() -> Result<Self, BoxError> {
+    /// Starts the server. Unless it is durable, it does not wait for the disk: fit to check that the workloads run, but
+    /// not to measure them.
+    pub async fn start(durable: bool) -> Result<Self, BoxError> {
+        let durable = if durable { "on" } else { "off" };
         let server = PostgresServer::builder()
-            .setting("synchronous_commit", "on")
-            .setting("fsync", "on")
+            .setting("synchronous_commit", durable)
+            .setting("fsync", durable)
             .setting("shared_buffers", "1GB")
             .setting("max_wal_size", "8GB");
         let server = server.start().await;
@@ -45,10 +47,11 @@ impl Subject for Postgres {
     type Store = PostgresStore<Sqlx>;
 
     async fn open(&mut self) -> Result<Client<Self::Store>, BoxError> {
-        let old = format!("drop schema if exists {} cascade; checkpoint", self.schema());
-        sqlx::raw_sql(AssertSqlSafe(old)).execute(&self.pool).await?;
+        // Closing waits for statements of the previous store, which could deadlock with the removal of its schema.
         self.pool.close().await;
         self.pool = connect(&self.server).await?;
+        let old = format!("drop schema if exists {} cascade; checkpoint", self.schema());
+        sqlx::raw_sql(AssertSqlSafe(old)).execute(&self.pool).await?;
         self.schemas += 1;
         let options = Options::default().schema(self.schema());
         let store = PostgresStore::open(Sqlx::from(self.pool.clone()), options.clone()).await?;

@@ -86,7 +86,7 @@ async fn sqlite_is_compared_with_bare_statements() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgresql_is_compared_with_bare_statements() {
-    let mut postgres = Postgres::start().await.unwrap();
+    let mut postgres = Postgres::start(false).await.unwrap();
     let report = suite::run(&mut postgres, &tiny()).await.unwrap();
     check(&report);
     assert_eq!(report.ratios.len(), 4);
