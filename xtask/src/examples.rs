@@ -78,12 +78,12 @@ fn example_of(message: &str, root: &Path) -> Option<Example> {
 /// Runs an example in a temporary directory. Prints its output if it fails.
 fn run_one(workspace: &Workspace, Example { name, executable }: &Example) -> Result {
     let explain = |error| format!("cannot run the example {name}: {error}");
-    let folder = tempfile::tempdir().map_err(explain)?;
+    let directory = tempfile::tempdir().map_err(explain)?;
     let log = tempfile::NamedTempFile::new().map_err(explain)?;
     let writer = || File::options().append(true).open(log.path()).map(Stdio::from).map_err(explain);
     let mut child = workspace
         .command(executable)
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .stdout(writer()?)
         .stderr(writer()?)
         .spawn()

@@ -19,7 +19,7 @@ const NEEDS: [Need; 5] = [
         find: find_redis,
     },
     Need {
-        what: "PostgreSQL server (a folder with `postgres`, `initdb` and `psql`) of version 15 or later",
+        what: "PostgreSQL server (a directory with `postgres`, `initdb` and `psql`) of version 15 or later",
         packages: &["postgresql"],
         variable: Some("WINDLASS_POSTGRES_PROGRAMS"),
         find: find_postgres,
@@ -143,27 +143,27 @@ fn find_redis(chosen: Option<&str>) -> Option<String> {
 /// Returns the directory of PostgreSQL's programs.
 fn find_postgres(chosen: Option<&str>) -> Option<String> {
     let candidates = match chosen {
-        Some(folder) => vec![PathBuf::from(folder)],
-        None => postgres_folders(),
+        Some(directory) => vec![PathBuf::from(directory)],
+        None => postgres_directories(),
     };
-    let fit = |folder: &PathBuf| {
-        let version = |program: &str| postgres_version(&output(folder.join(program).to_str()?)?);
+    let fit = |directory: &PathBuf| {
+        let version = |program: &str| postgres_version(&output(directory.join(program).to_str()?)?);
         ["postgres", "initdb", "psql"]
             .into_iter()
             .all(|program| version(program).is_some_and(|found| found >= POSTGRES_MINIMUM))
     };
-    candidates.into_iter().find(fit).map(|folder| folder.to_string_lossy().into_owned())
+    candidates.into_iter().find(fit).map(|directory| directory.to_string_lossy().into_owned())
 }
 
 /// Returns the directories to search: those in `PATH`, then Debian's, newest version first.
-fn postgres_folders() -> Vec<PathBuf> {
+fn postgres_directories() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let versions = fs::read_dir(DEBIAN_POSTGRES).into_iter().flatten().flatten();
     let mut versions: Vec<u32> =
         versions.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     versions.sort_unstable_by(|one, other| other.cmp(one));
     let debian = versions.into_iter().map(|version| format!("{DEBIAN_POSTGRES}/{version}/bin").into());
-    env::split_paths(&path).filter(|folder| folder.join("postgres").is_file()).chain(debian).collect()
+    env::split_paths(&path).filter(|directory| directory.join("postgres").is_file()).chain(debian).collect()
 }
 
 /// Also checks Debian's location, which is not in every user's `PATH`.
@@ -364,8 +364,8 @@ mod tests {
 
     #[test]
     fn the_policy_file_lives_as_long_as_its_guard() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy-rc.d");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy-rc.d");
         let policy = Policy::place(&path, Rights::AsWeAre).unwrap();
         assert_eq!(Command::new(&path).status().unwrap().code(), Some(101));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
@@ -375,8 +375,8 @@ mod tests {
 
     #[test]
     fn the_policy_file_of_the_system_is_left_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy-rc.d");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("policy-rc.d");
         fs::write(&path, "the owner's").unwrap();
         drop(Policy::place(&path, Rights::AsWeAre).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "the owner's");
@@ -384,11 +384,11 @@ mod tests {
 
     #[test]
     fn only_a_leftover_of_ours_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let theirs = folder.path().join("theirs");
+        let directory = tempfile::tempdir().unwrap();
+        let theirs = directory.path().join("theirs");
         fs::write(&theirs, "#!/bin/sh\nexit 101\n").unwrap();
         remove_leftover(&theirs).unwrap();
         assert!(theirs.exists());
-        assert_eq!(remove_leftover(&folder.path().join("none")), Ok(()));
+        assert_eq!(remove_leftover(&directory.path().join("none")), Ok(()));
     }
 }

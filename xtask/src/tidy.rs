@@ -79,7 +79,7 @@ fn list(workspace: &Workspace) -> Result<Vec<String>> {
 /// Returns all violations in a file, by line. `resolves` returns whether a relative link has a target.
 fn check(path: &str, text: &str, resolves: impl Fn(&str) -> bool) -> Vec<(usize, String)> {
     let is_code = path.starts_with("crates/") || path.starts_with("xtask/");
-    let is_test = path.rsplit('/').skip(1).any(|folder| folder == "tests");
+    let is_test = path.rsplit('/').skip(1).any(|directory| directory == "tests");
     let mut complaints = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if is_code {
@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn links_resolve_within_the_repository() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("repository");
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("repository");
         fs::create_dir_all(root.join("docs/design")).unwrap();
         fs::write(root.join("README.md"), "").unwrap();
-        fs::write(folder.path().join("outside.md"), "").unwrap();
+        fs::write(directory.path().join("outside.md"), "").unwrap();
         let check = |link, expected| assert_eq!(resolves(&root, "docs/index.md", link), expected, "{link}");
         check("design", true);
         check("../README.md", true);

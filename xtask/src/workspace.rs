@@ -19,7 +19,7 @@ impl Workspace {
         // Cargo sets the package directory when it runs a program. That is correct even if several checkouts share a
         // target directory. The directory of the build is only the fallback.
         let package = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-        let root = Path::new(&package).parent().expect("the package is a folder of the workspace");
+        let root = Path::new(&package).parent().expect("the package is a directory of the workspace");
         Self { root: root.to_owned(), environment: Vec::new() }
     }
 

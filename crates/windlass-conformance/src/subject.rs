@@ -40,7 +40,7 @@ pub struct Subject {
     pub clock: Arc<dyn TestClock>,
     /// The transactions of `store`, if it has them.
     pub transactions: Option<Arc<dyn ErasedTransactional>>,
-    /// A resource that lives as long as the subject, such as a server or a folder.
+    /// A resource that lives as long as the subject, such as a server or a directory.
     pub keep: Arc<dyn Any + Send + Sync>,
     /// The default worker for acquires.
     pub worker: WorkerId,

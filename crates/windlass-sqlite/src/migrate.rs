@@ -126,8 +126,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_older_version_survives_a_migration_but_cannot_start_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let options = Options::new(folder.path().join("jobs.db"));
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new(directory.path().join("jobs.db"));
         let older = SqliteStore::open(options.clone()).await.unwrap();
         work(&older).await.unwrap();
 
@@ -152,8 +152,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_migrate_missing_steps_are_reported() {
-        let folder = tempfile::tempdir().unwrap();
-        let options = Options::new(folder.path().join("jobs.db"));
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new(directory.path().join("jobs.db"));
         let older = SqliteStore::open(options.clone()).await.unwrap();
         let steps = [MIGRATIONS, &[LATER]].concat();
         let error = migrate(older.provider(), &options.migrate(false), &steps).await.unwrap_err();

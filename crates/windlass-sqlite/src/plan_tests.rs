@@ -28,8 +28,8 @@ const COUNTED: [&str; 3] = ["windlass_job_pending", "windlass_job_blocked", "win
 
 /// Returns SQLite's query plan of each statement.
 async fn plans() -> Vec<(&'static str, Vec<String>)> {
-    let folder = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(Options::new(folder.path().join("jobs.db"))).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(Options::new(directory.path().join("jobs.db"))).await.unwrap();
     let mut plans = Vec::new();
     for (name, statement) in store.base().statements.all() {
         let mut tx = store.begin().await.unwrap();

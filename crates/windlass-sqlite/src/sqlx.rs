@@ -209,8 +209,8 @@ fn code(error: &dyn sqlx::error::DatabaseError) -> i32 {
     error.code().and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-/// Converts the error of the first connection. If the file cannot be opened (`SQLITE_CANTOPEN`), the folder is missing
-/// or not accessible.
+/// Converts the error of the first connection. If the file cannot be opened (`SQLITE_CANTOPEN`), the directory is
+/// missing or not accessible.
 fn while_opening(error: sqlx::Error) -> Error {
     match error.as_database_error() {
         Some(database) if code(database) & 0xff == 14 => {

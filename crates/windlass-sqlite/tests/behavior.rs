@@ -33,8 +33,8 @@ impl BehaviorFixture for Sqlite {
 
     fn open(&self) -> BoxFuture<'_, Scene<SqliteStore>> {
         Box::pin(async {
-            let folder = tempfile::tempdir().unwrap();
-            let options = Options::new(folder.path().join("jobs.db")).synchronous(Synchronous::Normal);
+            let directory = tempfile::tempdir().unwrap();
+            let options = Options::new(directory.path().join("jobs.db")).synchronous(Synchronous::Normal);
             let [store, other] = [options.clone(), options].map(SqliteStore::open);
             let stores = [Arc::new(store.await.unwrap()), Arc::new(other.await.unwrap())];
             let in_process = InProcessNotifier::new();
@@ -45,7 +45,7 @@ impl BehaviorFixture for Sqlite {
                 }
             };
             let notifiers = stores.each_ref().map(notifier);
-            Scene::new(stores, notifiers).keeping(folder)
+            Scene::new(stores, notifiers).keeping(directory)
         })
     }
 }

@@ -20,11 +20,11 @@ impl NotifierFixture for Sqlite {
 
     fn open(&self) -> BoxFuture<'_, NotifierSubject> {
         Box::pin(async {
-            let folder = tempfile::tempdir().unwrap();
-            let store = SqliteStore::open(Options::new(folder.path().join("jobs.db"))).await.unwrap();
+            let directory = tempfile::tempdir().unwrap();
+            let store = SqliteStore::open(Options::new(directory.path().join("jobs.db"))).await.unwrap();
             let (store, inside) = (Arc::new(store), InProcessNotifier::new());
             let notifier = || Arc::new(SqliteNotifier::over(inside.clone(), Arc::clone(&store)));
-            NotifierSubject::new(notifier(), notifier()).keeping(folder)
+            NotifierSubject::new(notifier(), notifier()).keeping(directory)
         })
     }
 }

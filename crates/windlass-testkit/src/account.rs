@@ -19,15 +19,15 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Returns the account for servers in `folder`, and makes it the owner of that folder. This process must have
-    /// created the folder.
-    pub(crate) fn owning(folder: &Path) -> Self {
+    /// Returns the account for servers in `directory`, and makes it the owner of that directory. This process must have
+    /// created the directory.
+    pub(crate) fn owning(directory: &Path) -> Self {
         static UNPRIVILEGED_IDS: OnceLock<(u32, u32)> = OnceLock::new();
 
-        let owner = fs::metadata(folder).expect("the folder is there").uid();
+        let owner = fs::metadata(directory).expect("the directory is there").uid();
         let change = (owner == 0).then(|| *UNPRIVILEGED_IDS.get_or_init(unprivileged));
         let account = Self { change };
-        account.chown(folder).expect("root can change the owner of a folder");
+        account.chown(directory).expect("root can change the owner of a directory");
         account
     }
 

@@ -10,7 +10,7 @@
 //! - [`wait_until`] polls a condition with a timeout. Tests use it instead of sleeping.
 //!
 //! No server outlives the test process, however that ends: each runs under a watchdog that notices when the process is
-//! gone, stops the server and removes its folder.
+//! gone, stops the server and removes its directory.
 //!
 //! The kit needs a Unix system, `sh`, and real time: a server does not start any faster on tokio's paused clock.
 //! Failures are panics with the server's own message, because a test cannot handle them in any other way.

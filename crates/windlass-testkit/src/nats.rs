@@ -18,15 +18,15 @@ use crate::server::{Program, Server, free_ports, is_installed, located};
 
 /// Environment variable with the server program. If it is not set, the kit searches `PATH`, then [`DEBIAN`].
 const PROGRAM_VARIABLE: &str = "WINDLASS_NATS_SERVER";
-/// Where Debian installs the server. This folder is not on every user's `PATH`.
+/// Where Debian installs the server. This directory is not on every user's `PATH`.
 const DEBIAN: &str = "/usr/sbin/nats-server";
 
 /// Timeout of one check. Another process on the port may accept connections and stay silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A private NATS server with JetStream, on a free port of the loopback interface, with a temporary folder.
+/// A private NATS server with JetStream, on a free port of the loopback interface, with a temporary directory.
 ///
-/// Dropping it kills the server and removes the folder. So does the end of the process, for whatever reason.
+/// Dropping it kills the server and removes the directory. So does the end of the process, for whatever reason.
 #[derive(Debug)]
 pub struct NatsServer {
     server: Server<Nats>,
@@ -60,12 +60,12 @@ impl NatsServerBuilder {
     /// Panics if no server is installed, or if it does not answer within two minutes. The message contains the server's
     /// log.
     pub async fn start(self) -> NatsServer {
-        let folder = TempDir::with_prefix("windlass-nats-").expect("a temporary folder can be created");
+        let directory = TempDir::with_prefix("windlass-nats-").expect("a temporary directory can be created");
         if self.tls {
-            certificate::place(folder.path());
+            certificate::place(directory.path());
         }
         let nats = Nats { program: program(), arguments: self.arguments, tls: self.tls };
-        NatsServer { server: Server::start(nats, folder, free_ports()).await }
+        NatsServer { server: Server::start(nats, directory, free_ports()).await }
     }
 }
 
@@ -94,7 +94,7 @@ impl NatsServer {
     /// Returns the path of the certificate to trust, for a server with [TLS](NatsServerBuilder::tls).
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.server.folder().join(certificate::CERTIFICATE)
+        self.server.directory().join(certificate::CERTIFICATE)
     }
 
     /// Returns the port on 127.0.0.1. A restart keeps it.
@@ -112,7 +112,7 @@ impl NatsServer {
         self.server.end("KILL").await;
     }
 
-    /// Starts the server again with the same port and folder. Returns when it answers. [Kills](Self::kill) a running
+    /// Starts the server again with the same port and directory. Returns when it answers. [Kills](Self::kill) a running
     /// server first.
     ///
     /// # Panics
@@ -138,21 +138,21 @@ impl Program for Nats {
         &self.program
     }
 
-    fn command_line(&self, folder: &Path, port: u16) -> Vec<String> {
-        let path = |name| folder.join(name).to_string_lossy().into_owned();
+    fn command_line(&self, directory: &Path, port: u16) -> Vec<String> {
+        let path = |name| directory.join(name).to_string_lossy().into_owned();
         let (certificate, key) = (path(certificate::CERTIFICATE), path(certificate::KEY));
-        let (port, folder) = (port.to_string(), folder.to_string_lossy());
+        let (port, directory) = (port.to_string(), directory.to_string_lossy());
         // The name distinguishes this server from another one on the same port.
-        let name = format!("windlass-{folder}");
-        let words = ["-a", "127.0.0.1", "-p", &port, "-js", "-sd", &folder, "-n", &name];
+        let name = format!("windlass-{directory}");
+        let words = ["-a", "127.0.0.1", "-p", &port, "-js", "-sd", &directory, "-n", &name];
         let tls = ["--tls", "--tlscert", &certificate, "--tlskey", &key];
         let tls: &[&str] = if self.tls { &tls } else { &[] };
         let words = words.iter().chain(tls).map(|word| (*word).to_owned());
         [self.program.clone()].into_iter().chain(words).chain(self.arguments.iter().cloned()).collect()
     }
 
-    async fn answers(&self, folder: &Path, port: u16, _pid: u32) -> bool {
-        let name = format!("\"server_name\":\"windlass-{}\"", folder.to_string_lossy());
+    async fn answers(&self, directory: &Path, port: u16, _pid: u32) -> bool {
+        let name = format!("\"server_name\":\"windlass-{}\"", directory.to_string_lossy());
         let ask = async {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
             let mut greeting = String::new();

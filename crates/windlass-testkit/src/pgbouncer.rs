@@ -12,7 +12,7 @@ use crate::{
 
 /// Environment variable with the program. If it is not set, the kit searches `PATH`, then [`DEBIAN`].
 const PROGRAM_VARIABLE: &str = "WINDLASS_PGBOUNCER";
-/// Where Debian installs the program. This folder is not on every user's `PATH`.
+/// Where Debian installs the program. This directory is not on every user's `PATH`.
 const DEBIAN: &str = "/usr/sbin/pgbouncer";
 
 const USERS: &str = "users.txt";
@@ -34,12 +34,13 @@ impl PgBouncer {
     ///
     /// Panics if PgBouncer is not installed, or if it does not start within two minutes. The message contains its log.
     pub async fn start(server: &PostgresServer) -> Self {
-        let folder = TempDir::with_prefix("windlass-pgbouncer-").expect("a temporary folder can be created");
+        let directory =
+            TempDir::with_prefix("windlass-pgbouncer-").expect("a temporary directory can be created");
         let users = format!("\"{}\" \"\"\n", postgres::USER);
-        fs::write(folder.path().join(USERS), users).expect("a file can be written");
-        let account = Account::owning(folder.path());
+        fs::write(directory.path().join(USERS), users).expect("a file can be written");
+        let account = Account::owning(directory.path());
         let bouncer = Bouncer { program: program(), account, behind: server.port() };
-        Self { server: Server::start(bouncer, folder, free_ports()).await }
+        Self { server: Server::start(bouncer, directory, free_ports()).await }
     }
 
     /// Returns the URL for clients, to use instead of the server's own.
@@ -104,10 +105,10 @@ impl Program for Bouncer {
     }
 
     /// Writes the configuration file first, because it contains the port.
-    fn command_line(&self, folder: &Path, port: u16) -> Vec<String> {
-        let path = folder.join(CONFIGURATION);
+    fn command_line(&self, directory: &Path, port: u16) -> Vec<String> {
+        let path = directory.join(CONFIGURATION);
         let (address, behind, user) = (Ipv4Addr::LOCALHOST, self.behind, postgres::USER);
-        let users = folder.join(USERS);
+        let users = directory.join(USERS);
         let users = users.display();
         // Most drivers send `extra_float_digits` when they connect. Without the last line PgBouncer rejects them.
         let text = format!(
@@ -131,8 +132,8 @@ impl Program for Bouncer {
     }
 
     /// PgBouncer reports this in its log, which no other process writes to.
-    async fn answers(&self, folder: &Path, _port: u16, _pid: u32) -> bool {
-        fs::read_to_string(folder.join(LOG)).is_ok_and(|log| log.contains("process up"))
+    async fn answers(&self, directory: &Path, _port: u16, _pid: u32) -> bool {
+        fs::read_to_string(directory.join(LOG)).is_ok_and(|log| log.contains("process up"))
     }
 }
 

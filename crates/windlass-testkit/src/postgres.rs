@@ -17,29 +17,29 @@ use crate::{
 
 mod template;
 
-/// Environment variable with the folder of `initdb`, `postgres` and `psql`. If it is not set, the kit searches `PATH`,
-/// then [`DEBIAN`].
+/// Environment variable with the directory of `initdb`, `postgres` and `psql`. If it is not set, the kit searches
+/// `PATH`, then [`DEBIAN`].
 const PROGRAMS_VARIABLE: &str = "WINDLASS_POSTGRES_PROGRAMS";
-/// Where Debian installs the programs, in one folder per version.
+/// Where Debian installs the programs, in one directory per version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
 pub(crate) const USER: &str = "windlass";
 pub(crate) const DATABASE: &str = "postgres";
-/// The data folder, below the server's folder.
+/// The data directory, below the server's directory.
 const DATA: &str = "data";
-/// The mount point below the server's folder, and the name of the tablespace on it.
+/// The mount point below the server's directory, and the name of the tablespace on it.
 const SMALL_DISK: &str = "small_disk";
 
 /// Mounts a file system in the mount namespace of the server, so that it is unmounted when the server ends, for whatever reason.
 const MOUNT: &str = r#"mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@""#;
 
-/// A private PostgreSQL server on a free port of the loopback interface, with a temporary folder. It is as durable as
-/// PostgreSQL is by default (`fsync` and `synchronous_commit` are on).
+/// A private PostgreSQL server on a free port of the loopback interface, with a temporary directory. It is as durable
+/// as PostgreSQL is by default (`fsync` and `synchronous_commit` are on).
 ///
 /// If the tests run as root, the server runs as `postgres` or `nobody`, because PostgreSQL refuses to run as root.
 /// Every user of this machine can connect as superuser.
 ///
-/// Dropping it ends the server and removes the folder. So does the end of the process, for whatever reason.
+/// Dropping it ends the server and removes the directory. So does the end of the process, for whatever reason.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -76,7 +76,7 @@ impl PostgresServerBuilder {
     /// Enables TLS, with a self-signed certificate that is its own [authority](PostgresServer::certificate).
     pub fn tls(mut self) -> Self {
         self.tls = true;
-        // Paths are relative to the data folder.
+        // Paths are relative to the data directory.
         self.setting("ssl", "on")
             .setting("ssl_cert_file", format!("../{}", certificate::CERTIFICATE))
             .setting("ssl_key_file", format!("../{}", certificate::KEY))
@@ -90,28 +90,29 @@ impl PostgresServerBuilder {
     }
 
     /// Starts the server. Returns when it accepts connections. The first call in a process takes longer, because it
-    /// initializes the data folder that the others copy.
+    /// initializes the data directory that the others copy.
     ///
     /// # Panics
     ///
     /// Panics if PostgreSQL is not installed, or if it does not answer within two minutes. The message contains the
     /// server's log.
     pub async fn start(self) -> PostgresServer {
-        let folder = TempDir::with_prefix("windlass-postgres-").expect("a temporary folder can be created");
+        let directory =
+            TempDir::with_prefix("windlass-postgres-").expect("a temporary directory can be created");
         let programs = Programs::find();
-        template::copy(&programs, &folder.path().join(DATA)).await;
-        let small_disk = folder.path().join(SMALL_DISK);
+        template::copy(&programs, &directory.path().join(DATA)).await;
+        let small_disk = directory.path().join(SMALL_DISK);
         if self.small_disk_mebibytes.is_some() {
-            fs::create_dir(&small_disk).expect("a folder can be created");
+            fs::create_dir(&small_disk).expect("a directory can be created");
         }
         if self.tls {
-            certificate::place(folder.path());
+            certificate::place(directory.path());
         }
-        let account = Account::owning(folder.path());
+        let account = Account::owning(directory.path());
         let Self { settings, small_disk_mebibytes, .. } = self;
         let postgres =
             Postgres { program: programs.path("postgres"), account, settings, small_disk_mebibytes };
-        let server = PostgresServer { server: Server::start(postgres, folder, free_ports()).await };
+        let server = PostgresServer { server: Server::start(postgres, directory, free_ports()).await };
         if small_disk_mebibytes.is_some() {
             server.query(&format!("CREATE TABLESPACE {SMALL_DISK} LOCATION '{}'", small_disk.display()));
         }
@@ -166,16 +167,16 @@ impl PostgresServer {
         self.server.pid()
     }
 
-    /// Returns the folder with the server's data. A restart keeps it.
+    /// Returns the directory with the server's data. A restart keeps it.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.server.folder()
+    pub fn directory(&self) -> &Path {
+        self.server.directory()
     }
 
     /// Returns the path of the certificate to trust, for a server with [TLS](PostgresServerBuilder::tls).
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.folder().join(certificate::CERTIFICATE)
+        self.directory().join(certificate::CERTIFICATE)
     }
 
     /// Returns the log since the latest start.
@@ -240,7 +241,7 @@ impl PostgresServer {
         self.server.end("QUIT").await;
     }
 
-    /// Starts the server again with the same port, folder and settings. Returns when it accepts connections.
+    /// Starts the server again with the same port, directory and settings. Returns when it accepts connections.
     /// [Stops](Self::stop) a running server first.
     ///
     /// # Panics
@@ -258,7 +259,7 @@ impl PostgresServer {
     /// Panics as [`restart`](Self::restart) does.
     pub async fn become_standby(&mut self) {
         self.stop().await;
-        fs::write(self.folder().join(DATA).join("standby.signal"), "").expect("a file can be written");
+        fs::write(self.directory().join(DATA).join("standby.signal"), "").expect("a file can be written");
         self.server.start_again().await;
     }
 
@@ -288,27 +289,27 @@ struct Postgres {
 
 impl Postgres {
     /// Returns the command that mounts the small disk and then executes the server.
-    fn mounting(&self, folder: &Path) -> Vec<String> {
+    fn mounting(&self, directory: &Path) -> Vec<String> {
         let Some(mebibytes) = self.small_disk_mebibytes else { return Vec::new() };
         let (user, group) = self.account.ids().expect("only root may mount");
         let options = format!("size={mebibytes}m,mode=0700,uid={user},gid={group}");
-        let small_disk = folder.join(SMALL_DISK).to_string_lossy().into_owned();
+        let small_disk = directory.join(SMALL_DISK).to_string_lossy().into_owned();
         let words = ["unshare", "--mount", "sh", "-c", MOUNT, "sh", &options, &small_disk];
         words.map(str::to_owned).to_vec()
     }
 }
 
 impl Program for Postgres {
-    /// On SIGQUIT the server ends its children too. If it were killed, they would notice only later, in a folder that
-    /// is gone.
+    /// On SIGQUIT the server ends its children too. If it were killed, they would notice only later, in a directory
+    /// that is gone.
     const LAST_SIGNAL: &str = "QUIT";
 
     fn name(&self) -> &str {
         &self.program
     }
 
-    fn command_line(&self, folder: &Path, port: u16) -> Vec<String> {
-        let data = folder.join(DATA).to_string_lossy().into_owned();
+    fn command_line(&self, directory: &Path, port: u16) -> Vec<String> {
+        let data = directory.join(DATA).to_string_lossy().into_owned();
         let settings = [
             ("listen_addresses", Ipv4Addr::LOCALHOST.to_string()),
             ("port", port.to_string()),
@@ -319,48 +320,48 @@ impl Program for Postgres {
         let asked = self.settings.iter().map(|(name, value)| format!("{name}={value}"));
         let settings = own.chain(asked).flat_map(|setting| ["-c".to_owned(), setting]);
         let words = [self.program.clone(), "-D".to_owned(), data];
-        let mut command_line = self.mounting(folder);
+        let mut command_line = self.mounting(directory);
         command_line.extend(self.account.command_line(words.into_iter().chain(settings)));
         command_line
     }
 
     /// The server's lock file has its process id in line 1 and its state in line 8.
-    async fn answers(&self, folder: &Path, _port: u16, pid: u32) -> bool {
-        let Ok(text) = fs::read_to_string(folder.join(DATA).join("postmaster.pid")) else { return false };
+    async fn answers(&self, directory: &Path, _port: u16, pid: u32) -> bool {
+        let Ok(text) = fs::read_to_string(directory.join(DATA).join("postmaster.pid")) else { return false };
         let mut lines = text.lines().map(str::trim);
         lines.next().is_some_and(|line| line == pid.to_string())
             && matches!(lines.nth(6), Some("ready" | "standby"))
     }
 }
 
-/// The folder of the PostgreSQL programs.
+/// The directory of the PostgreSQL programs.
 #[derive(Clone, Debug)]
 struct Programs {
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Programs {
     fn find() -> Self {
-        if let Ok(folder) = env::var(PROGRAMS_VARIABLE) {
-            return Self { folder: located(PROGRAMS_VARIABLE, folder).into() };
+        if let Ok(directory) = env::var(PROGRAMS_VARIABLE) {
+            return Self { directory: located(PROGRAMS_VARIABLE, directory).into() };
         }
         if is_installed("postgres") && is_installed("initdb") {
-            return Self { folder: PathBuf::new() };
+            return Self { directory: PathBuf::new() };
         }
         let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
         let newest = versions
             .filter_map(|entry| {
                 Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin")))
             })
-            .filter(|(_, folder)| folder.join("postgres").is_file())
+            .filter(|(_, directory)| directory.join("postgres").is_file())
             .max();
-        let (_, folder) = newest.expect("PostgreSQL is installed; `cargo xtask test` does that");
-        Self { folder }
+        let (_, directory) = newest.expect("PostgreSQL is installed; `cargo xtask test` does that");
+        Self { directory }
     }
 
-    /// Returns the path of a program. If the folder is empty, that is the plain name, which is found through `PATH`.
+    /// Returns the path of a program. If the directory is empty, that is the plain name, which is found through `PATH`.
     fn path(&self, program: &str) -> String {
-        self.folder.join(program).to_string_lossy().into_owned()
+        self.directory.join(program).to_string_lossy().into_owned()
     }
 }
 

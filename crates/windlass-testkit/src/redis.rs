@@ -21,16 +21,16 @@ use crate::server::{Program, Server, free_ports, is_installed, located};
 const PROGRAM_VARIABLE: &str = "WINDLASS_REDIS_SERVER";
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
-/// The Unix socket in the server's folder, through which the kit checks a server whose port requires TLS.
+/// The Unix socket in the server's directory, through which the kit checks a server whose port requires TLS.
 const SOCKET: &str = "socket";
 
 /// Timeout of one check. Another process on the port may accept connections and stay silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A private Redis or Valkey server on a free port of the loopback interface, with a temporary folder. Persistence is
-/// off unless [enabled](RedisServerBuilder::arg).
+/// A private Redis or Valkey server on a free port of the loopback interface, with a temporary directory. Persistence
+/// is off unless [enabled](RedisServerBuilder::arg).
 ///
-/// Dropping it kills the server and removes the folder. So does the end of the process, for whatever reason.
+/// Dropping it kills the server and removes the directory. So does the end of the process, for whatever reason.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -80,12 +80,13 @@ impl RedisServerBuilder {
     }
 
     async fn start_on(self, ports: impl Iterator<Item = u16>) -> RedisServer {
-        let folder = TempDir::with_prefix("windlass-redis-").expect("a temporary folder can be created");
+        let directory =
+            TempDir::with_prefix("windlass-redis-").expect("a temporary directory can be created");
         if self.tls {
-            certificate::place(folder.path());
+            certificate::place(directory.path());
         }
         let redis = Redis { program: program(), arguments: self.arguments, tls: self.tls };
-        RedisServer { server: Server::start(redis, folder, ports).await }
+        RedisServer { server: Server::start(redis, directory, ports).await }
     }
 }
 
@@ -114,7 +115,7 @@ impl RedisServer {
     /// Returns the path of the certificate to trust, for a server with [TLS](RedisServerBuilder::tls).
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.folder().join(certificate::CERTIFICATE)
+        self.directory().join(certificate::CERTIFICATE)
     }
 
     /// Returns the port on 127.0.0.1. A restart keeps it.
@@ -129,10 +130,10 @@ impl RedisServer {
         self.server.pid()
     }
 
-    /// Returns the folder with the server's data. A restart keeps it.
+    /// Returns the directory with the server's data. A restart keeps it.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.server.folder()
+    pub fn directory(&self) -> &Path {
+        self.server.directory()
     }
 
     /// Returns the log since the latest start.
@@ -161,8 +162,8 @@ impl RedisServer {
         self.server.end("KILL").await;
     }
 
-    /// Starts the server again with the same port, folder and settings. Returns when it answers. [Stops](Self::stop) a
-    /// running server first.
+    /// Starts the server again with the same port, directory and settings. Returns when it answers. [Stops](Self::stop)
+    /// a running server first.
     ///
     /// # Panics
     ///
@@ -197,8 +198,8 @@ struct Redis {
 
 impl Redis {
     /// Returns the settings for TLS on the port.
-    fn tls_settings(&self, folder: &Path, port: u16) -> Vec<String> {
-        let path = |name| folder.join(name).to_string_lossy().into_owned();
+    fn tls_settings(&self, directory: &Path, port: u16) -> Vec<String> {
+        let path = |name| directory.join(name).to_string_lossy().into_owned();
         let settings = [
             ("--port", "0".to_owned()),
             ("--tls-port", port.to_string()),
@@ -218,13 +219,13 @@ impl Program for Redis {
         &self.program
     }
 
-    fn command_line(&self, folder: &Path, port: u16) -> Vec<String> {
-        let tls = if self.tls { self.tls_settings(folder, port) } else { Vec::new() };
-        let (port, folder) = (port.to_string(), folder.to_string_lossy());
+    fn command_line(&self, directory: &Path, port: u16) -> Vec<String> {
+        let tls = if self.tls { self.tls_settings(directory, port) } else { Vec::new() };
+        let (port, directory) = (port.to_string(), directory.to_string_lossy());
         let fixed = [
             ("--bind", "127.0.0.1"),
             ("--port", &port),
-            ("--dir", &folder),
+            ("--dir", &directory),
             ("--daemonize", "no"),
             ("--save", ""),
             ("--appendonly", "no"),
@@ -234,9 +235,9 @@ impl Program for Redis {
         [self.program.clone()].into_iter().chain(fixed).chain(tls).chain(given).collect()
     }
 
-    async fn answers(&self, folder: &Path, port: u16, pid: u32) -> bool {
+    async fn answers(&self, directory: &Path, port: u16, pid: u32) -> bool {
         if self.tls {
-            answers(UnixStream::connect(folder.join(SOCKET)), pid).await
+            answers(UnixStream::connect(directory.join(SOCKET)), pid).await
         } else {
             answers(TcpStream::connect((Ipv4Addr::LOCALHOST, port)), pid).await
         }

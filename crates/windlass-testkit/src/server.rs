@@ -1,4 +1,4 @@
-//! The common part of all private servers: port, folder, log, start and stop.
+//! The common part of all private servers: port, directory, log, start and stop.
 
 use std::{
     env, fs,
@@ -17,7 +17,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 const PORT_ATTEMPTS: usize = 20;
 
-/// The log file in a server's folder. Each start truncates it.
+/// The log file in a server's directory. Each start truncates it.
 pub(crate) const LOG: &str = "server.log";
 
 /// A kind of server.
@@ -29,18 +29,18 @@ pub(crate) trait Program: Send + Sync {
     fn name(&self) -> &str;
 
     /// Returns the program and its arguments.
-    fn command_line(&self, folder: &Path, port: u16) -> Vec<String>;
+    fn command_line(&self, directory: &Path, port: u16) -> Vec<String>;
 
     /// Whether this very process accepts clients, and not another one that has taken the port.
-    fn answers(&self, folder: &Path, port: u16, pid: u32) -> impl Future<Output = bool> + Send;
+    fn answers(&self, directory: &Path, port: u16, pid: u32) -> impl Future<Output = bool> + Send;
 }
 
-/// A server on a port of the loopback interface. A restart keeps its address, folder and settings.
+/// A server on a port of the loopback interface. A restart keeps its address, directory and settings.
 #[derive(Debug)]
 pub(crate) struct Server<P> {
-    // Declared before the folder, so that the server ends before its folder is removed.
+    // Declared before the directory, so that the server ends before its directory is removed.
     process: Option<Supervised>,
-    folder: TempDir,
+    directory: TempDir,
     program: P,
     port: u16,
     paused: bool,
@@ -56,8 +56,8 @@ enum StartFailure {
 
 impl<P: Program> Server<P> {
     /// Starts the server on the first free port of `ports`. Returns when it answers, or panics with the server's log.
-    pub(crate) async fn start(program: P, folder: TempDir, ports: impl Iterator<Item = u16>) -> Self {
-        let mut server = Self { process: None, folder, program, port: 0, paused: false };
+    pub(crate) async fn start(program: P, directory: TempDir, ports: impl Iterator<Item = u16>) -> Self {
+        let mut server = Self { process: None, directory, program, port: 0, paused: false };
         let mut failure = StartFailure::AddressInUse;
         for port in ports.take(PORT_ATTEMPTS) {
             server.port = port;
@@ -86,8 +86,8 @@ impl<P: Program> Server<P> {
         self.process.as_ref().map(Supervised::pid)
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Returns the log since the latest start.
@@ -95,7 +95,7 @@ impl<P: Program> Server<P> {
         fs::read(self.log_path()).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
 
-    /// Ends the process with a signal, and keeps the folder.
+    /// Ends the process with a signal, and keeps the directory.
     pub(crate) async fn end(&mut self, signal: &str) {
         let Some(process) = &mut self.process else { return };
         process.signal(signal).expect("the watchdog is running");
@@ -132,9 +132,9 @@ impl<P: Program> Server<P> {
     }
 
     async fn launch(&mut self) -> Result<(), StartFailure> {
-        let command_line = self.program.command_line(self.folder.path(), self.port);
+        let command_line = self.program.command_line(self.directory.path(), self.port);
         let mut process =
-            Supervised::start(&command_line, self.folder.path(), &self.log_path(), P::LAST_SIGNAL)
+            Supervised::start(&command_line, self.directory.path(), &self.log_path(), P::LAST_SIGNAL)
                 .map_err(StartFailure::Io)?;
         let (this, pid) = (&*self, process.pid());
         let outcome = poll(START_TIMEOUT, || {
@@ -144,7 +144,7 @@ impl<P: Program> Server<P> {
                     Err(error) => Some(Err(StartFailure::Io(error))),
                     Ok(Some(status)) => Some(Err(StartFailure::Ended(status.to_string()))),
                     Ok(None) => {
-                        this.program.answers(this.folder.path(), this.port, pid).await.then_some(Ok(()))
+                        this.program.answers(this.directory.path(), this.port, pid).await.then_some(Ok(()))
                     }
                 }
             }
@@ -160,7 +160,7 @@ impl<P: Program> Server<P> {
             }
             Some(Err(failure)) => Err(failure),
             None => {
-                // Keep the process, so that its folder and log still exist for the error message.
+                // Keep the process, so that its directory and log still exist for the error message.
                 self.process = Some(process);
                 Err(StartFailure::Silent)
             }
@@ -168,7 +168,7 @@ impl<P: Program> Server<P> {
     }
 
     fn log_path(&self) -> PathBuf {
-        self.folder.path().join(LOG)
+        self.directory.path().join(LOG)
     }
 
     fn explain(&self, failure: &StartFailure) -> String {
@@ -214,12 +214,12 @@ pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
 /// Whether `PATH` contains a program.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// Returns the absolute path of the program or folder that a variable names, because servers start in their own folder.
-/// A relative path is resolved from the working folder or from the workspace, because cargo runs tests in the folder of
-/// their package. A plain name is left to `PATH`.
+/// Returns the absolute path of the program or directory that a variable names, because servers start in their own
+/// directory. A relative path is resolved from the working directory or from the workspace, because cargo runs tests in
+/// the directory of their package. A plain name is left to `PATH`.
 pub(crate) fn located(variable: &str, given: String) -> String {
     if !given.contains('/') {
         return given;
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relative_program_is_found_from_the_packages_and_the_workspaces_folder() {
+    fn a_relative_program_is_found_from_the_packages_and_the_workspaces_directory() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap().join("Cargo.toml");
         let here = here.to_string_lossy();
         for given in ["./Cargo.toml", "crates/windlass-testkit/Cargo.toml", &here] {

@@ -14,7 +14,7 @@ use std::{
 /// the parent's death takes unsafe code. So a small shell script starts the server, and the owner holds the write end
 /// of the script's standard input. The script reads signal names from it and forwards them to the server. The input
 /// ends when the owner closes it, and also when the owner ends in any way, because the kernel then closes it. The
-/// script then kills the server and removes its folder.
+/// script then kills the server and removes its directory.
 ///
 /// The script ends when the server does, with the same status, so waiting for the script means waiting for the server.
 /// It runs in its own process group, so that a signal to the group of the tests, such as Ctrl-C, does not end it before
@@ -27,10 +27,10 @@ pub(crate) struct Supervised {
 }
 
 /// Two processes: the reader in the background notices the end of the owner, and the main one the end of the server.
-/// The main one removes the folder only if the reader exits with 0, which means that the owner is gone. If the server
-/// ended first, the main one kills the reader.
+/// The main one removes the directory only if the reader exits with 0, which means that the owner is gone. If the
+/// server ended first, the main one kills the reader.
 const WATCHDOG: &str = r#"
-folder=$1
+directory=$1
 last=$2
 shift 2
 exec 3<&0
@@ -48,20 +48,25 @@ reader=$!
 wait "$server"
 status=$?
 kill -s TERM "$reader"
-wait "$reader" && rm -rf -- "$folder"
+wait "$reader" && rm -rf -- "$directory"
 exit "$status"
 "#;
 
 impl Supervised {
-    /// Starts a program with its arguments in `folder`. Its output goes to the file `log`. `last` is the signal that
+    /// Starts a program with its arguments in `directory`. Its output goes to the file `log`. `last` is the signal that
     /// ends it when its owner is gone, even if it is paused.
-    pub(crate) fn start(command_line: &[String], folder: &Path, log: &Path, last: &str) -> io::Result<Self> {
+    pub(crate) fn start(
+        command_line: &[String],
+        directory: &Path,
+        log: &Path,
+        last: &str,
+    ) -> io::Result<Self> {
         let mut watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "watchdog"])
-            .arg(folder)
+            .arg(directory)
             .arg(last)
             .args(command_line)
-            .current_dir(folder)
+            .current_dir(directory)
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -95,8 +100,8 @@ impl Supervised {
 }
 
 impl Drop for Supervised {
-    /// Ends the server and removes its folder. If the server had already ended, keeps the folder, which the caller may
-    /// still need. Blocks for a few milliseconds.
+    /// Ends the server and removes its directory. If the server had already ended, keeps the directory, which the
+    /// caller may still need. Blocks for a few milliseconds.
     fn drop(&mut self) {
         drop(self.signals.take());
         // An error means that there is no process to wait for.

@@ -74,8 +74,8 @@ impl IntoResponse for Refused {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let folder = tempfile::tempdir()?;
-    let client = Client::new(SqliteStore::open(Options::new(folder.path().join("shop.db"))).await?);
+    let directory = tempfile::tempdir()?;
+    let client = Client::new(SqliteStore::open(Options::new(directory.path().join("shop.db"))).await?);
     let mut tx = client.begin().await?;
     sqlx::raw_sql("create table orders (id integer primary key, item text)")
         .execute(&mut **tx.as_mut())

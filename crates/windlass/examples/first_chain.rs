@@ -1,6 +1,6 @@
 //! A chain that commits with the application's own rows. A worker runs its jobs, and the caller waits for the output.
 //!
-//! Run with `cargo run --release -p windlass --example first_chain`. It creates `jobs.db` in the current folder.
+//! Run with `cargo run --release -p windlass --example first_chain`. It creates `jobs.db` in the current directory.
 
 use std::time::Duration;
 

@@ -13,14 +13,14 @@ use crate::{meter, workload};
 #[derive(Debug)]
 pub struct Sqlite {
     synchronous: Synchronous,
-    folder: TempDir,
+    directory: TempDir,
     files: u32,
 }
 
 impl Sqlite {
     /// Creates the directory. `synchronous` decides when SQLite waits for the disk.
     pub fn new(synchronous: Synchronous) -> Result<Self, BoxError> {
-        Ok(Self { synchronous, folder: TempDir::with_prefix("windlass-bench-")?, files: 0 })
+        Ok(Self { synchronous, directory: TempDir::with_prefix("windlass-bench-")?, files: 0 })
     }
 }
 
@@ -29,7 +29,7 @@ impl Subject for Sqlite {
 
     async fn open(&mut self) -> Result<Client<SqliteStore>, BoxError> {
         self.files += 1;
-        let path = self.folder.path().join(format!("{}.db", self.files));
+        let path = self.directory.path().join(format!("{}.db", self.files));
         Ok(Client::new(SqliteStore::open(Options::new(path).synchronous(self.synchronous)).await?))
     }
 
@@ -53,7 +53,7 @@ impl Subject for Sqlite {
 
     async fn run_bare(&mut self, bare: Bare, jobs: u64) -> Result<Duration, BoxError> {
         self.files += 1;
-        let path = self.folder.path().join(format!("{}.db", self.files));
+        let path = self.directory.path().join(format!("{}.db", self.files));
         bare::run(&path, self.synchronous, bare, jobs).await
     }
 

@@ -47,15 +47,15 @@ async fn an_invalid_line_stops_the_batch_before_its_group() {
 async fn a_closed_pipe_does_not_stop_a_batch() {
     let program = Program::on_sqlite();
     let lines: String = (0..3_000).map(|n| format!("{{\"id\": \"{n}\"}}\n")).collect();
-    fs::write(program.folder().join("jobs"), &lines).unwrap();
-    fs::write(program.folder().join("chains"), lines.replace("id", "key")).unwrap();
+    fs::write(program.directory().join("jobs"), &lines).unwrap();
+    fs::write(program.directory().join("chains"), lines.replace("id", "key")).unwrap();
     for call in ["start count --batch < chains", "enqueue queue < jobs"] {
         let windlass = format!("'{}' --store sqlite:jobs.db {call}", env!("CARGO_BIN_EXE_windlass"));
         let script = format!("{windlass} | head -n 1 | wc -l; echo ${{PIPESTATUS[0]}}");
         let mut shell = tokio::process::Command::new("bash");
         shell
             .args(["-c", &script])
-            .current_dir(program.folder())
+            .current_dir(program.directory())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let ran = run(shell).await;

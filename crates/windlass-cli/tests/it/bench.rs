@@ -10,7 +10,7 @@ async fn it_measures_sqlite_and_cleans_up() {
     let program = Program::on_sqlite();
     let ran = run(program.bare(&["bench", "--jobs", "100"])).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its directory is removed");
+    assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "its directory is removed");
     program.ok(&["start", "mine"]).await;
     check(&program, true).await;
     assert_eq!(program.json(&["queues"]).await.len(), 1, "only what was there before");

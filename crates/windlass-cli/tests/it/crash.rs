@@ -36,7 +36,7 @@ async fn check(program: &Program) {
     let lines: String = (0..JOBS).map(|n| format!("{{\"input\": {n}}}\n")).collect();
     assert_eq!(program.run_with(&["start", "echo", "--batch"], &lines).await.code, 0);
     // No job ends while this file exists, so the first kill is certain to hit running jobs.
-    let hold = program.folder().join("hold");
+    let hold = program.directory().join("hold");
     fs::write(&hold, "").unwrap();
     let mut workers: Vec<Child> = (0..2).map(|_| worker(program)).collect();
     wait_until("all slots are taken", TIMEOUT, async || count(program, "running").await == 2 * SLOTS).await;

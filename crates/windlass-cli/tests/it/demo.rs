@@ -6,7 +6,7 @@ use crate::program::{Program, run};
 async fn it_runs_on_sqlite_and_cleans_up() {
     let program = Program::on_sqlite();
     let mut command = program.bare(&["demo", "--orders", "14"]);
-    command.env("TMPDIR", program.folder());
+    command.env("TMPDIR", program.directory());
     let ran = run(command).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     let checks: Vec<_> = ran.stdout.lines().filter(|line| line.starts_with('✓')).collect();
@@ -19,7 +19,7 @@ async fn it_runs_on_sqlite_and_cleans_up() {
     assert!(ran.stdout.contains("chains left by orders that were rolled back on purpose (1)"), "{ran:?}");
     assert!(ran.stderr.contains(" s: "), "plain lines without a terminal: {ran:?}");
     assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'), "no colors: {ran:?}");
-    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its directory is removed");
+    assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "its directory is removed");
 }
 
 #[tokio::test]

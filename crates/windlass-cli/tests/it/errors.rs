@@ -70,7 +70,7 @@ async fn invalid_arguments_fail_with_one_line() {
             "windlass {arguments:?}: {ran:?}"
         );
     }
-    assert!(!program.folder().join("jobs.db").exists(), "nothing was written");
+    assert!(!program.directory().join("jobs.db").exists(), "nothing was written");
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn a_payload_above_the_limit_is_rejected() {
             "{ran:?}"
         );
     }
-    assert!(!program.folder().join("jobs.db").exists(), "nothing was written");
+    assert!(!program.directory().join("jobs.db").exists(), "nothing was written");
 }
 
 #[tokio::test]
@@ -101,10 +101,10 @@ async fn queries_do_not_create_a_store() {
     let status = program.run(&["migrate", "--status"]).await;
     assert_eq!((status.code, status.stderr.as_str()), (1, ""), "{status:?}");
     assert!(status.stdout.starts_with("the store file does not exist"), "{status:?}");
-    assert!(!program.folder().join("jobs.db").exists());
+    assert!(!program.directory().join("jobs.db").exists());
     let ran = program.run(&["start", "mail", "not json"]).await;
     assert_eq!(ran.code, 2);
-    assert!(!program.folder().join("jobs.db").exists(), "an invalid start creates no file");
+    assert!(!program.directory().join("jobs.db").exists(), "an invalid start creates no file");
 }
 
 #[tokio::test]
@@ -128,18 +128,18 @@ async fn an_unreachable_notifier_is_an_error_and_creates_no_store() {
         assert_unreachable(&ran);
         assert!(ran.stderr.starts_with("error: --notifier: ") && ran.stderr.lines().count() == 1, "{ran:?}");
     }
-    assert!(!program.folder().join("jobs.db").exists(), "nothing was written");
+    assert!(!program.directory().join("jobs.db").exists(), "nothing was written");
 }
 
 #[tokio::test]
 async fn sources_are_printed_once() {
     let program = Program::on_sqlite();
-    std::fs::write(program.folder().join("jobs.db"), "not a database, but long enough to be read as one")
+    std::fs::write(program.directory().join("jobs.db"), "not a database, but long enough to be read as one")
         .unwrap();
     let ran = program.run(&["jobs"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
     assert_eq!(ran.stderr.matches("file is not a database").count(), 1, "{ran:?}");
-    let ran = program.run(&["start", "mail", "--store", "sqlite:no/such/folder/jobs.db"]).await;
+    let ran = program.run(&["start", "mail", "--store", "sqlite:no/such/directory/jobs.db"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
     assert_eq!(ran.stderr.matches("unable to open").count(), 1, "{ran:?}");
 }

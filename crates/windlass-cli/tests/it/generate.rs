@@ -17,7 +17,7 @@ async fn man_pages_are_written_for_each_command() {
     let program = Program::on_sqlite();
     let ran = run(program.bare(&["man", "pages/man1"])).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    let page = |name: &str| fs::read_to_string(program.folder().join("pages/man1").join(name)).unwrap();
+    let page = |name: &str| fs::read_to_string(program.directory().join("pages/man1").join(name)).unwrap();
     assert!(page("windlass-work.1").contains("WINDLASS_OUTCOME"));
     assert!(page("windlass.1").contains("windlass"));
     for command in commands(&program).await {

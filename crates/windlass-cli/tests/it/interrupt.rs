@@ -33,7 +33,7 @@ async fn a_batch_stops_between_two_groups_and_reports_the_line() {
 async fn a_demo_removes_its_data() {
     let program = Program::on_sqlite();
     let mut child =
-        program.bare(&["demo", "--orders", "1000"]).env("TMPDIR", program.folder()).spawn().unwrap();
+        program.bare(&["demo", "--orders", "1000"]).env("TMPDIR", program.directory()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     while let Some(line) = lines.next_line().await.unwrap() {
         if line.contains(" s: ") {
@@ -47,7 +47,7 @@ async fn a_demo_removes_its_data() {
     }
     assert_eq!(last, "error: interrupted; the demo's data was removed");
     assert_eq!(ended(child).await.code, 130);
-    assert_eq!(fs::read_dir(program.folder()).unwrap().count(), 0, "its directory is removed");
+    assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "its directory is removed");
 }
 
 /// All commands end the same way, whether they wait for a chain, for their input or for a server.

@@ -51,7 +51,7 @@ async fn live_workers_are_listed() {
     let worker = program.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
     windlass_testkit::wait_until("the job runs", std::time::Duration::from_secs(60), async || {
         // The worker registers concurrently with its first job, so wait for both.
-        program.folder().join("begun").exists() && !program.json(&["workers"]).await.is_empty()
+        program.directory().join("begun").exists() && !program.json(&["workers"]).await.is_empty()
     })
     .await;
     let workers = program.json(&["workers"]).await;
@@ -83,7 +83,11 @@ async fn a_closed_pipe_is_not_an_error() {
         "'{program_path}' jobs --json --limit 0 --store sqlite:jobs.db | head -n 1 | wc -l; echo ${{PIPESTATUS[0]}}"
     );
     let mut shell = tokio::process::Command::new("bash");
-    shell.args(["-c", &script]).current_dir(program.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell
+        .args(["-c", &script])
+        .current_dir(program.directory())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let ran = crate::program::run(shell).await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1\n0\n", ""));
 }

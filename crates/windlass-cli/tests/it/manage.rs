@@ -54,8 +54,10 @@ async fn a_running_chain_is_deleted_only_with_running() {
     let waiting = program.ok(&["start", "later", "--blocked-by", &running]).await;
     let command = "touch begun; until [ -e never ]; do sleep 0.02; done";
     let worker = program.command(&["work", "slow", "--exec", command, "--lease", "10s"]).spawn().unwrap();
-    wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
-        .await;
+    wait_until("the command runs", Duration::from_secs(60), async || {
+        program.directory().join("begun").exists()
+    })
+    .await;
     for arguments in [&["delete", &running][..], &["delete", &waiting, "--cascade"]] {
         let ran = program.run(arguments).await;
         assert_eq!((ran.code, ran.stderr.lines().count()), (1, 1), "{ran:?}");
@@ -79,9 +81,11 @@ async fn a_closed_pipe_does_not_stop_a_change() {
         format!("'{}' cancel --store sqlite:jobs.db {}", env!("CARGO_BIN_EXE_windlass"), chains.join(" "));
     // The reader exits without reading anything.
     let mut shell = tokio::process::Command::new("bash");
-    shell.args(["-c", &format!("{windlass} > >(exec true); echo $? > code")]).current_dir(program.folder());
+    shell
+        .args(["-c", &format!("{windlass} > >(exec true); echo $? > code")])
+        .current_dir(program.directory());
     run(shell).await;
-    assert_eq!(std::fs::read_to_string(program.folder().join("code")).unwrap(), "0\n");
+    assert_eq!(std::fs::read_to_string(program.directory().join("code")).unwrap(), "0\n");
     assert_eq!(program.json(&["chains", "--status", "cancelled"]).await.len(), 3);
 }
 

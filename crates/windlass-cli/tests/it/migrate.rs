@@ -25,7 +25,7 @@ async fn postgres_is_migrated_only_by_migrate() {
 async fn a_newer_schema_is_an_error() {
     let program = Program::on_sqlite();
     program.ok(&["migrate"]).await;
-    let file = SqliteConnectOptions::new().filename(program.folder().join("jobs.db"));
+    let file = SqliteConnectOptions::new().filename(program.directory().join("jobs.db"));
     let mut connection = SqliteConnection::connect_with(&file).await.unwrap();
     let newer = "insert into windlass_migration values (99, 'newer', 0)";
     sqlx::query(newer).execute(&mut connection).await.unwrap();
@@ -76,7 +76,7 @@ async fn the_doctor_reports_missing_persistence() {
 async fn the_doctor_needs_a_store() {
     let program = Program::on_sqlite();
     assert_eq!(program.run(&["doctor"]).await.code, 4);
-    std::fs::write(program.folder().join("jobs.db"), "not a database, but long enough to be read as one")
+    std::fs::write(program.directory().join("jobs.db"), "not a database, but long enough to be read as one")
         .unwrap();
     let ran = program.run(&["doctor"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// The program with a store to run it on.
 pub(crate) struct Program {
-    folder: TempDir,
+    directory: TempDir,
     store: String,
     namespace: Option<String>,
 }
@@ -32,25 +32,25 @@ pub(crate) struct Ran {
 impl Program {
     /// Uses SQLite, with a file that does not exist yet.
     pub(crate) fn on_sqlite() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), store: "sqlite:jobs.db".to_owned(), namespace: None }
+        Self { directory: tempfile::tempdir().unwrap(), store: "sqlite:jobs.db".to_owned(), namespace: None }
     }
 
     /// Uses PostgreSQL, with a schema of its own that does not exist yet.
     pub(crate) async fn on_postgres() -> Self {
         let shared = shared_postgres().await;
         let namespace = Some(shared.namespace().to_owned());
-        Self { folder: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
+        Self { directory: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
     }
 
     /// Uses Redis, with a namespace of its own.
     pub(crate) async fn on_redis() -> Self {
         let shared = shared_redis().await;
         let namespace = Some(shared.namespace().to_owned());
-        Self { folder: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
+        Self { directory: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Returns the program with these arguments and the store in its environment.
@@ -64,7 +64,7 @@ impl Program {
     /// Returns the program with these arguments, without a store.
     pub(crate) fn bare(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(arguments).current_dir(self.folder()).kill_on_drop(true);
+        command.args(arguments).current_dir(self.directory()).kill_on_drop(true);
         for name in ["WINDLASS_STORE", "WINDLASS_NAMESPACE", "WINDLASS_NOTIFIER", "NO_COLOR"] {
             command.env_remove(name);
         }

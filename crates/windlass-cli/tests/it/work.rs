@@ -93,8 +93,8 @@ async fn a_command_finds_the_store_from_any_directory() {
         };
         let chain = call(&["start", "parent"]).await;
         call(&["work", "parent", "--exec", &script, "--drain"]).await;
-        let folder = program.folder().canonicalize().unwrap();
-        let expected = format!("\"sqlite:{}{rest}\"", folder.join(file).display());
+        let directory = program.directory().canonicalize().unwrap();
+        let expected = format!("\"sqlite:{}{rest}\"", directory.join(file).display());
         assert_eq!(call(&["wait", &chain]).await, expected);
         assert_eq!(call(&["jobs", "--type", "child", "--json"]).await.lines().count(), 1);
     }
@@ -127,10 +127,12 @@ async fn a_stopping_worker_lets_commands_finish() {
     // The command ends when the test creates a file. The second job must not start.
     let command = "touch begun; until [ -e go ]; do sleep 0.02; done; echo ended";
     let worker = program.command(&["work", "slow", "--exec", command]).spawn().unwrap();
-    wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
-        .await;
+    wait_until("the command runs", Duration::from_secs(60), async || {
+        program.directory().join("begun").exists()
+    })
+    .await;
     terminate(&worker).await;
-    fs::write(program.folder().join("go"), "").unwrap();
+    fs::write(program.directory().join("go"), "").unwrap();
     let ran = ended(worker).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(program.ok(&["wait", &first]).await, "\"ended\"");
@@ -152,7 +154,7 @@ async fn a_timeout_terminates_the_command_and_its_children() {
     .await;
     let job = &program.json(&["jobs", &chain]).await[0];
     assert_eq!(job["error"], "the command was terminated: it ran longer than --timeout");
-    let child: u32 = fs::read_to_string(program.folder().join("child")).unwrap().trim().parse().unwrap();
+    let child: u32 = fs::read_to_string(program.directory().join("child")).unwrap().trim().parse().unwrap();
     wait_until("its child has ended", Duration::from_secs(60), async || has_ended(child)).await;
     terminate(&worker).await;
     assert_eq!(ended(worker).await.code, 0);
@@ -170,15 +172,17 @@ async fn cancelling_a_chain_stops_its_command() {
     let chain = program.ok(&["start", "slow"]).await;
     let command = "trap 'touch asked; exit 1' TERM; touch begun; while :; do sleep 0.02; done";
     let worker = program.command(&["work", "slow", "--exec", command, "--lease", "10s"]).spawn().unwrap();
-    wait_until("the command runs", Duration::from_secs(60), async || program.folder().join("begun").exists())
-        .await;
+    wait_until("the command runs", Duration::from_secs(60), async || {
+        program.directory().join("begun").exists()
+    })
+    .await;
     assert_eq!(program.run(&["cancel", &chain]).await.code, 1, "it keeps running");
     assert!(program.ok(&["cancel", "--running", &chain]).await.ends_with("asked to stop"));
     wait_until("it is cancelled", Duration::from_secs(60), async || {
         program.json(&["jobs", &chain]).await[0]["status"] == "cancelled"
     })
     .await;
-    assert!(program.folder().join("asked").exists());
+    assert!(program.directory().join("asked").exists());
     terminate(&worker).await;
     assert_eq!(ended(worker).await.code, 0);
 }

@@ -75,7 +75,7 @@ impl<S: Store> Scene<S> {
         }
     }
 
-    /// Attaches a resource that lives as long as the scene, such as a server or a folder.
+    /// Attaches a resource that lives as long as the scene, such as a server or a directory.
     #[must_use]
     pub fn keeping(mut self, keep: impl Any + Send + Sync) -> Self {
         self.keep = Arc::new(keep);

@@ -44,9 +44,9 @@ fn every_defect_of_a_worker_has_a_case() {
 
 #[test]
 fn proofs_that_are_files_exist() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-macros/tests/compile_fail");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-macros/tests/compile_fail");
     for (id, proof) in BEHAVIOURS_PROVED_BY_TYPES.iter().filter(|(_, proof)| proof.ends_with(".rs")) {
-        assert!(folder.join(proof).exists(), "{id}: there is no {proof}");
+        assert!(directory.join(proof).exists(), "{id}: there is no {proof}");
     }
 }
 

@@ -36,7 +36,7 @@ async fn server() -> PostgresServer {
     let server = PostgresServer::start().await;
     let rules =
         "host locked all all scram-sha-256\nhost all windlass all trust\nhost all all all scram-sha-256\n";
-    std::fs::write(server.folder().join("data/pg_hba.conf"), rules).unwrap();
+    std::fs::write(server.directory().join("data/pg_hba.conf"), rules).unwrap();
     server.query("create role jobs login password 'right'; grant create on database postgres to jobs");
     server.query("create role reader login password 'right'");
     server.query("create database locked");

@@ -1,4 +1,4 @@
-//! The SQLite fixture of the conformance suite: a file in its own folder, opened twice.
+//! The SQLite fixture of the conformance suite: a file in its own directory, opened twice.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    fn options(&self, folder: &tempfile::TempDir, clock: &Arc<ManualClock>) -> Options {
-        let options = Options::new(folder.path().join("jobs.db")).clock(clock.clone());
+    fn options(&self, directory: &tempfile::TempDir, clock: &Arc<ManualClock>) -> Options {
+        let options = Options::new(directory.path().join("jobs.db")).clock(clock.clone());
         #[cfg(feature = "known-bad")]
         if let Some(known_bad) = self.known_bad {
             return options.known_bad(known_bad);
@@ -34,15 +34,15 @@ impl Fixture for Sqlite {
 
     fn open(&self) -> BoxFuture<'_, Subject> {
         Box::pin(async {
-            let folder = tempfile::tempdir().expect("a temporary folder can be created");
+            let directory = tempfile::tempdir().expect("a temporary directory can be created");
             let clock = Arc::new(ManualClock::default());
             let open = || async {
-                let store = SqliteStore::open(self.options(&folder, &clock)).await;
+                let store = SqliteStore::open(self.options(&directory, &clock)).await;
                 Arc::new(store.expect("a new file can be opened"))
             };
             let store = open().await;
             let subject = Subject::new(store.clone(), open().await, clock.clone());
-            subject.with_transactions(Arc::new(Erased::new(store))).keeping(folder)
+            subject.with_transactions(Arc::new(Erased::new(store))).keeping(directory)
         })
     }
 }

@@ -11,7 +11,8 @@ async fn a_large_log_is_a_finding() {
     let file = File::new();
     let store = file.open().await;
     assert_eq!(store.health().await.unwrap(), []);
-    let log = std::fs::OpenOptions::new().write(true).open(file.folder.path().join("jobs.db-wal")).unwrap();
+    let log =
+        std::fs::OpenOptions::new().write(true).open(file.directory.path().join("jobs.db-wal")).unwrap();
     log.set_len(65 << 20).unwrap();
     check(&store, "the write-ahead log is 65 MiB", "wal_checkpoint").await;
 }

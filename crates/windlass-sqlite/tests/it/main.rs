@@ -30,19 +30,19 @@ use windlass_core::command::{Acquire, Acquired, Create, Created, NewChain, NewJo
 use windlass_core::{ChainId, ManualClock, Millis, Payload, RequestId, Store, TypeName, WorkerId};
 use windlass_sqlite::{Options, SqliteStore};
 
-/// A database file in its own folder, with a manual clock.
+/// A database file in its own directory, with a manual clock.
 struct File {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     clock: Arc<ManualClock>,
 }
 
 impl File {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), clock: Arc::new(ManualClock::default()) }
+        Self { directory: tempfile::tempdir().unwrap(), clock: Arc::new(ManualClock::default()) }
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("jobs.db")
+        self.directory.path().join("jobs.db")
     }
 
     fn options(&self) -> Options {

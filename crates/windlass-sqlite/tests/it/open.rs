@@ -56,13 +56,13 @@ async fn a_failed_open_reports_the_reason() {
     }
     check(Options::new(":memory:"), ErrorKind::Invalid, "needs a file").await;
     check(
-        Options::new(file.folder.path().join("no/such/folder.db")),
+        Options::new(file.directory.path().join("no/such/directory.db")),
         ErrorKind::AccessDenied,
         "check that the directory exists",
     )
     .await;
 
-    let not_a_database = file.folder.path().join("text.db");
+    let not_a_database = file.directory.path().join("text.db");
     std::fs::write(&not_a_database, "no database at all, but long enough to be read as one".repeat(99))
         .unwrap();
     check(Options::new(not_a_database), ErrorKind::Corrupt, "damaged").await;

@@ -5,8 +5,8 @@ use windlass_sqlite::{Options, SqliteStore};
 
 #[tokio::test]
 async fn the_schema_is_the_one_in_the_golden_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("jobs.db");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("jobs.db");
     let store = SqliteStore::open(Options::new(&path)).await.unwrap();
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
     let mut connection = sqlx::sqlite::SqliteConnection::connect_with(&options).await.unwrap();

@@ -1,7 +1,7 @@
 //! A process that owns servers, for tests of what happens when their owner ends.
 //!
 //! It starts its own Redis server, the shared one and a PostgreSQL server, and prints one line with the process id and
-//! the folder of each. Then it waits for its standard input to end, and exits.
+//! the directory of each. Then it waits for its standard input to end, and exits.
 
 use std::io;
 
@@ -13,12 +13,12 @@ async fn main() -> io::Result<()> {
     let shared = shared_redis().await;
     let postgres = PostgresServer::start().await;
     let servers = [
-        (own.pid(), own.folder()),
-        (shared.server().pid(), shared.server().folder()),
-        (postgres.pid(), postgres.folder()),
+        (own.pid(), own.directory()),
+        (shared.server().pid(), shared.server().directory()),
+        (postgres.pid(), postgres.directory()),
     ];
-    for (pid, folder) in servers {
-        println!("{} {}", pid.expect("it runs"), folder.display());
+    for (pid, directory) in servers {
+        println!("{} {}", pid.expect("it runs"), directory.display());
     }
     io::copy(&mut io::stdin(), &mut io::sink())?;
     Ok(())

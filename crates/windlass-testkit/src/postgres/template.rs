@@ -1,4 +1,4 @@
-//! An initialized data folder that all servers of this process copy. Copying takes a tenth of the time of `initdb`.
+//! An initialized data directory that all servers of this process copy. Copying takes a tenth of the time of `initdb`.
 
 use std::{fs, io, path::Path, process::Command};
 
@@ -10,24 +10,24 @@ use crate::{account::Account, supervised::Supervised};
 
 #[derive(Debug)]
 struct Template {
-    folder: TempDir,
-    /// Statics are not dropped, so a watchdog removes the folder when the process is gone.
+    directory: TempDir,
+    /// Statics are not dropped, so a watchdog removes the directory when the process is gone.
     _guard: Supervised,
 }
 
-/// Creates an initialized data folder at `target`.
+/// Creates an initialized data directory at `target`.
 pub(super) async fn copy(programs: &Programs, target: &Path) {
     static TEMPLATE: OnceCell<Template> = OnceCell::const_new();
 
     let template = TEMPLATE.get_or_init(async || Template::make(programs)).await;
-    copy_folder(&template.folder.path().join(DATA), target).expect("a data folder can be copied");
+    copy_directory(&template.directory.path().join(DATA), target).expect("a data directory can be copied");
 }
 
 impl Template {
     fn make(programs: &Programs) -> Self {
-        let folder =
-            TempDir::with_prefix("windlass-postgres-template-").expect("a temporary folder can be created");
-        let path = folder.path();
+        let directory = TempDir::with_prefix("windlass-postgres-template-")
+            .expect("a temporary directory can be created");
+        let path = directory.path();
         let waiting = ["sleep".to_owned(), "1000000000".to_owned()];
         let guard = Supervised::start(&waiting, path, &path.join("guard.log"), "KILL")
             .expect("a watchdog can be started");
@@ -41,19 +41,19 @@ impl Template {
         let output = output.unwrap_or_else(|error| panic!("{program} could not be started: {error}"));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "initdb failed: {said}");
-        Self { folder, _guard: guard }
+        Self { directory, _guard: guard }
     }
 }
 
-/// Copies a folder with its permissions, which PostgreSQL checks.
-fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+/// Copies a directory with its permissions, which PostgreSQL checks.
+fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target)?;
+            copy_directory(&entry.path(), &target)?;
         } else {
             fs::copy(entry.path(), target)?;
         }

@@ -1,4 +1,4 @@
-//! Servers end, and their folders are removed, when the process that started them ends.
+//! Servers end, and their directories are removed, when the process that started them ends.
 
 use std::{
     io::{BufRead, BufReader},
@@ -14,7 +14,7 @@ use crate::is_alive;
 /// Number of servers that the owner starts.
 const SERVERS: usize = 3;
 
-/// Starts an owner of servers, ends it, and waits until its servers and their folders are gone.
+/// Starts an owner of servers, ends it, and waits until its servers and their directories are gone.
 async fn check(end: impl FnOnce(&mut Child)) {
     let mut owner = Command::new(env!("CARGO_BIN_EXE_server_owner"))
         .stdin(Stdio::piped())
@@ -27,18 +27,18 @@ async fn check(end: impl FnOnce(&mut Child)) {
         .take(SERVERS)
         .map(|line| {
             let line = line.unwrap();
-            let (pid, folder) = line.split_once(' ').unwrap();
-            (pid.parse().unwrap(), folder.into())
+            let (pid, directory) = line.split_once(' ').unwrap();
+            (pid.parse().unwrap(), directory.into())
         })
         .collect();
     assert_eq!(servers.len(), SERVERS);
-    assert!(servers.iter().all(|(pid, folder)| is_alive(*pid) && folder.is_dir()));
+    assert!(servers.iter().all(|(pid, directory)| is_alive(*pid) && directory.is_dir()));
 
     end(&mut owner);
     owner.wait().unwrap();
-    for (pid, folder) in servers {
+    for (pid, directory) in servers {
         wait_until("the server is gone", Duration::from_secs(60), async || !is_alive(pid)).await;
-        wait_until("the folder is gone", Duration::from_secs(60), async || !folder.exists()).await;
+        wait_until("the directory is gone", Duration::from_secs(60), async || !directory.exists()).await;
     }
 }
 

@@ -15,11 +15,11 @@ async fn a_server_answers_and_leaves_no_files() {
     assert_eq!(server.query("SHOW fsync; SHOW synchronous_commit"), "on\non");
     assert_eq!(server.url(), format!("postgres://windlass@127.0.0.1:{}/postgres", server.port()));
     let pid = server.pid().unwrap();
-    let folder = server.folder().to_owned();
-    assert!(is_alive(pid) && folder.is_dir());
+    let directory = server.directory().to_owned();
+    assert!(is_alive(pid) && directory.is_dir());
     drop(server);
     assert!(!is_alive(pid));
-    assert!(!folder.exists());
+    assert!(!directory.exists());
 }
 
 #[tokio::test]

@@ -28,11 +28,11 @@ async fn a_server_answers_and_leaves_no_files() {
     assert_eq!(ask(&server, "PING"), "+PONG");
     assert_eq!(server.url(), format!("redis://127.0.0.1:{}/", server.port()));
     let pid = server.pid().unwrap();
-    let folder = server.folder().to_owned();
-    assert!(is_alive(pid) && folder.is_dir());
+    let directory = server.directory().to_owned();
+    assert!(is_alive(pid) && directory.is_dir());
     drop(server);
     assert!(!is_alive(pid));
-    assert!(!folder.exists());
+    assert!(!directory.exists());
 }
 
 #[tokio::test]
@@ -94,13 +94,13 @@ async fn a_server_that_ended_by_itself_can_be_restarted() {
 }
 
 #[tokio::test]
-async fn the_folder_of_a_stopped_server_is_removed_on_drop() {
+async fn the_directory_of_a_stopped_server_is_removed_on_drop() {
     let mut server = RedisServer::start().await;
-    let folder = server.folder().to_owned();
+    let directory = server.directory().to_owned();
     server.kill().await;
-    assert!(folder.exists());
+    assert!(directory.exists());
     drop(server);
-    assert!(!folder.exists());
+    assert!(!directory.exists());
 }
 
 #[tokio::test]
