@@ -47,7 +47,7 @@ pub const fn continue_with_chains(next: NextJob, create: Vec<NewChain>) -> Outco
     Outcome::Continue { next, create }
 }
 
-/// Fails the attempt; the job is due again at once.
+/// Fails the attempt; the job is due again immediately.
 #[must_use]
 pub fn retry(error: &str) -> Outcome {
     Outcome::Retry { schedule: Schedule::Now, error: ErrorText::new(error) }

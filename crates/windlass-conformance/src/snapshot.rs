@@ -5,8 +5,8 @@
 //! scenario then runs the transaction again, as an application does. Whatever it does, no job may stay blocked, no key
 //! may lead to two chains, and no chain may wait for itself.
 //!
-//! The scenarios also hold where a transaction sees each commit at once. They need two transactions that write at the
-//! same time, so a store with a single writer cannot run them.
+//! The scenarios also hold where a transaction sees each commit immediately. They need two transactions that write at
+//! the same time, so a store with a single writer cannot run them.
 
 #![allow(clippy::indexing_slicing, reason = "a scenario fails by panicking")]
 
@@ -255,7 +255,7 @@ async fn blocker_deleted_after_the_snapshot(s: Subject) {
     assert!(matches!(created, Created::Refused(_)), "{created:?}");
 }
 
-/// Blockers end and jobs attach to them, all at once and each in a transaction of its own: no job stays blocked.
+/// Blockers end and jobs attach to them, all at the same time and each in its own transaction: no job stays blocked.
 async fn blockers_end_in_transactions(s: Subject) {
     const BLOCKERS: usize = 6;
     const ROUNDS: usize = 5;

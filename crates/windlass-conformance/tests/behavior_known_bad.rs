@@ -33,7 +33,7 @@ enum Fault {
     RollbackCommits,
     /// Reports a transaction as committed but discards it.
     CommitsDropped,
-    /// Retries at once, whatever the delay.
+    /// Retries immediately, whatever the delay.
     DelayIgnored,
     /// Hands out one job at a time.
     OneAtATime,

@@ -134,7 +134,7 @@ impl fmt::Display for Refusal {
             Self::TooManyChains => {
                 write!(
                     f,
-                    "the delete would remove more than {DELETE_MAX_CHAINS} chains: delete fewer at once"
+                    "the delete would remove more than {DELETE_MAX_CHAINS} chains: delete fewer in one call"
                 )
             }
         }

@@ -154,7 +154,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// the retention. The dependents of the chain are resolved in their order of creation. A completed chain
     /// resolves the wait. For a failed or cancelled chain, the policy of each dependent decides. A job
     /// without unresolved blockers becomes `pending`, due at its time, or now if that time has passed. No job
-    /// stays blocked, however many of its blockers close at once and in whatever order.
+    /// stays blocked, however many of its blockers close at the same time and in whatever order.
     ///
     /// The reply lists the unblocked jobs and the closed chains. Dependents above
     /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX), and dependents whose row another transaction has locked, are

@@ -1,7 +1,7 @@
 //! Checks the Redis user's permissions when a store or notifier is opened.
 //!
 //! Every script checks permissions before its first write, because Redis does not roll back a script that is stopped.
-//! Checking when the store is opened as well reports all missing permissions at once and early.
+//! Checking when the store is opened as well reports all missing permissions early, in one error.
 
 use windlass_core::{Error, ErrorKind, Result};
 

@@ -215,7 +215,7 @@ impl UnitOfWork {
         row
     }
 
-    /// Returns the blockers with their current state, and the first one that fails the job at once.
+    /// Returns the blockers with their current state, and the first one that fails the job immediately.
     fn attach(&self, blockers: Vec<NewBlocker>, policy: OnBlockerFailure) -> (Vec<Blocker>, Option<ChainId>) {
         let mut failed = None;
         let attach = |NewBlocker { chain, trace }| {

@@ -71,7 +71,7 @@ fn read_leaving(row: &Row) -> Result<Leaving> {
     })
 }
 
-/// Returns the chains to remove, and the next one if it has too many jobs to be removed at once. A chain that is
+/// Returns the chains to remove, and the next one if it has too many jobs to be removed in one call. A chain that is
 /// removed may free others.
 fn choose(mut leaving: HashMap<ChainId, Leaving>, left: &mut usize) -> (Vec<Expired>, Option<ChainId>) {
     let free = leaving.values().filter(|chain| chain.needed_by == 0);
@@ -109,7 +109,7 @@ pub(crate) async fn remove_chains(
     session.run(&session.statements.delete_chains, vec![ids]).await
 }
 
-/// Removes inner jobs of a closed chain that is too long to be removed at once. Returns their number.
+/// Removes inner jobs of a closed chain that is too long to be removed in one call. Returns their number.
 async fn cut_down(session: &mut Session<'_>, chain: ChainId, max: usize) -> Result<usize> {
     let values = vec![chain.as_uuid().into(), max.into()];
     let rows = session.rows(&session.statements.inner_jobs, values).await?;

@@ -21,7 +21,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
 const RETRY: Duration = Duration::from_millis(5);
 
 /// Switches the file to a write-ahead log; the file keeps this setting. The switch needs an exclusive lock, and SQLite
-/// fails at once instead of waiting if another connection writes.
+/// fails immediately instead of waiting if another connection writes.
 pub(crate) async fn log_ahead<P: Provider>(provider: &P, write_timeout: Duration) -> Result<()> {
     let began_at = Instant::now();
     loop {
@@ -34,8 +34,8 @@ pub(crate) async fn log_ahead<P: Provider>(provider: &P, write_timeout: Duration
     }
 }
 
-/// Applies the steps that the file lacks. Several processes may do so at once: each reads the latest step while it
-/// holds the write lock, so no step is applied twice.
+/// Applies the steps that the file lacks. Several processes may do so at the same time: each reads the latest step
+/// while it holds the write lock, so no step is applied twice.
 pub(crate) async fn migrate<P: Provider>(
     provider: &P,
     options: &Options,

@@ -2,8 +2,8 @@
 //!
 //! SQLite allows one writer at a time, and the sync at commit costs more than most commands. So commands do not write
 //! on their own: they queue, and one task executes all that wait in one transaction with one commit. While one group
-//! runs, the next one collects. Under load, groups grow and throughput rises; when idle, a command runs alone and at
-//! once.
+//! runs, the next one collects. Under load, groups grow and throughput rises; when idle, a command runs alone and
+//! immediately.
 //!
 //! The commands of a group run one after the other, each in full. Between two groups the write lock is free, and a
 //! transaction of the application or another process may get it.

@@ -172,7 +172,7 @@ impl TestHarness {
             if self.tally.attempts() > self.attempts_max {
                 return Err(self.tally.endless(self.attempts_max));
             }
-            // With tokio's paused time this timeout fires at once, so measure real time before giving up.
+            // With tokio's paused time this timeout fires immediately, so measure real time before giving up.
             if timeout(self.timeout, happened).await.is_ok() {
                 waited_since = Instant::now();
             } else if waited_since.elapsed() >= self.timeout {

@@ -1,7 +1,7 @@
 //! A harness that kills and pauses worker processes, and checks the result.
 //!
 //! The harness does not know what the processes do. A test passes it a command, usually [`this_test`]: the test's own
-//! program again, running one test function that acts as the worker's main. That function returns at once unless it
+//! program again, running one test function that acts as the worker's main. That function returns immediately unless it
 //! [runs in such a process](is_worker_process). There it starts a worker, with [`reporting`] as its middleware, and
 //! passes it to [`serve`]. Handlers report their effects with [`applied`].
 //!

@@ -207,7 +207,7 @@ impl PostgresServer {
     }
 
     /// Ends the connections of all clients (`pg_terminate_backend`). Returns how many it ended. Clients may reconnect
-    /// at once.
+    /// immediately.
     ///
     /// # Panics
     ///
@@ -231,8 +231,8 @@ impl PostgresServer {
         self.server.end("INT").await;
     }
 
-    /// Ends the server at once (`immediate`, SIGQUIT), like a crash: the next start recovers committed data from the
-    /// write-ahead log. Returns when its processes have ended. Does nothing if it is already stopped.
+    /// Ends the server immediately (`immediate`, SIGQUIT), like a crash: the next start recovers committed data from
+    /// the write-ahead log. Returns when its processes have ended. Does nothing if it is already stopped.
     ///
     /// # Panics
     ///

@@ -110,8 +110,8 @@ impl Proxy {
         self.shared.connections.receiver_count()
     }
 
-    /// Closes all connections, and returns when none is left. Bytes in flight are lost. Clients may reconnect at once
-    /// unless they are [refused](Self::refuse). A stall stays in effect.
+    /// Closes all connections, and returns when none is left. Bytes in flight are lost. Clients may reconnect
+    /// immediately unless they are [refused](Self::refuse). A stall stays in effect.
     pub async fn cut(&mut self) {
         let flow = self.shared.flow.send_replace(Flow::Cut);
         self.shared.connections.closed().await;

@@ -41,8 +41,8 @@ Examples:
   windlass cancel 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
   windlass cancel --running --type thumbnails a.jpg
 
-A worker in another process is asked to stop at once if it shares a notifier with this command, otherwise when it next \
-renews its lease. Until then, the state of the job is `stopping`. See docs/cli.md for details.")]
+A worker in another process is asked to stop immediately if it shares a notifier with this command, otherwise when it \
+next renews its lease. Until then, the state of the job is `stopping`. See docs/cli.md for details.")]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) chains: ChainNames,

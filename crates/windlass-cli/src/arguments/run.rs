@@ -48,7 +48,7 @@ Examples:
 
 SIGTERM or Ctrl-C stops the worker gracefully: it takes no new jobs and lets running commands finish. After \
 --stop-timeout, it terminates the remaining commands and requeues their jobs without counting the attempt. A second \
-signal does so at once.")]
+signal does so immediately.")]
 pub(crate) struct Work {
     /// Job types or queues to handle
     #[arg(value_name = "TYPE", value_parser = type_name, required = true)]
@@ -58,7 +58,7 @@ pub(crate) struct Work {
     #[arg(long, value_name = "COMMAND", value_parser = shell_command)]
     pub(crate) exec: String,
 
-    /// Maximum number of commands to run at once
+    /// Maximum number of commands to run at the same time
     #[arg(long, short, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) concurrency: u32,
 
@@ -113,7 +113,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) jobs: u64,
 
-    /// Maximum number of jobs to run at once
+    /// Maximum number of jobs to run at the same time
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) concurrency: u32,
 

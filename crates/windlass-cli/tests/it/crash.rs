@@ -10,7 +10,7 @@ use crate::program::Program;
 /// The number of jobs, and how many times a worker is killed.
 const JOBS: usize = 150;
 const KILLS: usize = 8;
-/// How many jobs a worker runs at once.
+/// How many jobs a worker runs at the same time.
 const SLOTS: usize = 8;
 /// Timeout for each wait. It covers the leases of killed workers, which must expire first.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! Cancelling chains, and triggering jobs so that they are due at once.
+//! Cancelling chains, and triggering jobs so that they are due immediately.
 
 use super::prelude::*;
 

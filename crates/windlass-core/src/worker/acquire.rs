@@ -1,8 +1,8 @@
 //! Acquires jobs for the free slots of a worker and starts their attempts.
 //!
-//! Only one acquire is in flight at a time, either alone or in an exchange that also settles attempts
-//! (`settle.rs`). Two at once would count the same free slots, and together they would take more jobs than there
-//! are slots. [`Engine::acquiring`] is the lock; it also holds a request whose reply was lost.
+//! Only one acquire is in flight at a time, either alone or in an exchange that also settles attempts (`settle.rs`).
+//! Two at the same time would count the same free slots, and together they would take more jobs than there are slots.
+//! [`Engine::acquiring`] is the lock; it also holds a request whose reply was lost.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Reschedules an acquired job for which this worker has no handler, which a store should not return.
     ///
     /// Without this, the job would stay leased until its lease expires. Without the delay, this worker might
-    /// acquire it again at once, and so on.
+    /// acquire it again immediately, and so on.
     fn put_back(self: &Arc<Self>, acquired: Acquired) {
         let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), self.id);
         let about = Arc::new(attempt.about());

@@ -30,7 +30,7 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
     /// Writes the settlements of attempts that end at about the same time with one command.
     pub(super) settlements: Batcher<Arc<Settling>, Settled>,
-    /// Locked while an acquire is in flight, alone or in an exchange: two at once would count the same free
+    /// Locked while an acquire is in flight, alone or in an exchange: two at the same time would count the same free
     /// slots. Contains the request if its reply was lost; repeating it returns the same jobs.
     pub(super) acquiring: AsyncMutex<Option<Acquire>>,
     pub(super) stopping: CancellationToken,

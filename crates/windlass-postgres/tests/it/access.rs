@@ -50,7 +50,7 @@ fn url(server: &PostgresServer, user: &str, password: &str, database: &str) -> S
     format!("postgres://{user}:{password}@127.0.0.1:{}/{database}", server.port())
 }
 
-/// Returns the error of a call that fails at once.
+/// Returns the error of a call that fails immediately.
 async fn denied<T: std::fmt::Debug>(call: impl Future<Output = Result<T>>) -> Error {
     let began = Instant::now();
     let error = call.await.unwrap_err();

@@ -149,7 +149,7 @@ async fn hang<T>() -> T {
     pending().await
 }
 
-/// Acquires a job with this lease, like a worker that dies at once.
+/// Acquires a job with this lease, like a worker that dies immediately.
 async fn take_and_die<S: Store>(scene: &Scene<S>, queue: &Texts, lease: Duration) {
     let quota = Quota { job_type: queue.name().clone(), max: 1, lease: Millis::try_from(lease).unwrap() };
     let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };

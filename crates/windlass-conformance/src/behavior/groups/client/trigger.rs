@@ -1,4 +1,4 @@
-//! Triggering delayed jobs, so that they are due at once.
+//! Triggering delayed jobs, so that they are due immediately.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
         ),
         behavior!(
             "queue.enqueue.many",
-            "Many jobs can be enqueued at once, with a result for each.",
+            "Many jobs can be enqueued in one call, with a result for each.",
             ["ST-12", "gaps: batch enqueue"],
             many
         ),

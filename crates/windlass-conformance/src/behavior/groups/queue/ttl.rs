@@ -29,7 +29,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
         behavior!(
             "queue.ttl.failed_again",
             "A failed id is accepted again immediately, unless the queue holds it.",
-            ["issue: a failed one at once"],
+            ["issue: a failed one immediately"],
             failed_again
         ),
         behavior!(
