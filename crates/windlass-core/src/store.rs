@@ -572,9 +572,9 @@ pub struct Counters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The problem.
-    pub what: String,
+    pub problem: String,
     /// The remedy.
-    pub cure: String,
+    pub remedy: String,
 }
 
 #[cfg(test)]

@@ -99,12 +99,12 @@ fn unknown(meta: &ParseNestedMeta<'_>) -> Error {
 }
 
 fn repeated(word: &str, meta: &ParseNestedMeta<'_>) -> Error {
-    let cure = match word {
+    let remedy = match word {
         "then" | "blocked_by" => format!("list all types in one: `{word}(A, B)`"),
         "alias" => "list all names in one: `alias(\"a\", \"b\")`".to_owned(),
         _ => "remove one".to_owned(),
     };
-    meta.error(format!("`{word}` is set twice: {cure}"))
+    meta.error(format!("`{word}` is set twice: {remedy}"))
 }
 
 /// Rejects a literal zero: such a job would fail before its first attempt.

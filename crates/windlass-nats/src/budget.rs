@@ -30,10 +30,10 @@ impl Budgets {
     /// Opens the bucket with this name, and creates it if it is missing.
     pub(crate) async fn open(client: Client, bucket: &str, namespace: String) -> Result<Self> {
         let no_bucket = |error: &dyn std::error::Error| {
-            let cure = "enable JetStream, check the name of the bucket, or open the notifier without one";
+            let remedy = "enable JetStream, check the name of the bucket, or open the notifier without one";
             Error::new(
                 ErrorKind::Unavailable,
-                format!("the bucket for wake budgets cannot be opened ({error}): {cure}"),
+                format!("the bucket for wake budgets cannot be opened ({error}): {remedy}"),
             )
         };
         let jetstream = async_nats::jetstream::new(client);

@@ -306,21 +306,21 @@ fn user(address: &ServerAddr) -> Option<String> {
 
 /// Returns the error of a failed connect, with a remedy.
 fn no_connection(error: ConnectError, user: Option<String>) -> Error {
-    let (kind, cure) = match error.kind() {
+    let (kind, remedy) = match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            let cure = match user {
+            let remedy = match user {
                 Some(user) => format!("check the password of user `{user}` in the URL"),
                 None => "check the user name and password, or the token, in the URL".to_owned(),
             };
-            (ErrorKind::AccessDenied, cure)
+            (ErrorKind::AccessDenied, remedy)
         }
         _ if is_tls(&error) => {
-            let cure = "add the server's certificate to the system's, or pass a client that trusts it";
-            (ErrorKind::Unavailable, cure.to_owned())
+            let remedy = "add the server's certificate to the system's, or pass a client that trusts it";
+            (ErrorKind::Unavailable, remedy.to_owned())
         }
         _ => return unavailable(error),
     };
-    Error::new(kind, format!("NATS: {error}: {cure}")).with_inner(error)
+    Error::new(kind, format!("NATS: {error}: {remedy}")).with_inner(error)
 }
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {

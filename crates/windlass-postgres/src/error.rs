@@ -7,7 +7,7 @@ use windlass_core::{Error, ErrorKind};
 /// Converts an error of PostgreSQL, with its SQLSTATE code and message, into a store error.
 #[must_use]
 pub fn from_sqlstate(code: &str, message: &str) -> Error {
-    let (kind, cure) = match code {
+    let (kind, remedy) = match code {
         // A lock that was not granted in time, or a row that a concurrent transaction inserted.
         "55P03" | "23505" => {
             (ErrorKind::Busy, "another transaction has locked the rows; try again, or end that transaction")
@@ -56,7 +56,7 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
         }
         _ => (ErrorKind::Unavailable, "check the server's log, and try again"),
     };
-    Error::new(kind, format!("PostgreSQL: {message} ({code}): {cure}"))
+    Error::new(kind, format!("PostgreSQL: {message} ({code}): {remedy}"))
 }
 
 const CHECK_LOGIN: &str = "check the user name and password, and the server's `pg_hba.conf`";

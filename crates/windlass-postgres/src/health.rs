@@ -27,7 +27,7 @@ pub(crate) async fn findings<P: Provider>(
 }
 
 fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Finding>> {
-    let (what, cure) = match values.part.as_str() {
+    let (problem, remedy) = match values.part.as_str() {
         "held" => {
             let (application, state) = (values.maybe_text().unwrap_or_default(), values.maybe_text());
             let (pid, seconds): (i64, u64) = (values.number()?, values.number()?);
@@ -79,7 +79,7 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
         "now" => return Ok(skew(values.number()?, asked, answered)),
         part => return Err(corrupt(&format!("a health check returned the unknown finding {part:?}"))),
     };
-    Ok(Some(Finding { what, cure }))
+    Ok(Some(Finding { problem, remedy }))
 }
 
 /// A setting of the session that costs time or hides rows.
@@ -138,8 +138,8 @@ fn skew(server: i64, asked: i64, answered: i64) -> Option<Finding> {
     let apart = (asked - server).max(server - answered);
     let apart = Duration::from_millis(u64::try_from(apart).unwrap_or(0));
     (apart > SKEW_MAX).then(|| Finding {
-        what: format!("the clocks of this machine and of the database differ by {apart:?}"),
-        cure: "synchronize both with a time server; due times follow the clock of the database".to_owned(),
+        problem: format!("the clocks of this machine and of the database differ by {apart:?}"),
+        remedy: "synchronize both with a time server; due times follow the clock of the database".to_owned(),
     })
 }
 
@@ -170,22 +170,25 @@ mod tests {
         server.query(&format!(
             "update pg_index set indisvalid = false where indexrelid = '{schema}.job_seq'::regclass"
         ));
-        let found: Vec<String> = store.health().await.unwrap().into_iter().map(|found| found.cure).collect();
+        let found = store.health().await.unwrap();
+        let found: Vec<String> = found.into_iter().map(|found| found.remedy).collect();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(
-            found.iter().any(|cure| cure.contains(&format!("alter table {schema}.key set"))),
+            found.iter().any(|remedy| remedy.contains(&format!("alter table {schema}.key set"))),
             "{found:?}"
         );
         assert!(
-            found.iter().any(|cure| cure.contains(&format!("reindex index concurrently {schema}.job_seq"))),
+            found
+                .iter()
+                .any(|remedy| remedy.contains(&format!("reindex index concurrently {schema}.job_seq"))),
             "{found:?}"
         );
 
         let mut tx = store.begin().await.unwrap();
         let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut *tx).await.unwrap();
         let found = findings(store.call(None).unwrap(), Some(Duration::ZERO)).await.unwrap();
-        let held = found.iter().find(|found| found.what.contains(&format!("process {pid} ")));
-        assert!(held.is_some_and(|found| found.cure.contains("pg_terminate_backend")), "{found:?}");
+        let held = found.iter().find(|found| found.problem.contains(&format!("process {pid} ")));
+        assert!(held.is_some_and(|found| found.remedy.contains("pg_terminate_backend")), "{found:?}");
     }
 
     #[test]

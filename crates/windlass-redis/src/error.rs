@@ -14,10 +14,10 @@ pub(crate) fn from_driver(error: RedisError) -> Error {
 
 /// Converts a driver error like [`from_driver`], and names the user if access is denied.
 pub(crate) fn for_user(error: RedisError, user: Option<&str>) -> Error {
-    let (kind, cure) = cure(&error);
+    let (kind, remedy) = remedy(&error);
     let user = user.filter(|_| kind == ErrorKind::AccessDenied);
     let user = user.map(|user| format!(" (user `{user}`)")).unwrap_or_default();
-    Error::new(kind, format!("Redis: {error}{user}: {cure}")).with_inner(error)
+    Error::new(kind, format!("Redis: {error}{user}: {remedy}")).with_inner(error)
 }
 
 /// Whether the server refused the login. With RESP2 the driver has its own kind for this, with RESP3 it returns the
@@ -70,7 +70,7 @@ fn is_tls(error: &RedisError) -> bool {
     io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }
 
-fn cure(error: &RedisError) -> (ErrorKind, &'static str) {
+fn remedy(error: &RedisError) -> (ErrorKind, &'static str) {
     let forbidden = (
         ErrorKind::AccessDenied,
         "allow the user scripts, and the keys and channels of the namespace: \

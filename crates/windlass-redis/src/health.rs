@@ -61,7 +61,7 @@ impl Server {
     pub(crate) fn check_eviction(&self) -> Result<()> {
         self.eviction().map_or(Ok(()), |finding| {
             let message =
-                format!("{}: {}, or open the store with `accept_eviction`", finding.what, finding.cure);
+                format!("{}: {}, or open the store with `accept_eviction`", finding.problem, finding.remedy);
             Err(Error::new(ErrorKind::Incompatible, message))
         })
     }
@@ -119,24 +119,24 @@ impl Server {
     fn eviction(&self) -> Option<Finding> {
         let policy = self.info("maxmemory_policy");
         (!policy.is_empty() && policy != NO_EVICTION).then(|| Finding {
-            what: format!(
+            problem: format!(
                 "the server's `maxmemory-policy` is `{policy}`: when its memory is full, it removes jobs"
             ),
-            cure: format!("set `maxmemory-policy {NO_EVICTION}`"),
+            remedy: format!("set `maxmemory-policy {NO_EVICTION}`"),
         })
     }
 
     fn persistence(&self) -> Option<Finding> {
         if self.info("aof_enabled") == "0" {
             return Some(Finding {
-                what: "the server has no append-only file: when it stops, jobs are lost".to_owned(),
-                cure: "set `appendonly yes`, and `appendfsync always` to keep every acknowledged job"
+                problem: "the server has no append-only file: when it stops, jobs are lost".to_owned(),
+                remedy: "set `appendonly yes`, and `appendfsync always` to keep every acknowledged job"
                     .to_owned(),
             });
         }
         (self.info("aof_last_write_status") == "err").then(|| Finding {
-            what: "the server's last write to its append-only file failed".to_owned(),
-            cure: "check its disk and its log".to_owned(),
+            problem: "the server's last write to its append-only file failed".to_owned(),
+            remedy: "check its disk and its log".to_owned(),
         })
     }
 
@@ -145,17 +145,17 @@ impl Server {
         let (used, limit) = (number("used_memory")?, number("maxmemory").filter(|limit| *limit > 0)?);
         let percent = used.saturating_mul(100) / limit;
         (percent >= MEMORY_FULL_PERCENT).then(|| Finding {
-            what: format!(
+            problem: format!(
                 "the server uses {percent} % of its `maxmemory`: when its memory is full, it accepts no more jobs"
             ),
-            cure: "raise `maxmemory`, or shorten retentions".to_owned(),
+            remedy: "raise `maxmemory`, or shorten retentions".to_owned(),
         })
     }
 
     fn role(&self) -> Option<Finding> {
         (self.info("role") == "slave").then(|| Finding {
-            what: "the server is a replica, which accepts no writes".to_owned(),
-            cure: "connect to the primary".to_owned(),
+            problem: "the server is a replica, which accepts no writes".to_owned(),
+            remedy: "connect to the primary".to_owned(),
         })
     }
 }
@@ -197,10 +197,13 @@ mod tests {
 
     #[test]
     fn findings_state_the_remedy() {
-        let check = |info: &[(&str, &str)], what: &str| {
+        let check = |info: &[(&str, &str)], problem: &str| {
             let findings = server(info).findings();
-            assert!(findings.iter().any(|finding| finding.what.contains(what)), "{what}: {findings:?}");
-            assert!(findings.iter().all(|finding| !finding.cure.is_empty()));
+            assert!(
+                findings.iter().any(|finding| finding.problem.contains(problem)),
+                "{problem}: {findings:?}"
+            );
+            assert!(findings.iter().all(|finding| !finding.remedy.is_empty()));
         };
         check(&[("maxmemory_policy", "allkeys-lru")], "allkeys-lru");
         check(&[("aof_enabled", "0")], "no append-only file");

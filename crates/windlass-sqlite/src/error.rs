@@ -8,7 +8,7 @@ use windlass_core::{Error, ErrorKind};
 #[must_use]
 pub fn from_code(code: i32, message: &str) -> Error {
     // The low byte is the primary result code. The other bits refine it.
-    let (kind, cure) = match (code, code & 0xff) {
+    let (kind, remedy) = match (code, code & 0xff) {
         (517, _) => (
             ErrorKind::Busy,
             "another connection has written since the transaction began with a read; roll it back, and use `begin \
@@ -40,7 +40,7 @@ pub fn from_code(code: i32, message: &str) -> Error {
         ),
         _ => (ErrorKind::Unavailable, "check the file and its disk, and try again"),
     };
-    Error::new(kind, format!("SQLite: {message} ({code}): {cure}"))
+    Error::new(kind, format!("SQLite: {message} ({code}): {remedy}"))
 }
 
 /// Returns the error of a write that did not get the write lock in time.

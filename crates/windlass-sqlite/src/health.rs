@@ -74,8 +74,8 @@ const FREE_PAGES: &str = "\
     select freelist_count * page_size as free, page_count * page_size as all_pages \
     from pragma_freelist_count, pragma_page_count, pragma_page_size";
 
-fn finding(what: impl Into<String>, cure: &str) -> Finding {
-    Finding { what: what.into(), cure: cure.to_owned() }
+fn finding(problem: impl Into<String>, remedy: &str) -> Finding {
+    Finding { problem: problem.into(), remedy: remedy.to_owned() }
 }
 
 /// Checks the file system that the file is on, and the size of the log.

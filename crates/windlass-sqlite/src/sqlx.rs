@@ -215,8 +215,8 @@ fn while_opening(error: sqlx::Error) -> Error {
     match error.as_database_error() {
         Some(database) if code(database) & 0xff == 14 => {
             let (message, code) = (database.message(), code(database));
-            let cure = "check that the directory exists, and that this user may write to it";
-            Error::new(ErrorKind::AccessDenied, format!("SQLite: {message} ({code}): {cure}"))
+            let remedy = "check that the directory exists, and that this user may write to it";
+            Error::new(ErrorKind::AccessDenied, format!("SQLite: {message} ({code}): {remedy}"))
                 .with_inner(error)
         }
         _ => from_driver(error),

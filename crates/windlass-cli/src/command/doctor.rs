@@ -43,14 +43,15 @@ pub(crate) async fn run(context: &Context) -> Result {
     let mut found = false;
     for (check, findings) in checks {
         found |= !findings.is_empty();
-        for Finding { what, cure } in &findings {
-            let line = || format!("{check}: {what}\n  remedy: {cure}");
-            context.output.print(&Line { check, ok: false, what: Some(what), cure: Some(cure) }, line)?;
+        for Finding { problem, remedy } in &findings {
+            let line = || format!("{check}: {problem}\n  remedy: {remedy}");
+            let failed = Line { check, ok: false, problem: Some(problem), remedy: Some(remedy) };
+            context.output.print(&failed, line)?;
         }
         if findings.is_empty() {
             context
                 .output
-                .print(&Line { check, ok: true, what: None, cure: None }, || format!("{check}: ok"))?;
+                .print(&Line { check, ok: true, problem: None, remedy: None }, || format!("{check}: ok"))?;
         }
     }
     if found { Err(Failure::silent(Code::Failed)) } else { Ok(()) }
@@ -60,8 +61,8 @@ pub(crate) async fn run(context: &Context) -> Result {
 struct Line<'a> {
     check: &'a str,
     ok: bool,
-    what: Option<&'a str>,
-    cure: Option<&'a str>,
+    problem: Option<&'a str>,
+    remedy: Option<&'a str>,
 }
 
 /// Checks the clock difference between this machine and the store, and the store's response time.
@@ -97,13 +98,13 @@ async fn notifier(connection: &Connection) -> Vec<Finding> {
         connection.notifier.publish(Hint::ChainClosed(chain)).await?;
         Ok::<_, windlass::Error>(subscription.next().await)
     };
-    let cure = "check the notifier's URL and server; behind a pooler in transaction mode, connect it directly. Workers \
-                poll until then";
+    let remedy = "check the notifier's URL and server; behind a pooler in transaction mode, connect it directly. \
+                  Workers poll until then";
     match timeout(HINT_TIMEOUT, received).await {
         Ok(Ok(Some(_))) => Vec::new(),
-        Ok(Err(error)) => vec![finding(format!("the notifier failed: {}", with_sources(&error)), cure)],
+        Ok(Err(error)) => vec![finding(format!("the notifier failed: {}", with_sources(&error)), remedy)],
         Ok(Ok(None)) | Err(_) => {
-            vec![finding(format!("a notification did not arrive within {HINT_TIMEOUT:?}"), cure)]
+            vec![finding(format!("a notification did not arrive within {HINT_TIMEOUT:?}"), remedy)]
         }
     }
 }
@@ -176,6 +177,6 @@ async fn blocked(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-fn finding(what: impl Into<String>, cure: impl Into<String>) -> Finding {
-    Finding { what: what.into(), cure: cure.into() }
+fn finding(problem: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding { problem: problem.into(), remedy: remedy.into() }
 }

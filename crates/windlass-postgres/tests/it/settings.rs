@@ -83,7 +83,7 @@ async fn a_short_statement_timeout_cancels_no_batch() {
     assert!(s.create(many).await.iter().all(|created| matches!(created, Created::New { .. })));
     holder.rollback(tx).await.unwrap();
     let found = hasty.health().await.unwrap();
-    assert!(found.iter().any(|found| found.cure.contains("set statement_timeout")), "{found:?}");
+    assert!(found.iter().any(|found| found.remedy.contains("set statement_timeout")), "{found:?}");
 }
 
 /// A migration waits for locks for longer than the role's `lock_timeout`.
@@ -135,7 +135,7 @@ async fn tables_whose_rows_are_hidden_are_refused() {
     server.kill_backends();
     wait_until("the store answers", TIMEOUT, async || open.health().await.is_ok()).await;
     let found = open.health().await.unwrap();
-    assert!(found.iter().any(|found| found.what.contains("row-level security")), "{found:?}");
+    assert!(found.iter().any(|found| found.problem.contains("row-level security")), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,14 +158,14 @@ async fn health_reports_unusual_defaults() {
     let store =
         PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default()).await.unwrap();
     let found = store.health().await.unwrap();
-    let what: Vec<_> = found.iter().map(|found| found.what.as_str()).collect();
+    let problems: Vec<_> = found.iter().map(|found| found.problem.as_str()).collect();
     assert_eq!(
-        what,
+        problems,
         [
             "transactions of role `windlass` are repeatable read by default",
             "transactions of role `windlass` are read-only by default",
         ]
     );
-    assert!(found[0].cure.contains("alter role windlass set default_transaction_isolation"), "{found:?}");
+    assert!(found[0].remedy.contains("alter role windlass set default_transaction_isolation"), "{found:?}");
     store.close().await.unwrap();
 }

@@ -43,7 +43,7 @@ async fn a_server_that_evicts_keys_is_refused_unless_accepted() {
     let store = RedisStore::open(&server.url(), Options::default().accept_eviction()).await.unwrap();
     store.create(create()).await.unwrap();
     let findings = store.health().await.unwrap();
-    assert!(findings.iter().any(|finding| finding.what.contains("allkeys-lru")), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.problem.contains("allkeys-lru")), "{findings:?}");
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn a_replica_rejects_writes_and_the_error_names_the_primary() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("connect to the primary"), "{error}");
     let findings = store.health().await.unwrap();
-    assert!(findings.iter().any(|finding| finding.what.contains("replica")), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.problem.contains("replica")), "{findings:?}");
 }
 
 #[tokio::test]

@@ -37,8 +37,8 @@ async fn synchronous_off_is_a_finding() {
     check(&store, "never waits for the disk", "full").await;
 }
 
-async fn check(store: &SqliteStore, what: &str, cure: &str) {
+async fn check(store: &SqliteStore, problem: &str, remedy: &str) {
     let findings = store.health().await.unwrap();
     assert_eq!(findings.len(), 1, "{findings:?}");
-    assert!(findings[0].what.contains(what) && findings[0].cure.contains(cure), "{findings:?}");
+    assert!(findings[0].problem.contains(problem) && findings[0].remedy.contains(remedy), "{findings:?}");
 }
