@@ -168,7 +168,7 @@ table worker (
   running bigint not null,
   started_at bigint not null,
   seen_at bigint not null,
-  gone_at bigint not null
+  expires_at bigint not null
 ) with (fillfactor=50)
 
 CREATE INDEX blocker_chain ON blocker USING btree (chain, seq)

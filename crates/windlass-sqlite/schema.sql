@@ -100,7 +100,7 @@ CREATE TABLE windlass_worker (
   running integer not null,
   started_at integer not null,
   seen_at integer not null,
-  gone_at integer not null                    -- not heard of until then, it counts as gone
+  expires_at integer not null                 -- without a beat until then, the worker is not listed
 ) strict, without rowid;
 
 CREATE INDEX windlass_blocker_chain on windlass_blocker (chain, job);
@@ -135,5 +135,5 @@ CREATE INDEX windlass_job_trimming on windlass_job (trim_at, id) where trim_at i
 
 CREATE INDEX windlass_leader_ended on windlass_leader (until);
 
-CREATE INDEX windlass_worker_gone on windlass_worker (gone_at);
+CREATE INDEX windlass_worker_expiry on windlass_worker (expires_at);
 

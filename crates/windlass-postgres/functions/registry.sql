@@ -8,13 +8,13 @@ declare
   now constant bigint := windlass.time_v1(given);
 begin
   delete from windlass.worker where id in (
-    select id from windlass.worker where gone_at <= now order by gone_at, id limit 10 for update skip locked
+    select id from windlass.worker where expires_at <= now order by expires_at, id limit 10 for update skip locked
   );
-  insert into windlass.worker (id, name, types, concurrency, running, started_at, seen_at, gone_at)
+  insert into windlass.worker (id, name, types, concurrency, running, started_at, seen_at, expires_at)
   values (who, its_name, its_types, slots, busy, now, now, windlass.later_v1(now, ttl))
   on conflict (id) do update
   set name = excluded.name, types = excluded.types, concurrency = excluded.concurrency, running = excluded.running,
-    seen_at = excluded.seen_at, gone_at = excluded.gone_at;
+    seen_at = excluded.seen_at, expires_at = excluded.expires_at;
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
 end
 $$;
@@ -26,7 +26,7 @@ as $$
 declare
   until bigint;
 begin
-  delete from windlass.worker where id = who returning gone_at into until;
+  delete from windlass.worker where id = who returning expires_at into until;
   return query
   select
     'retired', null::integer, null::uuid[], null::text[],

@@ -157,7 +157,7 @@ create table windlass.worker (
   running bigint not null,
   started_at bigint not null,
   seen_at bigint not null,
-  gone_at bigint not null
+  expires_at bigint not null
 ) with (fillfactor = 50);
 
 create table windlass.leader (

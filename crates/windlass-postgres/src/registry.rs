@@ -56,7 +56,7 @@ impl Execute for ListWorkers {
                 running: values.number()?,
                 started_at: values.time()?,
                 seen_at: values.time()?,
-                gone_at: values.time()?,
+                expires_at: values.time()?,
             })
         };
         Ok(ListWorkersReply { workers: rows.into_iter().map(worker).collect::<Result<_>>()? })

@@ -8,7 +8,7 @@ end
 table.sort(names)
 for _, id in ipairs(names) do
   local worker = by_name[id]
-  if worker.gone > now then
+  if worker.expires > now then
     worker.worker = id
     replies[#replies + 1] = worker
   end

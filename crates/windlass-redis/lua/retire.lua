@@ -6,4 +6,4 @@ if known then
   unregister(workers, request.worker)
 end
 commit()
-return cmsgpack.pack({ was_known = known ~= nil and known.gone > now })
+return cmsgpack.pack({ was_known = known ~= nil and known.expires > now })

@@ -57,7 +57,7 @@ struct WorkerIn {
     running: u32,
     started: Read<Timestamp>,
     seen: Read<Timestamp>,
-    gone: Read<Timestamp>,
+    expires: Read<Timestamp>,
 }
 
 impl From<WorkerIn> for WorkerInfo {
@@ -70,7 +70,7 @@ impl From<WorkerIn> for WorkerInfo {
             running: worker.running,
             started_at: worker.started.0,
             seen_at: worker.seen.0,
-            gone_at: worker.gone.0,
+            expires_at: worker.expires.0,
         }
     }
 }

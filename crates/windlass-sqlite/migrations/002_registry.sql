@@ -12,10 +12,10 @@ create table {prefix}worker (
   running integer not null,
   started_at integer not null,
   seen_at integer not null,
-  gone_at integer not null                    -- not heard of until then, it counts as gone
+  expires_at integer not null                 -- without a beat until then, the worker is not listed
 ) strict, without rowid;
 
-create index {prefix}worker_gone on {prefix}worker (gone_at);
+create index {prefix}worker_expiry on {prefix}worker (expires_at);
 
 -- Locks with one holder at a time.
 create table {prefix}leader (

@@ -1,2 +1,2 @@
 -- ?1: worker
-delete from {prefix}worker where id = ?1 returning gone_at
+delete from {prefix}worker where id = ?1 returning expires_at

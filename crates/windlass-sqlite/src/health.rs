@@ -33,7 +33,7 @@ const SHARED: [&str; 12] = [
 pub(crate) async fn findings<P: Provider>(
     provider: &P,
     synchronous: i64,
-    look_for_damage: bool,
+    check_integrity: bool,
 ) -> Result<Vec<Finding>> {
     let query = async |text: &'static str| -> Result<Vec<Row>> {
         provider.run(&Statement::new(text), Vec::new()).await
@@ -59,7 +59,7 @@ pub(crate) async fn findings<P: Provider>(
         let (free, all): (i64, i64) = (row.number("free")?, row.number("all_pages")?);
         findings.extend(free_space(free, all));
     }
-    if look_for_damage {
+    if check_integrity {
         for row in query("select quick_check from pragma_quick_check where quick_check != 'ok'").await? {
             findings.push(finding(
                 format!("the file is damaged: {}", row.text("quick_check")?),

@@ -27,7 +27,7 @@ pub struct Options {
     busy_timeout: Duration,
     readers: u32,
     migrate: bool,
-    look_for_damage: bool,
+    check_integrity: bool,
     #[cfg(feature = "known-bad")]
     known_bad: Option<crate::known_bad::KnownBad>,
 }
@@ -55,7 +55,7 @@ impl Default for Options {
             busy_timeout: Duration::from_secs(10),
             readers: 4,
             migrate: true,
-            look_for_damage: true,
+            check_integrity: true,
             #[cfg(feature = "known-bad")]
             known_bad: None,
         }
@@ -106,8 +106,8 @@ impl Options {
     }
 
     /// Whether `health` checks the file for damage, which reads the whole file. Default: `true`.
-    pub const fn look_for_damage(mut self, look_for_damage: bool) -> Self {
-        self.look_for_damage = look_for_damage;
+    pub const fn check_integrity(mut self, check_integrity: bool) -> Self {
+        self.check_integrity = check_integrity;
         self
     }
 
@@ -150,8 +150,8 @@ impl Options {
         self.migrate
     }
 
-    pub(crate) const fn looks_for_damage(&self) -> bool {
-        self.look_for_damage
+    pub(crate) const fn checks_integrity(&self) -> bool {
+        self.check_integrity
     }
 
     pub(crate) fn reading_connections(&self) -> u32 {

@@ -39,8 +39,8 @@ impl Execute for Retire {
         let now = session.now();
         let values = vec![self.worker.as_uuid().into()];
         let rows = session.rows(&session.statements.retire_worker, values).await?;
-        let gone_at = rows.first().map(|row| row.time("gone_at")).transpose()?;
-        Ok(RetireReply { was_known: gone_at > Some(now) })
+        let expires_at = rows.first().map(|row| row.time("expires_at")).transpose()?;
+        Ok(RetireReply { was_known: expires_at > Some(now) })
     }
 }
 
@@ -95,6 +95,6 @@ fn worker(row: &Row) -> Result<WorkerInfo> {
         running: row.number("running")?,
         started_at: row.time("started_at")?,
         seen_at: row.time("seen_at")?,
-        gone_at: row.time("gone_at")?,
+        expires_at: row.time("expires_at")?,
     })
 }

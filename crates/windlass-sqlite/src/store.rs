@@ -214,7 +214,7 @@ macro_rules! store {
             fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
                 Box::pin(async {
                     self.check_open()?;
-                    findings(self.provider(), self.synchronous, self.options.looks_for_damage()).await
+                    findings(self.provider(), self.synchronous, self.options.checks_integrity()).await
                 })
             }
 

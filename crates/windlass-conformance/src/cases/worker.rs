@@ -83,7 +83,7 @@ async fn listed(s: Subject) {
         running: 1,
         started_at: s.now(),
         seen_at: s.now(),
-        gone_at: s.now() + millis(10_000),
+        expires_at: s.now() + millis(10_000),
     };
     assert_eq!(s.through_other().run(ListWorkers).await.workers, [expected]);
 }

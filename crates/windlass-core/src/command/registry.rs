@@ -68,8 +68,8 @@ pub struct WorkerInfo {
     pub started_at: Timestamp,
     /// The time of the latest beat.
     pub seen_at: Timestamp,
-    /// The time after which the worker is no longer listed.
-    pub gone_at: Timestamp,
+    /// The time from which the worker is no longer listed, unless it beats again.
+    pub expires_at: Timestamp,
 }
 
 /// Request to acquire, renew or release a lock that has one holder at a time. See

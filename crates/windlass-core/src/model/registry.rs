@@ -27,14 +27,14 @@ impl Execution<'_> {
             running: request.running,
             started_at,
             seen_at: self.now,
-            gone_at: self.now + request.ttl,
+            expires_at: self.now + request.ttl,
         };
         self.tables.set(RowKey::Worker(request.worker), Some(Row::Worker(Arc::new(row))));
         Ok(BeatReply { now: self.now })
     }
 
     pub(super) fn retire(&mut self, request: Retire) -> RetireReply {
-        let was_known = self.tables.worker(request.worker).is_some_and(|known| known.gone_at > self.now);
+        let was_known = self.tables.worker(request.worker).is_some_and(|known| known.expires_at > self.now);
         if self.tables.worker(request.worker).is_some() {
             self.tables.set(RowKey::Worker(request.worker), None);
         }
@@ -42,7 +42,7 @@ impl Execution<'_> {
     }
 
     pub(super) fn list_workers(&self) -> ListWorkersReply {
-        let living = self.tables.workers().filter(|worker| worker.gone_at > self.now);
+        let living = self.tables.workers().filter(|worker| worker.expires_at > self.now);
         ListWorkersReply { workers: living.map(|worker| WorkerInfo::clone(worker)).collect() }
     }
 

@@ -227,10 +227,10 @@ impl Tables {
             (RowKey::Worker(id), after) => {
                 let before = self.workers.remove(id);
                 if let Some(row) = &before {
-                    self.worker_ends.remove(&(row.gone_at, *id));
+                    self.worker_ends.remove(&(row.expires_at, *id));
                 }
                 if let Some(Row::Worker(row)) = after {
-                    self.worker_ends.insert((row.gone_at, *id));
+                    self.worker_ends.insert((row.expires_at, *id));
                     self.workers.insert(*id, row);
                 }
                 before.map(Row::Worker)
