@@ -24,13 +24,13 @@ mod race;
 mod reap;
 mod renew;
 mod repeat;
+mod reply;
 mod ripple;
 mod savepoint;
 mod settle;
 mod size;
 mod stale;
 mod stop;
-mod told;
 mod transaction;
 mod transaction_lease;
 mod worker;
@@ -48,7 +48,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     settle::CASES,
     chain::CASES,
     cycle::CASES,
-    told::CASES,
+    reply::CASES,
     stale::CASES,
     repeat::CASES,
     reap::CASES,

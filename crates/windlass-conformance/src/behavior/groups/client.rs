@@ -7,13 +7,13 @@ mod hooks;
 mod keys;
 mod list_chains;
 mod list_jobs;
-mod look;
 mod outside;
+mod query;
+mod rollback;
 mod schedule;
 mod start;
 mod trigger;
 mod types;
-mod untold;
 mod wait;
 
 use windlass_core::{Capability, Store, Transactional, Tx};
@@ -28,7 +28,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
         trigger::cases(),
         outside::cases(),
         delete::cases(),
-        look::cases(),
+        query::cases(),
         list_chains::cases(),
         list_jobs::cases(),
         dependents::cases(),
@@ -46,7 +46,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
         outside::transactional_cases(),
         delete::transactional_cases(),
         hooks::transactional_cases(),
-        untold::transactional_cases(),
+        rollback::transactional_cases(),
     ];
     groups.into_iter().flatten().collect()
 }
