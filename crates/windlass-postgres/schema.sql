@@ -260,7 +260,7 @@ function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[],
 
 function apply_carrying_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
 
-function apply_steps_v1(now bigint, by_request uuid, own job, items settlement_v1[], news new_v1[], busy integer[])
+function apply_steps_v1(now bigint, by_request uuid, own job, items settlement_v1[], new_jobs new_v1[], busy integer[])
 
 function apply_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
 
@@ -288,7 +288,7 @@ function create_keyed_v1(given bigint, ids uuid[], types text[], codecs text[], 
 
 function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function create_v1(given bigint, news new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function create_v1(given bigint, new_jobs new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
@@ -298,7 +298,7 @@ function earliest_due_v1(of_type text)
 
 function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function exchange_v1(given bigint, items settlement_v1[], news new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function exchange_v1(given bigint, items settlement_v1[], new_jobs new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
@@ -306,7 +306,7 @@ function find_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chain
 
 function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 
-function free_keys_v1(news new_v1[])
+function free_keys_v1(new_jobs new_v1[])
 
 function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
@@ -328,7 +328,7 @@ function leader_v1(given bigint, of_name text, own uuid, ttl bigint) set lock_ti
 
 function leaving_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
 
-function lock_blockers_v1(news new_v1[])
+function lock_blockers_v1(new_jobs new_v1[])
 
 function lock_chains_v1(wanted uuid[], shared boolean)
 
@@ -338,7 +338,7 @@ function lock_jobs_v1(wanted uuid[])
 
 function lock_key_v1(now bigint, key_type text, key_text text)
 
-function lock_keys_v1(now bigint, news new_v1[])
+function lock_keys_v1(now bigint, new_jobs new_v1[])
 
 function lock_pointed_v1(key_type text, key_text text)
 
@@ -348,11 +348,11 @@ function lost_v1(item settlement_v1, own job)
 
 function mark_v1(now bigint, chains uuid[])
 
-function news_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function new_jobs_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], news new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], new_jobs new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function own_v1(given bigint)
 
@@ -388,13 +388,13 @@ function set_retention_v1(given bigint, chains uuid[], jobs uuid[], types text[]
 
 function set_trim_v1(of_chain uuid)
 
-function settle_items_v1(now bigint, items settlement_v1[], news new_v1[], INOUT left_over integer, OUT replies reply_v1[])
+function settle_items_v1(now bigint, items settlement_v1[], new_jobs new_v1[], INOUT left_over integer, OUT replies reply_v1[])
 
 function settle_plain_items_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
 function settle_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function settle_v1(given bigint, items settlement_v1[], news new_v1[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function settle_v1(given bigint, items settlement_v1[], new_jobs new_v1[]) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function settlements_v1(jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[], due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]) set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 

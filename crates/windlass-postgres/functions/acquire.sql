@@ -149,7 +149,7 @@ $$;
 
 -- Settles, then acquires.
 create function windlass.exchange_v1(
-  given bigint, items windlass.settlement_v1[], news windlass.new_v1[],
+  given bigint, items windlass.settlement_v1[], new_jobs windlass.new_v1[],
   by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
@@ -159,7 +159,7 @@ declare
   now constant bigint := windlass.time_v1(given);
   settled record;
 begin
-  select * into settled from windlass.settle_items_v1(now, items, news, 1000);
+  select * into settled from windlass.settle_items_v1(now, items, new_jobs, 1000);
   return query select (r).* from unnest(settled.replies) r;
   -- Consequences are reported with the acquire.
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];

@@ -222,7 +222,7 @@ begin
   end if;
   -- The others were stored before, or their id is taken.
   none := array_fill(null::text, array[cardinality(ids)]);
-  foreach new in array windlass.news_v1(
+  foreach new in array windlass.new_jobs_v1(
     ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
     keep_failed, keep_cancelled, chain_traces, none, none, none::bigint[], none::uuid[], '{}', '{}', '{}'
   ) loop
@@ -276,7 +276,7 @@ begin
   exception when lock_not_available or deadlock_detected or sqlstate 'WL001' then
     perform set_config('lock_timeout', '1s', true);
   end;
-  return query select * from windlass.create_v1(given, windlass.news_v1(
+  return query select * from windlass.create_v1(given, windlass.new_jobs_v1(
     ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
     keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, replaces, '{}', '{}', '{}'
   ));
@@ -284,7 +284,7 @@ end
 $$;
 
 -- Starts chains.
-create function windlass.create_v1(given bigint, news windlass.new_v1[])
+create function windlass.create_v1(given bigint, new_jobs windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
@@ -294,17 +294,17 @@ declare
   new windlass.new_v1;
   reply windlass.reply_v1;
   busy_keys integer[];
-  blockers constant uuid[] := array(select distinct b from unnest(news) n, unnest(n.blockers) b);
+  blockers constant uuid[] := array(select distinct b from unnest(new_jobs) n, unnest(n.blockers) b);
   busy_chains uuid[];
   named uuid[] := '{}';
   meant uuid[] := '{}';
 begin
   -- The batch is shared with other callers. The client retries items whose rows an open transaction has locked.
   perform set_config('lock_timeout', '20ms', true);
-  busy_keys := windlass.lock_keys_v1(now, news);
+  busy_keys := windlass.lock_keys_v1(now, new_jobs);
   busy_chains := windlass.lock_chains_v1(blockers, true);
   perform set_config('lock_timeout', '1s', true);
-  foreach new in array news loop
+  foreach new in array new_jobs loop
     if new.item = any (busy_keys) or new.blockers && busy_chains then
       reply := ('created', new.item, null, array['busy'], null, null);
       -- Chains that wait for it are busy too.
@@ -329,7 +329,7 @@ begin
     end if;
     return next reply;
   end loop;
-  perform windlass.free_keys_v1(news);
+  perform windlass.free_keys_v1(new_jobs);
   if cardinality(blockers) > 0 and windlass.in_snapshot_v1() then
     return query select 'deferred', null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[];
   end if;

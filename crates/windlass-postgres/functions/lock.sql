@@ -33,15 +33,17 @@ $$;
 
 -- Locks in share mode the chains that new jobs wait for. Returns the items that wait for a chain that another
 -- transaction has locked.
-create function windlass.lock_blockers_v1(news windlass.new_v1[]) returns integer[] language plpgsql as $$
+create function windlass.lock_blockers_v1(new_jobs windlass.new_v1[]) returns integer[] language plpgsql as $$
 declare
   -- Called once for all items. In a condition it would be called for each item.
-  busy constant uuid[] := windlass.lock_chains_v1(array(select distinct b from unnest(news) n, unnest(n.blockers) b), true);
+  busy constant uuid[] := windlass.lock_chains_v1(
+    array(select distinct b from unnest(new_jobs) n, unnest(n.blockers) b), true
+  );
 begin
   if cardinality(busy) = 0 then
     return '{}';
   end if;
-  return array(select n.item from unnest(news) n where n.blockers && busy);
+  return array(select n.item from unnest(new_jobs) n where n.blockers && busy);
 end
 $$;
 
@@ -159,11 +161,11 @@ end
 $$;
 
 -- Removes the keys that were locked for chains that were not created.
-create function windlass.free_keys_v1(news windlass.new_v1[]) returns void language plpgsql as $$
+create function windlass.free_keys_v1(new_jobs windlass.new_v1[]) returns void language plpgsql as $$
 declare
   new windlass.new_v1;
 begin
-  foreach new in array news loop
+  foreach new in array new_jobs loop
     if new.key is not null then
       delete from windlass.key where type = new.type and key = new.key and chain is null;
     end if;
@@ -194,19 +196,19 @@ end
 $$;
 
 -- Locks the keys of new chains that are free. Returns the items whose key an open transaction has locked.
-create function windlass.lock_keys_v1(now bigint, news windlass.new_v1[]) returns integer[] language plpgsql as $$
+create function windlass.lock_keys_v1(now bigint, new_jobs windlass.new_v1[]) returns integer[] language plpgsql as $$
 declare
   wanted record;
   busy integer[] := '{}';
   patience constant text := current_setting('lock_timeout');
 begin
-  if not exists (select from unnest(news) n where n.key is not null) then
+  if not exists (select from unnest(new_jobs) n where n.key is not null) then
     return busy;
   end if;
   begin
     insert into windlass.key (type, key)
     select distinct n.type, n.key
-    from unnest(news) n
+    from unnest(new_jobs) n
     where n.key is not null
       and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
     order by 1, 2
@@ -216,7 +218,7 @@ begin
     from windlass.key k
     where (k.type, k.key) in (
       select n.type, n.key
-      from unnest(news) n
+      from unnest(new_jobs) n
       where n.key is not null and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
     )
     order by k.type, k.key
@@ -229,7 +231,7 @@ begin
   perform set_config('lock_timeout', '1ms', true);
   for wanted in
     select n.type, n.key, array_agg(n.item) as items
-    from unnest(news) n
+    from unnest(new_jobs) n
     where n.key is not null
       and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
     group by n.type, n.key

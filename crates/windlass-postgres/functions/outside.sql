@@ -1,6 +1,7 @@
 -- Applies the steps of a completion from outside. `items` are the steps, in the form of settlements.
 create function windlass.apply_steps_v1(
-  now bigint, by_request uuid, own windlass.job, items windlass.settlement_v1[], news windlass.new_v1[], busy integer[]
+  now bigint, by_request uuid, own windlass.job, items windlass.settlement_v1[], new_jobs windlass.new_v1[],
+  busy integer[]
 ) returns windlass.reply_v1[] language plpgsql as $$
 declare
   item windlass.settlement_v1;
@@ -20,7 +21,7 @@ begin
     stopping := case when current_job.cancel_requested then current_job.chain end;
     update windlass.job set outside = by_request where id = current_job.id;
     -- A chain that was asked to stop does not continue, and the chains that the step carries are not created.
-    carried := news[item.created + 1 : item.created + item.carried];
+    carried := new_jobs[item.created + 1 : item.created + item.carried];
     if item.outcome = 'continue' and stopping is not null then
       carried := '{}';
     end if;
@@ -31,7 +32,7 @@ begin
     end if;
     replies := replies || created.replies;
     if item.outcome = 'continue' and stopping is null then
-      new := news[item.created + item.carried + 1];
+      new := new_jobs[item.created + item.carried + 1];
       if new.item = any (busy) then
         reply := ('created', new.item, null, array['busy'], null, null);
         raise exception using errcode = 'WL001', message = 'the next job waits for a chain that somebody has';
@@ -70,7 +71,7 @@ $$;
 -- Ends a job without a worker.
 create function windlass.outside_v1(
   given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items windlass.settlement_v1[],
-  news windlass.new_v1[]
+  new_jobs windlass.new_v1[]
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
@@ -92,7 +93,7 @@ begin
     when invalid then array['refused', 'invalid']
   end;
   if words is null then
-    busy := windlass.lock_keys_v1(now, news);
+    busy := windlass.lock_keys_v1(now, new_jobs);
     if cardinality(windlass.lock_chains_v1(array[own.chain], false)) > 0 then
       words := array['busy'];
     end if;
@@ -101,9 +102,9 @@ begin
     return query select 'outside', null::integer, null::uuid[], words, array[own.version], null::bytea[];
     return;
   end if;
-  busy := busy || windlass.lock_blockers_v1(news);
-  replies := windlass.apply_steps_v1(now, by_request, own, items, news, busy);
-  delete from windlass.key k using unnest(news) n where k.type = n.type and k.key = n.key and k.chain is null;
+  busy := busy || windlass.lock_blockers_v1(new_jobs);
+  replies := windlass.apply_steps_v1(now, by_request, own, items, new_jobs, busy);
+  delete from windlass.key k using unnest(new_jobs) n where k.type = n.type and k.key = n.key and k.chain is null;
   return query select (r).* from unnest(replies) r;
   return query select (r).* from windlass.ripple_v1(now, true, 1000) s, unnest(s.replies) r;
 end

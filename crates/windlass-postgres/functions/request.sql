@@ -3,7 +3,7 @@
 
 -- The new jobs of a command, from one array per column. Blockers have their own arrays, with the number of the job
 -- that waits for them.
-create function windlass.news_v1(
+create function windlass.new_jobs_v1(
   ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[],
   max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[],
   keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[],

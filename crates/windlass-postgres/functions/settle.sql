@@ -342,7 +342,8 @@ $$;
 
 -- Settles attempts and processes the consequences.
 create function windlass.settle_items_v1(
-  now bigint, items windlass.settlement_v1[], news windlass.new_v1[], inout left_over integer, out replies windlass.reply_v1[]
+  now bigint, items windlass.settlement_v1[], new_jobs windlass.new_v1[], inout left_over integer,
+  out replies windlass.reply_v1[]
 ) language plpgsql as $$
 declare
   item windlass.settlement_v1;
@@ -351,7 +352,7 @@ declare
   next windlass.new_v1;
   busy_jobs uuid[];
   busy_chains uuid[];
-  busy_news integer[];
+  busy_new_jobs integer[];
   jobs uuid[] := array(select i.job from unnest(items) i);
   reply windlass.reply_v1;
   applied windlass.reply_v1[];
@@ -359,15 +360,15 @@ declare
 begin
   replies := '{}';
   busy_jobs := windlass.lock_jobs_v1(jobs);
-  busy_news := windlass.lock_keys_v1(now, news);
+  busy_new_jobs := windlass.lock_keys_v1(now, new_jobs);
   busy_chains := windlass.lock_chains_v1(array(
     select distinct j.chain
     from unnest(items) i
     join windlass.job j on j.id = i.job and j.fence = i.fence and j.status is not distinct from 'running'
     where i.outcome in ('complete', 'continue', 'fail') or j.cancel_requested or i.outcome = 'retry' and j.attempt >= j.max_attempts
   ), false);
-  if cardinality(news) > 0 then
-    busy_news := busy_news || windlass.lock_blockers_v1(news);
+  if cardinality(new_jobs) > 0 then
+    busy_new_jobs := busy_new_jobs || windlass.lock_blockers_v1(new_jobs);
   end if;
   foreach item in array items loop
     if item.job = any (busy_jobs) then
@@ -386,9 +387,9 @@ begin
     elsif item.carried = 0 and item.outcome <> 'continue' or own.cancel_requested and item.outcome = 'continue' then
       replies := replies || windlass.apply_v1(now, own, item, null, '{}', '{}');
     else
-      carried := news[item.created + 1 : item.created + item.carried];
-      next := case when item.outcome = 'continue' then news[item.created + item.carried + 1] end;
-      if next.item = any (busy_news) then
+      carried := new_jobs[item.created + 1 : item.created + item.carried];
+      next := case when item.outcome = 'continue' then new_jobs[item.created + item.carried + 1] end;
+      if next.item = any (busy_new_jobs) then
         replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
       elsif item.carried = 0 then
         -- A next job is refused before anything is written, so no subtransaction is needed.
@@ -400,26 +401,26 @@ begin
         replies := replies || applied;
       else
         replies := replies || windlass.apply_carrying_v1(
-          now, own, item, carried, next, case when own.cancel_requested then own.chain end, busy_news
+          now, own, item, carried, next, case when own.cancel_requested then own.chain end, busy_new_jobs
         );
       end if;
     end if;
   end loop;
-  if cardinality(news) > 0 then
-    perform windlass.free_keys_v1(news);
+  if cardinality(new_jobs) > 0 then
+    perform windlass.free_keys_v1(new_jobs);
   end if;
   select r.left_over, r.replies into left_over, rippled from windlass.ripple_v1(now, true, left_over) r;
   replies := replies || rippled;
 end
 $$;
 
-create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], news windlass.new_v1[])
+create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], new_jobs windlass.new_v1[])
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query select (r).*
-  from windlass.settle_items_v1(windlass.time_v1(given), items, news, 1000) s, unnest(s.replies) r;
+  from windlass.settle_items_v1(windlass.time_v1(given), items, new_jobs, 1000) s, unnest(s.replies) r;
 end
 $$;

@@ -1,1 +1,1 @@
-select * from windlass.settle_v1(windlass.own_v1($1), windlass.settlements_v1($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13), windlass.news_v1($14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34))
+select * from windlass.settle_v1(windlass.own_v1($1), windlass.settlements_v1($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13), windlass.new_jobs_v1($14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34))

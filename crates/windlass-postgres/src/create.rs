@@ -12,27 +12,27 @@ impl Execute for Create {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<CreateReply> {
         self.check()?;
         let (durability, mut deferred) = (call.durability(), false);
-        let mut news = NewJobs::default();
+        let mut new_jobs = NewJobs::default();
         // Index in the request of each chain that is sent. Chains that break a limit are refused here and not sent.
         let mut places = Vec::with_capacity(self.chains.len());
         let mut chains: Vec<Option<Created>> = Vec::with_capacity(self.chains.len());
         for (place, chain) in self.chains.iter().enumerate() {
             let refusal = chain.check().err();
             if refusal.is_none() {
-                news.push_chain(chain);
+                new_jobs.push_chain(chain);
                 places.push(place);
             }
             chains.push(refusal.map(Created::Refused));
         }
         if !places.is_empty() {
-            let sent = news.indexes();
+            let sent = new_jobs.indexes();
             let (time, statements) = ([call.time()].into_iter(), call.statements());
-            let (statement, parameters) = if !news.are_apart() {
-                (&statements.create, time.chain(news.parameters()).collect())
-            } else if news.is_keyed() {
-                (&statements.create_keyed, time.chain(news.keyed_parameters()).collect())
+            let (statement, parameters) = if !new_jobs.are_apart() {
+                (&statements.create, time.chain(new_jobs.parameters()).collect())
+            } else if new_jobs.is_keyed() {
+                (&statements.create_keyed, time.chain(new_jobs.keyed_parameters()).collect())
             } else {
-                (&statements.create_plain, time.chain(news.plain_parameters()).collect())
+                (&statements.create_plain, time.chain(new_jobs.plain_parameters()).collect())
             };
             let place = |sent: usize| places.get(sent).copied().unwrap_or(usize::MAX);
             for row in call.run(statement, parameters).await? {

@@ -18,7 +18,7 @@ impl Execute for CompleteFromOutside {
         if invalid.is_none() {
             self.steps.iter().for_each(|step| steps.push_step(step));
         }
-        let mut created: Vec<Option<Created>> = (0..steps.news.len()).map(|_| None).collect();
+        let mut created: Vec<Option<Created>> = (0..steps.new_jobs.len()).map(|_| None).collect();
         // No job ever reaches a version outside the range of `i64`, so the largest one matches no job either.
         let version = i64::try_from(self.version.0).unwrap_or(i64::MAX);
         let parameters = [

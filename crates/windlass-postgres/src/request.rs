@@ -15,7 +15,7 @@ type Numbers = Vec<Option<i64>>;
 type Texts = Vec<Option<String>>;
 type Ids = Vec<Option<Uuid>>;
 
-/// Jobs to create, one array per column, in the order of `news_v1`.
+/// Jobs to create, one array per column, in the order of `new_jobs_v1`.
 #[derive(Debug, Default)]
 pub(crate) struct NewJobs {
     ids: Ids,
@@ -162,7 +162,7 @@ pub(crate) struct Settlements {
     invalid: Numbers,
     created: Numbers,
     carried: Numbers,
-    pub(crate) news: NewJobs,
+    pub(crate) new_jobs: NewJobs,
 }
 
 /// The values of one outcome or step.
@@ -249,11 +249,11 @@ impl Settlements {
         self.due_after.push(after);
         self.retentions.push(said.retention.map(span));
         self.invalid.push(Some(invalid.into()));
-        self.created.push(Some(number(self.news.len())));
+        self.created.push(Some(number(self.new_jobs.len())));
         self.carried.push(Some(number(said.create.len())));
-        said.create.iter().for_each(|chain| self.news.push_chain(chain));
+        said.create.iter().for_each(|chain| self.new_jobs.push_chain(chain));
         if let Some(next) = said.next {
-            self.news.push_next(next);
+            self.new_jobs.push_next(next);
         }
     }
 
@@ -265,7 +265,7 @@ impl Settlements {
     /// Whether all settlements are valid completions that create nothing.
     pub(crate) fn is_plain(&self) -> bool {
         let completes = self.outcomes.iter().all(|outcome| outcome.as_deref() == Some("complete"));
-        completes && self.news.len() == 0 && self.invalid.iter().all(|invalid| *invalid == Some(0))
+        completes && self.new_jobs.len() == 0 && self.invalid.iter().all(|invalid| *invalid == Some(0))
     }
 
     /// Returns the parameters for plain completions, in the order of `settle_plain_v1`.
@@ -295,7 +295,7 @@ impl Settlements {
             Parameter::Numbers(self.created),
             Parameter::Numbers(self.carried),
         ];
-        own.into_iter().chain(self.news.parameters())
+        own.into_iter().chain(self.new_jobs.parameters())
     }
 }
 
