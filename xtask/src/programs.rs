@@ -21,11 +21,11 @@ pub(crate) struct Program {
     /// The name of the integration test, or `lib` or `bin` for the unit tests of a library or a program.
     pub(crate) target: String,
     executable: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Program {
-    /// Runs the tests, in the folder of their package as cargo does. `cargo run` has set the library path that the tests
+    /// Runs the tests, in the directory of their package as cargo does. `cargo run` has set the library path that the tests
     /// of procedural macros need.
     pub(crate) fn run(&self, workspace: &Workspace) -> Result {
         println!("\n    {}", self.name());
@@ -43,8 +43,8 @@ impl Program {
 
     fn command(&self, workspace: &Workspace) -> Command {
         let mut command = workspace.command(&self.executable);
-        command.current_dir(&self.folder);
-        command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        command.current_dir(&self.directory);
+        command.env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO_PKG_NAME", &self.package);
         command
     }
 
@@ -107,7 +107,7 @@ fn program(message: &str) -> Option<Program> {
     if message.get("profile")?.get("test")? != true {
         return None;
     }
-    let (target, folder) =
+    let (target, directory) =
         (message.get("target")?, Path::new(message.get("manifest_path")?.as_str()?).parent()?);
     let target = match target.get("kind")?.get(0)?.as_str()? {
         "test" => target.get("name")?.as_str()?,
@@ -115,10 +115,10 @@ fn program(message: &str) -> Option<Program> {
         _ => "lib",
     };
     Some(Program {
-        package: folder.file_name()?.to_str()?.to_owned(),
+        package: directory.file_name()?.to_str()?.to_owned(),
         target: target.to_owned(),
         executable: message.get("executable")?.as_str()?.into(),
-        folder: folder.to_owned(),
+        directory: directory.to_owned(),
     })
 }
 
@@ -146,7 +146,7 @@ mod tests {
         let found = program(&message("test", true, r#""/t/it-1""#)).unwrap();
         assert_eq!((found.package.as_str(), found.target.as_str()), ("a", "it"));
         assert_eq!(
-            (found.folder.as_path(), found.executable.as_path()),
+            (found.directory.as_path(), found.executable.as_path()),
             (Path::new("/w/crates/a"), Path::new("/t/it-1"))
         );
         assert_eq!(program(&message("proc-macro", true, r#""/t/a-1""#)).unwrap().target, "lib");

@@ -20,15 +20,17 @@ mod reap;
 mod registry;
 mod ripple;
 mod row;
+mod rows;
 mod settle;
 mod table;
 
-pub use row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey};
+pub use row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
+pub use rows::{Due, Rows};
 
 use std::sync::Arc;
 
 use crate::command::{Command, ExchangeReply, Reply, Target};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::limit::RIPPLE_MAX;
 use crate::name::{Key, TypeName};
@@ -54,7 +56,7 @@ impl Model {
     /// # Errors
     /// Returns an error if the command as a whole exceeds a limit. Nothing has changed in that case.
     pub fn apply(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
-        let reply = self.execution(now).run(command);
+        let reply = self.run(now, command, false);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
@@ -64,14 +66,14 @@ impl Model {
     /// Such a transaction cannot see every job that waits for a chain. When it closes a chain, it therefore
     /// only marks the chain row, and a later command resolves the dependents.
     pub fn apply_in_snapshot(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
-        let reply = Execution { defers: true, ..self.execution(now) }.run(command);
+        let reply = self.run(now, command, true);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
 
     /// Like [`apply`](Self::apply), but discards the effects.
     pub(crate) fn reply(&mut self, now: Timestamp, command: &Command) -> Result<Reply> {
-        let reply = self.execution(now).run(command);
+        let reply = self.run(now, command, false);
         self.tables.clear_log();
         reply
     }
@@ -90,8 +92,9 @@ impl Model {
         }
     }
 
-    const fn execution(&mut self, now: Timestamp) -> Execution<'_> {
-        Execution { tables: &mut self.tables, now, ripple_left: RIPPLE_MAX, defers: false }
+    fn run(&mut self, now: Timestamp, command: &Command, defers: bool) -> Result<Reply> {
+        let mut execution = Execution { defers, ..Execution::new(&mut self.tables, now) };
+        if command.is_query() { execution.query(command) } else { execution.run(command) }
     }
 
     /// Returns the number of stored jobs.
@@ -101,9 +104,19 @@ impl Model {
     }
 }
 
+/// Executes a command at time `now` on the rows of a store: one that writes, or that gets jobs, chains or attempts by id.
+///
+/// # Errors
+/// Returns an error of kind [`Invalid`](ErrorKind::Invalid) if the command as a whole exceeds a limit, or is a query that
+/// each store answers by itself. Nothing has changed in that case. Returns any error of the rows; then the caller must
+/// discard the changes.
+pub fn execute<R: Rows>(rows: &mut R, now: Timestamp, command: &Command) -> Result<Reply> {
+    Execution::new(rows, now).run(command)
+}
+
 /// The execution of one command at one point in time.
-struct Execution<'a> {
-    tables: &'a mut Tables,
+struct Execution<'a, R> {
+    rows: &'a mut R,
     now: Timestamp,
     /// How many more dependents this command may resolve.
     ripple_left: usize,
@@ -111,7 +124,25 @@ struct Execution<'a> {
     defers: bool,
 }
 
-impl Execution<'_> {
+impl Execution<'_, Tables> {
+    fn query(&mut self, query: &Command) -> Result<Reply> {
+        Ok(match query {
+            Command::NextDue(request) => Reply::NextDue(self.next_due(request)?),
+            Command::ListChains(request) => Reply::ListChains(self.list_chains(request)?),
+            Command::ListJobs(request) => Reply::ListJobs(self.list_jobs(request)?),
+            Command::ListDependents(request) => Reply::ListDependents(self.list_dependents(request)?),
+            Command::Count(request) => Reply::Count(self.count(request)?),
+            Command::ListWorkers(_) => Reply::ListWorkers(self.list_workers()),
+            _ => return self.run(query),
+        })
+    }
+}
+
+impl<'a, R: Rows> Execution<'a, R> {
+    const fn new(rows: &'a mut R, now: Timestamp) -> Self {
+        Self { rows, now, ripple_left: RIPPLE_MAX, defers: false }
+    }
+
     fn run(&mut self, command: &Command) -> Result<Reply> {
         Ok(match command {
             Command::Create(request) => Reply::Create(self.create(request)?),
@@ -125,7 +156,6 @@ impl Execution<'_> {
                 Reply::Exchange(ExchangeReply { settle, acquire: self.acquire(&request.acquire)? })
             }
             Command::Reap(request) => Reply::Reap(self.reap(request)?),
-            Command::NextDue(request) => Reply::NextDue(self.next_due(request)?),
             Command::Expire(request) => Reply::Expire(self.expire(*request)?),
             Command::CompleteFromOutside(request) => {
                 Reply::CompleteFromOutside(self.complete_from_outside(request)?)
@@ -138,55 +168,77 @@ impl Execution<'_> {
             Command::Pause(request) => Reply::Pause(self.pause(request)?),
             Command::GetChains(request) => Reply::GetChains(self.get_chains(request)?),
             Command::GetJobs(request) => Reply::GetJobs(self.get_jobs(request)?),
-            Command::ListChains(request) => Reply::ListChains(self.list_chains(request)?),
-            Command::ListJobs(request) => Reply::ListJobs(self.list_jobs(request)?),
-            Command::ListDependents(request) => Reply::ListDependents(self.list_dependents(request)?),
-            Command::ListAttempts(request) => Reply::ListAttempts(self.list_attempts(*request)),
-            Command::Count(request) => Reply::Count(self.count(request)?),
+            Command::ListAttempts(request) => Reply::ListAttempts(self.list_attempts(*request)?),
             Command::Beat(request) => Reply::Beat(self.beat(request)?),
-            Command::Retire(request) => Reply::Retire(self.retire(*request)),
-            Command::ListWorkers(_) => Reply::ListWorkers(self.list_workers()),
-            Command::LeaderLock(request) => Reply::LeaderLock(self.leader_lock(request)),
+            Command::Retire(request) => Reply::Retire(self.retire(*request)?),
+            Command::LeaderLock(request) => Reply::LeaderLock(self.leader_lock(request)?),
+            Command::NextDue(_)
+            | Command::ListChains(_)
+            | Command::ListJobs(_)
+            | Command::ListDependents(_)
+            | Command::Count(_)
+            | Command::ListWorkers(_) => {
+                let text = format!("the rules do not answer `{}`: each store does", command.name());
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
         })
     }
 
+    fn put_job(&mut self, row: impl Into<Arc<JobRow>>) -> Result<Arc<JobRow>> {
+        let row = row.into();
+        self.rows.set(RowKey::Job(row.job.id), Some(Row::Job(Arc::clone(&row))))?;
+        Ok(row)
+    }
+
+    fn put_chain(&mut self, row: impl Into<Arc<ChainRow>>) -> Result<()> {
+        let row = row.into();
+        self.rows.set(RowKey::Chain(row.id), Some(Row::Chain(row)))
+    }
+
+    /// Returns the chain's latest job. A chain is never stored without it.
+    fn latest(&mut self, chain: &ChainRow) -> Result<Arc<JobRow>> {
+        self.rows.job(chain.latest)?.ok_or_else(|| missing("latest job of chain", chain.id))
+    }
+
+    /// Returns the job's chain. A job is never stored without it.
+    fn chain_of(&mut self, job: &JobRow) -> Result<Arc<ChainRow>> {
+        self.rows.chain(job.job.chain)?.ok_or_else(|| missing("chain", job.job.chain))
+    }
+
     /// Returns the chain that a key points at, unless its retention has passed.
-    fn pointed_at(&self, chain_type: &TypeName, key: &Key) -> Option<&Arc<ChainRow>> {
-        let chain = self.tables.keys.get(&(chain_type.clone(), key.clone()))?;
-        self.tables.chain(*chain).filter(|row| row.closed.is_none_or(|closed| self.now < closed.retain_until))
+    fn pointed_at(&mut self, chain_type: &TypeName, key: &Key) -> Result<Option<Arc<ChainRow>>> {
+        let Some(chain) = self.rows.keyed(chain_type, key)? else { return Ok(None) };
+        let is_retained =
+            |row: &Arc<ChainRow>| row.closed.is_none_or(|closed| self.now < closed.retain_until);
+        Ok(self.rows.chain(chain)?.filter(is_retained))
     }
 
     /// Returns the chain that holds a key. While it does, no other chain can be created with that key.
-    fn holder(&self, chain_type: &TypeName, key: &Key) -> Option<ChainId> {
-        self.pointed_at(chain_type, key).filter(|row| row.holds_key(self.now)).map(|row| row.id)
+    fn holder(&mut self, chain_type: &TypeName, key: &Key) -> Result<Option<Arc<ChainRow>>> {
+        let now = self.now;
+        Ok(self.pointed_at(chain_type, key)?.filter(|row| row.holds_key(now)))
     }
 
     /// Returns the chain that a target refers to.
-    fn find(&self, target: &Target) -> Option<ChainId> {
+    fn find(&mut self, target: &Target) -> Result<Option<Arc<ChainRow>>> {
         match target {
-            Target::Chain(id) => self.tables.chain(*id).map(|row| row.id),
-            Target::Job(id) => self.tables.job(*id).map(|row| row.job.chain),
-            Target::Key(chain_type, key) => self.pointed_at(chain_type, key).map(|row| row.id),
+            Target::Chain(id) => self.rows.chain(*id),
+            Target::Job(id) => match self.rows.job(*id)? {
+                Some(row) => self.chain_of(&row).map(Some),
+                None => Ok(None),
+            },
+            Target::Key(chain_type, key) => self.pointed_at(chain_type, key),
         }
     }
 
     /// Returns a stored chain in the form that readers see.
-    fn view(&self, row: &ChainRow) -> ChainRecord {
-        let latest = self.tables.latest(row).job.clone();
-        let first = match self.tables.job(row.id.first_job()) {
-            Some(first) => first.job.clone(),
-            None => latest.clone(),
-        };
-        ChainRecord {
-            id: row.id,
-            chain_type: row.chain_type.clone(),
-            key: row.key.clone(),
-            retention: row.retention,
-            created_at: row.created_at,
-            closed: row.closed,
-            trace: row.trace.clone(),
-            first,
-            latest,
-        }
+    fn view(&mut self, row: &ChainRow) -> Result<ChainRecord> {
+        let latest = self.latest(row)?;
+        let first = self.rows.job(row.id.first_job())?;
+        Ok(row.view(first.as_deref().unwrap_or(&latest), &latest))
     }
+}
+
+fn missing(what: &str, id: ChainId) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the {what} {id} is missing: restore the store from a backup"))
 }

@@ -1,10 +1,8 @@
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use super::Execution;
 use super::row::JobRow;
-use super::table::ByTime;
+use super::rows::Due;
+use super::{Execution, Rows};
 use crate::command::{
     Acquire, AcquireReply, Acquired, BlockerOutput, Lost, Quota, Renew, RenewReply, Renewed, Ripple,
 };
@@ -12,64 +10,42 @@ use crate::error::Result;
 use crate::id::{Fence, JobId};
 use crate::record::{Lease, Status};
 
-impl Execution<'_> {
+impl<R: Rows> Execution<'_, R> {
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<AcquireReply> {
         request.check()?;
         let mut ripple = Ripple::default();
-        self.ripple(&mut ripple);
-        let mut rows = self.acquired_before(request);
+        self.ripple(&mut ripple)?;
+        // A repeat after a lost reply returns the jobs that the same request acquired before and still holds.
+        let mut rows = self.rows.leased(request.request)?;
         if rows.is_empty() {
-            let due = self.due_jobs(request);
-            rows = due.into_iter().map(|(row, quota)| self.lease(row, request, quota)).collect();
+            for (due, quota) in self.due_jobs(request)? {
+                let Some(row) = self.rows.due_job(due)? else { continue };
+                rows.push(self.lease(row, request, quota)?);
+            }
         }
-        let jobs = rows.iter().map(|row| self.acquired(row)).collect();
+        let jobs = rows.iter().map(|row| self.acquired(row)).collect::<Result<_>>()?;
         Ok(AcquireReply { jobs, ripple, now: self.now })
     }
 
-    /// Returns the jobs that this same request acquired before and still holds, in acquire order. This makes
-    /// a repeat after a lost reply return the same jobs.
-    fn acquired_before(&self, request: &Acquire) -> Vec<Arc<JobRow>> {
-        let Some(jobs) = self.tables.requests.get(&request.request) else { return Vec::new() };
-        let mut rows: Vec<_> =
-            jobs.iter().filter_map(|seq| self.tables.job(*self.tables.jobs_by_seq.get(seq)?)).collect();
-        rows.sort_by_key(|row| (Reverse(row.job.priority), row.job.due_at, row.seq));
-        rows.into_iter().cloned().collect()
-    }
-
-    /// Returns the first due jobs across all types, by merging the heads of each type's priority levels.
-    fn due_jobs<'q>(&self, request: &'q Acquire) -> Vec<(Arc<JobRow>, &'q Quota)> {
-        let now = self.now;
-        let mut sources = Vec::new();
-        let mut heads = BinaryHeap::new();
-        for (number, quota) in request.types.iter().enumerate() {
-            if self.tables.is_paused(&quota.job_type) {
-                continue;
-            }
-            let Some(of_type) = self.tables.types.get(&quota.job_type) else { continue };
-            for (priority, jobs) in &of_type.pending {
-                let mut source = jobs.iter().take_while(move |(due_at, ..)| *due_at <= now);
-                if let Some(head) = source.next() {
-                    heads.push(Reverse((*priority, *head, sources.len())));
-                }
-                sources.push((source, number, quota));
+    /// Returns the first due jobs across all types.
+    fn due_jobs<'q>(&mut self, request: &'q Acquire) -> Result<Vec<(Due<R::Place>, &'q Quota)>> {
+        let mut due = Vec::new();
+        for quota in &request.types {
+            if quota.max > 0 && !self.rows.is_paused(&quota.job_type)? {
+                let max = quota.max.min(request.max) as usize;
+                due.extend(
+                    self.rows.due(&quota.job_type, self.now, max)?.into_iter().map(|due| (due, quota)),
+                );
             }
         }
-        let mut left: Vec<u32> = request.types.iter().map(|quota| quota.max).collect();
-        let mut taken = Vec::new();
-        while taken.len() < request.max as usize {
-            let Some(Reverse((priority, (.., job), index))) = heads.pop() else { break };
-            let Some((source, number, quota)) = sources.get_mut(index) else { break };
-            let Some(left) = left.get_mut(*number).filter(|left| **left > 0) else { continue };
-            *left -= 1;
-            taken.extend(self.tables.job(job).map(|row| (Arc::clone(row), *quota)));
-            if let Some(head) = source.next() {
-                heads.push(Reverse::<(Reverse<i8>, ByTime, usize)>((priority, *head, index)));
-            }
+        if request.types.len() > 1 {
+            due.sort_by(|(one, _), (other, _)| one.cmp(other));
+            due.truncate(request.max as usize);
         }
-        taken
+        Ok(due)
     }
 
-    fn lease(&mut self, mut row: Arc<JobRow>, request: &Acquire, quota: &Quota) -> Arc<JobRow> {
+    fn lease(&mut self, mut row: Arc<JobRow>, request: &Acquire, quota: &Quota) -> Result<Arc<JobRow>> {
         let JobRow { job, worker, end, .. } = Arc::make_mut(&mut row);
         job.status = Status::Running;
         job.attempt += 1;
@@ -80,47 +56,47 @@ impl Execution<'_> {
             Some(Lease { worker: request.worker, request: request.request, until: self.now + quota.lease });
         *worker = Some(request.worker);
         *end = None;
-        self.tables.put_job(row)
+        self.put_job(row)
     }
 
-    fn acquired(&self, row: &JobRow) -> Acquired {
-        let chain = self.tables.chain_of(row);
-        let blockers = row.job.blockers.iter().filter_map(|blocker| {
-            let chain = self.tables.chain(blocker.chain)?;
-            let latest = &self.tables.latest(chain).job;
-            Some(BlockerOutput {
+    fn acquired(&mut self, row: &JobRow) -> Result<Acquired> {
+        let chain = self.chain_of(row)?;
+        let mut blockers = Vec::with_capacity(row.job.blockers.len());
+        for blocker in row.job.blockers.iter() {
+            let Some(chain) = self.rows.chain(blocker.chain)? else { continue };
+            let latest = self.latest(&chain)?;
+            blockers.push(BlockerOutput {
                 chain: chain.id,
                 chain_type: chain.chain_type.clone(),
-                job_type: latest.job_type.clone(),
-                status: latest.status,
-                output: latest.output.clone(),
-                error: latest.error.clone(),
-            })
-        });
-        Acquired {
+                job_type: latest.job.job_type.clone(),
+                status: latest.job.status,
+                output: latest.job.output.clone(),
+                error: latest.job.error.clone(),
+            });
+        }
+        Ok(Acquired {
             job: row.job.clone(),
             key: chain.key.as_ref().map(|key| key.key.clone()),
             chain_trace: chain.trace.clone(),
             chain_created_at: chain.created_at,
             retention: chain.retention,
-            blockers: blockers.collect(),
-        }
+            blockers,
+        })
     }
 
     pub(super) fn renew(&mut self, request: &Renew) -> Result<RenewReply> {
         request.check()?;
         let mut leases = Vec::with_capacity(request.leases.len());
         for renew in &request.leases {
-            leases.push(match self.held(renew.job, renew.fence) {
+            leases.push(match self.held(renew.job, renew.fence)? {
                 Err(lost) => Renewed::Lost(lost),
-                Ok(row) => {
+                Ok(mut row) => {
                     let until = self.now + renew.lease;
-                    let mut row = Arc::clone(row);
                     let cancel_requested = row.job.cancel_requested;
                     if let Some(lease) = &mut Arc::make_mut(&mut row).job.lease {
                         lease.until = until;
                     }
-                    self.tables.put_job(row);
+                    self.put_job(row)?;
                     Renewed::Held { until, cancel_requested }
                 }
             });
@@ -129,13 +105,13 @@ impl Execution<'_> {
     }
 
     /// Returns the job if it runs under this fence, or else why the attempt no longer holds it.
-    pub(super) fn held(&self, job: JobId, fence: Fence) -> Result<&Arc<JobRow>, Lost> {
-        let Some(row) = self.tables.job(job) else { return Err(Lost::NotFound) };
-        match row.job.status {
+    pub(super) fn held(&mut self, job: JobId, fence: Fence) -> Result<Result<Arc<JobRow>, Lost>> {
+        let Some(row) = self.rows.job(job)? else { return Ok(Err(Lost::NotFound)) };
+        Ok(match row.job.status {
             Status::Running if row.job.fence == fence => Ok(row),
             Status::Running => Err(Lost::TakenOver),
             Status::Pending | Status::Blocked => Err(Lost::Requeued),
             closed => Err(closed.closed_as().map_or(Lost::Requeued, Lost::Closed)),
-        }
+        })
     }
 }

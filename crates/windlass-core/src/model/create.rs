@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Execution;
 use super::row::{ChainRow, JobRow};
+use super::rows::Stop;
+use super::{Execution, Rows};
 use crate::BLOCKER_FAILED;
 use crate::command::{Create, CreateReply, Created, Durability, Existing, NewBlocker, NewChain, NewJob};
 use crate::error::Result;
@@ -23,80 +24,79 @@ pub(super) struct JobPosition {
     pub(super) index: u32,
 }
 
-impl Execution<'_> {
+impl<R: Rows> Execution<'_, R> {
     pub(super) fn create(&mut self, request: &Create) -> Result<CreateReply> {
         request.check()?;
         let mut aliases = Aliases::new();
-        let chains = request.chains.iter().map(|new| self.create_chain(new, &mut aliases)).collect();
+        let create = |new| self.create_chain(new, &mut aliases);
+        let chains = request.chains.iter().map(create).collect::<Result<_>>()?;
         Ok(CreateReply { chains, durability: Durability::Volatile, deferred: false })
     }
 
-    pub(super) fn create_chain(&mut self, new: &NewChain, aliases: &mut Aliases) -> Created {
+    pub(super) fn create_chain(&mut self, new: &NewChain, aliases: &mut Aliases) -> Result<Created> {
         if let Err(refusal) = new.check() {
-            return Created::Refused(refusal);
+            return Ok(Created::Refused(refusal));
         }
-        if let Some(stored) = self.tables.chain(new.id) {
+        if let Some(stored) = self.rows.chain(new.id)? {
             if stored.chain_type != new.job.job_type {
-                return Created::Refused(Refusal::IdTaken);
+                return Ok(Created::Refused(Refusal::IdTaken));
             }
-            return Created::New { job: self.tables.latest(stored).summary(), repeated: true };
+            return Ok(Created::New { job: self.latest(&stored)?.summary(), repeated: true });
         }
-        if self.tables.job(new.id.first_job()).is_some() {
-            return Created::Refused(Refusal::IdTaken);
+        if self.rows.job(new.id.first_job())?.is_some() {
+            return Ok(Created::Refused(Refusal::IdTaken));
         }
-        if let Some(existing) = self.existing(new) {
+        if let Some(existing) = self.existing(new)? {
             aliases.insert(new.id, existing.chain);
-            return Created::Existing(existing);
+            return Ok(Created::Existing(existing));
         }
         match self.resolve_blockers(&new.job.blockers, aliases) {
             Ok(blockers) => self.insert_chain(new, blockers),
-            Err(refusal) => Created::Refused(refusal),
+            Err(Stop::Refused(refusal)) => Ok(Created::Refused(refusal)),
+            Err(Stop::Failed(error)) => Err(error),
         }
     }
 
     /// Returns the chain that holds the new chain's key, unless the new chain is to replace it.
-    fn existing(&self, new: &NewChain) -> Option<Existing> {
-        let key = new.key.as_ref()?;
+    fn existing(&mut self, new: &NewChain) -> Result<Option<Existing>> {
+        let Some(key) = new.key.as_ref() else { return Ok(None) };
         let holder = self.holder(&new.job.job_type, &key.key)?;
-        if key.replaces == Some(holder) {
-            return None;
-        }
-        let chain = self.tables.chain(holder)?;
-        let latest = &self.tables.latest(chain).job;
-        Some(Existing {
-            chain: holder,
+        let Some(chain) = holder.filter(|holder| key.replaces != Some(holder.id)) else { return Ok(None) };
+        let latest = &self.latest(&chain)?.job;
+        Ok(Some(Existing {
+            chain: chain.id,
             status: latest.status,
             job_type: latest.job_type.clone(),
             output: latest.output.clone(),
             error: latest.error.clone(),
             trace: chain.trace.clone(),
-        })
+        }))
     }
 
     /// Returns the blockers with aliases replaced by the stored chains.
     pub(super) fn resolve_blockers(
-        &self,
+        &mut self,
         blockers: &[NewBlocker],
         aliases: &Aliases,
-    ) -> Result<Vec<NewBlocker>, Refusal> {
+    ) -> Result<Vec<NewBlocker>, Stop> {
         let resolve = |blocker: &NewBlocker| {
             let chain = aliases.get(&blocker.chain).copied().unwrap_or(blocker.chain);
-            match self.tables.chain(chain) {
+            match self.rows.chain(chain)? {
                 Some(_) => Ok(NewBlocker { chain, trace: blocker.trace.clone() }),
-                None => Err(Refusal::BlockerNotFound(blocker.chain)),
+                None => Err(Refusal::BlockerNotFound(blocker.chain).into()),
             }
         };
         blockers.iter().map(resolve).collect()
     }
 
-    fn insert_chain(&mut self, new: &NewChain, blockers: Vec<NewBlocker>) -> Created {
+    fn insert_chain(&mut self, new: &NewChain, blockers: Vec<NewBlocker>) -> Result<Created> {
         let chain_type = new.job.job_type.clone();
         if let Some(key) = &new.key {
-            self.free_key(&chain_type, key.key.clone());
+            self.free_key(&chain_type, &key.key)?;
         }
         let position =
             JobPosition { id: new.id.first_job(), chain: new.id, chain_type: chain_type.clone(), index: 0 };
-        let job = self.insert_job(position, &new.job, blockers);
+        let job = self.insert_job(position, &new.job, blockers)?;
         let chain = ChainRow {
             id: new.id,
             chain_type,
@@ -115,22 +115,21 @@ impl Execution<'_> {
             latest_index: 0,
             rippling: false,
         };
-        self.tables.put_chain(chain);
+        self.put_chain(chain)?;
         if job.job.status == Status::Failed {
-            self.close_chain(new.id, ClosedAs::Failed, None);
+            self.close_chain(new.id, ClosedAs::Failed, None)?;
         }
-        Created::New { job: job.summary(), repeated: false }
+        Ok(Created::New { job: job.summary(), repeated: false })
     }
 
     /// Releases a key from the chain that it points at.
-    pub(super) fn free_key(&mut self, chain_type: &TypeName, key: Key) {
-        let Some(former) = self.tables.keys.get(&(chain_type.clone(), key)).copied() else { return };
-        let Some(row) = self.tables.chain(former) else { return };
-        let mut row = ChainRow::clone(row);
-        if let Some(key) = &mut row.key {
+    pub(super) fn free_key(&mut self, chain_type: &TypeName, key: &Key) -> Result<()> {
+        let Some(former) = self.rows.keyed(chain_type, key)? else { return Ok(()) };
+        let Some(mut row) = self.rows.chain(former)? else { return Ok(()) };
+        if let Some(key) = &mut Arc::make_mut(&mut row).key {
             key.held = false;
         }
-        self.tables.put_chain(row);
+        self.put_chain(row)
     }
 
     pub(super) fn insert_job(
@@ -138,8 +137,8 @@ impl Execution<'_> {
         position: JobPosition,
         new: &NewJob,
         blockers: Vec<NewBlocker>,
-    ) -> Arc<JobRow> {
-        let (blockers, failed) = self.attach(blockers, new.on_blocker_failure);
+    ) -> Result<Arc<JobRow>> {
+        let (blockers, failed) = self.attach(blockers, new.on_blocker_failure)?;
         let status = match failed {
             Some(_) => Status::Failed,
             None if blockers.iter().any(|blocker| !blocker.resolved) => Status::Blocked,
@@ -171,23 +170,21 @@ impl Execution<'_> {
             closed_by: None,
             trace: new.trace.clone(),
         };
-        let seq = self.tables.next_seq();
-        self.tables.put_job(JobRow {
-            job,
-            seq,
-            end: None,
-            worker: None,
-            history: Arc::default(),
-            outside: None,
-        })
+        let seq = self.rows.next_seq()?;
+        self.put_job(JobRow { job, seq, end: None, worker: None, history: Arc::default(), outside: None })
     }
 
     /// Returns the blockers in their current state, and the first one whose failure makes the job fail
     /// immediately.
-    fn attach(&self, blockers: Vec<NewBlocker>, policy: OnBlockerFailure) -> (Vec<Blocker>, Option<ChainId>) {
+    fn attach(
+        &mut self,
+        blockers: Vec<NewBlocker>,
+        policy: OnBlockerFailure,
+    ) -> Result<(Vec<Blocker>, Option<ChainId>)> {
         let mut failed = None;
-        let attach = |NewBlocker { chain, trace }| {
-            let closed = self.tables.chain(chain).and_then(|row| row.closed).map(|closed| closed.closed_as);
+        let mut attached = Vec::with_capacity(blockers.len());
+        for NewBlocker { chain, trace } in blockers {
+            let closed = self.rows.chain(chain)?.and_then(|row| row.closed).map(|closed| closed.closed_as);
             let resolved = match (closed, policy) {
                 (None, _) => false,
                 (Some(ClosedAs::Completed), _) | (Some(_), OnBlockerFailure::Receive) => true,
@@ -197,9 +194,9 @@ impl Execution<'_> {
                     false
                 }
             };
-            Blocker { chain, resolved, trace }
-        };
-        (blockers.into_iter().map(attach).collect(), failed)
+            attached.push(Blocker { chain, resolved, trace });
+        }
+        Ok((attached, failed))
     }
 }
 

@@ -1,73 +1,68 @@
-use super::Execution;
-use super::row::{Row, RowKey};
+use super::row::{RowKey, repeat_window};
+use super::{Execution, Rows};
 use crate::command::{Expire, ExpireReply, Expired};
 use crate::error::Result;
 use crate::id::{ChainId, JobId};
 
-impl Execution<'_> {
+impl<R: Rows> Execution<'_, R> {
     pub(super) fn expire(&mut self, request: Expire) -> Result<ExpireReply> {
         request.check()?;
         let mut left = request.max as usize;
         let mut reply = ExpireReply { chains: Vec::new(), jobs: 0, more: false };
-        while let Some(chain) = self.first_removable() {
-            let jobs = self.jobs_of(chain, left + 1);
+        while let Some(chain) = self.rows.first_removable(self.now)? {
+            let jobs = self.jobs_of(chain, left + 1)?;
             if jobs.len() > left {
-                left -= self.trim(chain, left);
+                left -= self.trim(chain, left)?;
                 break;
             }
             left -= jobs.len();
-            let Some(row) = self.tables.chain(chain) else { break };
+            let Some(row) = self.rows.chain(chain)? else { break };
             let Some(closed) = row.closed else { break };
             reply.chains.push(Expired {
                 chain,
                 chain_type: row.chain_type.clone(),
                 closed_as: closed.closed_as,
             });
-            self.remove_chain(chain);
+            self.remove_chain(chain)?;
         }
-        while let Some(chain) = self.first_trimmable().filter(|_| left > 0) {
-            left -= self.trim(chain, left);
+        while left > 0
+            && let Some(chain) = self.rows.first_trimmable(self.now)?
+        {
+            left -= self.trim(chain, left)?;
         }
         reply.jobs = request.max - u32::try_from(left).unwrap_or(0);
-        reply.more = self.first_removable().is_some() || self.first_trimmable().is_some();
+        reply.more =
+            self.rows.first_removable(self.now)?.is_some() || self.rows.first_trimmable(self.now)?.is_some();
         Ok(reply)
     }
 
-    fn first_removable(&self) -> Option<ChainId> {
-        self.tables.removable.first().filter(|(at, ..)| *at <= self.now).map(|(.., chain)| *chain)
-    }
-
-    fn first_trimmable(&self) -> Option<ChainId> {
-        self.tables.trimming.first().filter(|(at, _)| *at <= self.now).map(|(_, chain)| *chain)
-    }
-
     /// Returns up to `max` jobs of a chain, first job first.
-    pub(super) fn jobs_of(&self, chain: ChainId, max: usize) -> Vec<JobId> {
-        self.tables.chain_jobs(chain, 0..=u32::MAX).take(max).map(|(_, job)| job).collect()
+    pub(super) fn jobs_of(&mut self, chain: ChainId, max: usize) -> Result<Vec<JobId>> {
+        self.rows.chain_jobs(chain, 0..=u32::MAX, max)
     }
 
     /// Removes a chain and all its jobs.
-    pub(super) fn remove_chain(&mut self, chain: ChainId) {
-        for job in self.jobs_of(chain, usize::MAX) {
-            self.tables.set(RowKey::Job(job), None::<Row>);
+    pub(super) fn remove_chain(&mut self, chain: ChainId) -> Result<()> {
+        for job in self.jobs_of(chain, usize::MAX)? {
+            self.rows.set(RowKey::Job(job), None)?;
         }
-        self.tables.set(RowKey::Chain(chain), None);
+        self.rows.set(RowKey::Chain(chain), None)
     }
 
     /// Removes up to `max` expired inner jobs of a chain, oldest first, and returns how many. Inner jobs are
     /// all but the first and the latest.
-    fn trim(&mut self, chain: ChainId, max: usize) -> usize {
-        let Some(row) = self.tables.chain(chain).cloned() else { return 0 };
-        let inner = self.tables.chain_jobs(chain, 1..=row.latest_index.saturating_sub(1));
-        let may_leave = |job: &JobId| {
-            let stays = row.retention.completed.max(super::row::repeat_window());
-            let closed_at = self.tables.job(*job).and_then(|job| job.job.closed_at);
-            row.closed.is_some() || closed_at.is_some_and(|at| at + stays <= self.now)
-        };
-        let jobs: Vec<_> = inner.map(|(_, job)| job).take(max).take_while(may_leave).collect();
-        for job in &jobs {
-            self.tables.set(RowKey::Job(*job), None);
+    fn trim(&mut self, chain: ChainId, max: usize) -> Result<usize> {
+        let Some(row) = self.rows.chain(chain)? else { return Ok(0) };
+        let stays = row.retention.completed.max(repeat_window());
+        let mut removed = 0;
+        for job in self.rows.chain_jobs(chain, 1..=row.latest_index.saturating_sub(1), max)? {
+            let closed_at = self.rows.job(job)?.and_then(|job| job.job.closed_at);
+            if row.closed.is_none() && closed_at.is_none_or(|at| at + stays > self.now) {
+                break;
+            }
+            self.rows.set(RowKey::Job(job), None)?;
+            removed += 1;
         }
-        jobs.len()
+        Ok(removed)
     }
 }

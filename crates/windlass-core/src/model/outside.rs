@@ -1,57 +1,51 @@
 use std::sync::Arc;
 
-use super::Execution;
 use super::create::Aliases;
 use super::row::JobRow;
+use super::rows::Stop;
 use super::settle::Closing;
+use super::{Execution, Rows};
 use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, OutsideApplied, Ripple, Step};
 use crate::error::Result;
 use crate::record::{AttemptEnd, ClosedAs, Status};
-use crate::refusal::Refusal;
 
-impl Execution<'_> {
+impl<R: Rows> Execution<'_, R> {
     pub(super) fn complete_from_outside(
         &mut self,
         request: &CompleteFromOutside,
     ) -> Result<CompleteFromOutsideReply> {
         request.check_size()?;
-        Ok(self.complete(request))
+        self.complete(request)
     }
 
-    fn complete(&mut self, request: &CompleteFromOutside) -> CompleteFromOutsideReply {
-        let Some(row) = self.tables.job(request.job).cloned() else {
-            return CompleteFromOutsideReply::NotFound;
-        };
+    fn complete(&mut self, request: &CompleteFromOutside) -> Result<CompleteFromOutsideReply> {
+        let Some(row) = self.rows.job(request.job)? else { return Ok(CompleteFromOutsideReply::NotFound) };
         if row.outside == Some(request.request) {
-            return CompleteFromOutsideReply::AlreadyApplied;
+            return Ok(CompleteFromOutsideReply::AlreadyApplied);
         }
         let (status, version) = (row.job.status, row.job.version);
         if !status.is_open() || version != request.version {
-            return CompleteFromOutsideReply::Changed { status, version };
+            return Ok(CompleteFromOutsideReply::Changed { status, version });
         }
         if let Err(refusal) = request.check() {
-            return CompleteFromOutsideReply::Refused(refusal);
+            return Ok(CompleteFromOutsideReply::Refused(refusal));
         }
-        let mark = self.tables.mark();
+        let mark = self.rows.mark();
         match self.apply_steps(&row, request) {
-            Ok(applied) => CompleteFromOutsideReply::Applied(applied),
-            Err(refusal) => {
-                self.tables.undo_to(mark);
-                CompleteFromOutsideReply::Refused(refusal)
+            Ok(applied) => Ok(CompleteFromOutsideReply::Applied(applied)),
+            Err(Stop::Refused(refusal)) => {
+                self.rows.undo_to(mark)?;
+                Ok(CompleteFromOutsideReply::Refused(refusal))
             }
+            Err(Stop::Failed(error)) => Err(error),
         }
     }
 
-    fn apply_steps(
-        &mut self,
-        row: &JobRow,
-        request: &CompleteFromOutside,
-    ) -> Result<OutsideApplied, Refusal> {
+    fn apply_steps(&mut self, row: &JobRow, request: &CompleteFromOutside) -> Result<OutsideApplied, Stop> {
         let displaced = row.job.lease.map(|lease| lease.worker);
         let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.summary());
         for step in &request.steps {
-            let Some(row) = self.tables.job(latest.job) else { break };
-            let mut row = Arc::clone(row);
+            let Some(mut row) = self.rows.job(latest.job)? else { break };
             Arc::make_mut(&mut row).outside = Some(request.request);
             let end = (row.job.status == Status::Running).then_some(AttemptEnd::Displaced);
             let stopping = row.job.cancel_requested.then_some(row.job.chain);
@@ -71,12 +65,12 @@ impl Execution<'_> {
                 }
                 Step::Fail { error, retention } => (ClosedAs::Failed, None, Some(error.clone()), *retention),
             };
-            let row = self.close_job(row, Closing { closed_as, output, error, by: None, end });
-            ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention));
+            let row = self.close_job(row, Closing { closed_as, output, error, by: None, end })?;
+            ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention)?);
             latest = row.summary();
             break;
         }
-        self.ripple(&mut ripple);
+        self.ripple(&mut ripple)?;
         Ok(OutsideApplied { latest, displaced, created, ripple })
     }
 }

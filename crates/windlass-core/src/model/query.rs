@@ -3,8 +3,8 @@ use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
-use super::Execution;
-use super::table::OfType;
+use super::table::{OfType, Tables};
+use super::{Execution, Rows};
 use crate::command::{
     ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFilter,
     ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
@@ -17,16 +17,37 @@ use crate::name::TypeName;
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::time::Timestamp;
 
-impl Execution<'_> {
+impl<R: Rows> Execution<'_, R> {
+    pub(super) fn get_chains(&mut self, request: &GetChains) -> Result<GetChainsReply> {
+        request.check()?;
+        let get = |target| self.find(target)?.map(|row| self.view(&row)).transpose();
+        Ok(GetChainsReply { chains: request.chains.iter().map(get).collect::<Result<_>>()? })
+    }
+
+    pub(super) fn get_jobs(&mut self, request: &GetJobs) -> Result<GetJobsReply> {
+        request.check()?;
+        let get = |job: &JobId| Ok(self.rows.job(*job)?.map(|row| row.job.clone()));
+        Ok(GetJobsReply { jobs: request.jobs.iter().map(get).collect::<Result<_>>()? })
+    }
+
+    pub(super) fn list_attempts(&mut self, request: ListAttempts) -> Result<ListAttemptsReply> {
+        let Some(row) = self.rows.job(request.job)? else {
+            return Ok(ListAttemptsReply { attempts: Vec::new() });
+        };
+        Ok(ListAttemptsReply { attempts: row.history.iter().cloned().chain(row.latest_attempt()).collect() })
+    }
+}
+
+impl Execution<'_, Tables> {
     pub(super) fn next_due(&self, request: &NextDue) -> Result<NextDueReply> {
         request.types.check()?;
         let types: Vec<(&TypeName, &OfType)> = match &request.types {
-            Types::All => self.tables.types.iter().collect(),
+            Types::All => self.rows.types.iter().collect(),
             Types::Only(names) => {
-                names.iter().filter_map(|name| self.tables.types.get_key_value(name)).collect()
+                names.iter().filter_map(|name| self.rows.types.get_key_value(name)).collect()
             }
         };
-        let open = types.iter().filter(|(name, _)| !self.tables.is_paused(name));
+        let open = types.iter().filter(|(name, _)| !self.rows.has_paused(name));
         let levels = open.flat_map(|(_, of_type)| of_type.pending.values());
         let due_at = levels.filter_map(BTreeSet::first).map(|(due_at, ..)| *due_at).min();
         let leases = types.iter().filter_map(|(_, of_type)| of_type.running.first());
@@ -34,27 +55,14 @@ impl Execution<'_> {
         Ok(NextDueReply { now: self.now, due_at, lease_until })
     }
 
-    pub(super) fn get_chains(&self, request: &GetChains) -> Result<GetChainsReply> {
-        request.check()?;
-        let get =
-            |target| self.find(target).and_then(|chain| self.tables.chain(chain)).map(|row| self.view(row));
-        Ok(GetChainsReply { chains: request.chains.iter().map(get).collect() })
-    }
-
-    pub(super) fn get_jobs(&self, request: &GetJobs) -> Result<GetJobsReply> {
-        request.check()?;
-        let get = |job| self.tables.job(job).map(|row| row.job.clone());
-        Ok(GetJobsReply { jobs: request.jobs.iter().copied().map(get).collect() })
-    }
-
     pub(super) fn list_chains(&self, request: &ListChains) -> Result<ListChainsReply> {
         request.check()?;
         let page = PageQuery::of(&request.page)?;
-        let rows = page.within(&self.tables.chains_by_seq);
+        let rows = page.within(&self.rows.chains_by_seq);
         let (chains, next) = page.collect(rows, |chain| {
-            let row = self.tables.chain(chain)?;
-            let top_level = !request.filter.top_level || !self.tables.dependents.contains_key(&chain);
-            Some(self.view(row)).filter(|view| top_level && chain_passes(&request.filter, view))
+            let top_level = !request.filter.top_level || !self.rows.dependents.contains_key(&chain);
+            let view = self.rows.view(chain)?;
+            Some(view).filter(|view| top_level && chain_passes(&request.filter, view))
         });
         Ok(ListChainsReply { chains, next })
     }
@@ -63,18 +71,18 @@ impl Execution<'_> {
         request.check()?;
         let page = PageQuery::of(&request.page)?;
         let rows = match request.filter.chain {
-            None => page.within(&self.tables.jobs_by_seq),
+            None => page.within(&self.rows.jobs_by_seq),
             Some(chain) => {
                 // A chain's jobs are created in sequence, so their index in the chain can number the rows of
                 // the page too.
                 let index = |number: &u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
                 let (from, to) = (index(page.range().start()), index(page.range().end()));
-                let jobs = (!page.range().is_empty()).then(|| self.tables.chain_jobs(chain, from..=to));
+                let jobs = (!page.range().is_empty()).then(|| self.rows.jobs_in(chain, from..=to));
                 page.walk(jobs.into_iter().flatten().map(|(index, job)| (u64::from(index) + 1, job)))
             }
         };
         let (jobs, next) = page.collect(rows, |job| {
-            let job = &self.tables.job(job)?.job;
+            let job = &self.rows.get_job(job)?.job;
             Some(job).filter(|job| job_passes(&request.filter, job)).cloned()
         });
         Ok(ListJobsReply { jobs, next })
@@ -83,35 +91,28 @@ impl Execution<'_> {
     pub(super) fn list_dependents(&self, request: &ListDependents) -> Result<ListDependentsReply> {
         let page = PageQuery::of(&request.page)?;
         let none = BTreeSet::new();
-        let dependents = self.tables.dependents.get(&request.chain).unwrap_or(&none);
+        let dependents = self.rows.dependents.get(&request.chain).unwrap_or(&none);
         let (lowest, highest) = (JobId::from_uuid(Uuid::nil()), JobId::from_uuid(Uuid::max()));
         let range = (*page.range().start(), lowest)..=(*page.range().end(), highest);
         let rows = (!page.range().is_empty()).then(|| dependents.range(range).copied());
         let rows = page.walk(rows.into_iter().flatten());
-        let (jobs, next) = page.collect(rows, |job| self.tables.job(job).map(|row| row.job.clone()));
+        let (jobs, next) = page.collect(rows, |job| self.rows.get_job(job).map(|row| row.job.clone()));
         Ok(ListDependentsReply { jobs, next })
-    }
-
-    pub(super) fn list_attempts(&self, request: ListAttempts) -> ListAttemptsReply {
-        let Some(row) = self.tables.job(request.job) else {
-            return ListAttemptsReply { attempts: Vec::new() };
-        };
-        ListAttemptsReply { attempts: row.history.iter().cloned().chain(row.latest_attempt()).collect() }
     }
 
     pub(super) fn count(&self, request: &Count) -> Result<CountReply> {
         request.types.check()?;
         let names: BTreeSet<&TypeName> = match &request.types {
-            Types::All => self.tables.types.keys().chain(self.tables.paused()).collect(),
+            Types::All => self.rows.types.keys().chain(self.rows.paused()).collect(),
             Types::Only(types) => types.iter().collect(),
         };
-        let known = |name: &&TypeName| self.tables.types.contains_key(*name) || self.tables.is_paused(name);
+        let known = |name: &&TypeName| self.rows.types.contains_key(*name) || self.rows.has_paused(name);
         let types = names.into_iter().filter(known).map(|name| self.count_type(name)).collect();
         Ok(CountReply { types, closed_estimated: false })
     }
 
     fn count_type(&self, name: &TypeName) -> TypeCount {
-        let of_type = self.tables.types.get(name);
+        let of_type = self.rows.types.get(name);
         let of = |status: Status| of_type.map_or(0, |of_type| of_type.count(status));
         let levels = of_type.into_iter().flat_map(|of_type| &of_type.pending);
         let heads = levels.filter_map(|(_, jobs)| jobs.first()).map(|(due_at, ..)| *due_at);
@@ -126,7 +127,7 @@ impl Execution<'_> {
             cancelled: of(Status::Cancelled),
             oldest_ready: heads.min().filter(|due_at| *due_at <= self.now),
             expired_leases: leases.take_while(|(until, ..)| *until <= self.now).count() as u64,
-            paused: self.tables.is_paused(name),
+            paused: self.rows.has_paused(name),
         }
     }
 }

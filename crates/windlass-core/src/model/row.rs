@@ -6,7 +6,7 @@ use crate::command::{JobSummary, WorkerInfo};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
 use crate::limit::REPEAT_WINDOW_MS;
 use crate::name::{LockName, TraceContext, TypeName};
-use crate::record::{AttemptEnd, AttemptRecord, ChainKey, Closed, JobRecord, Retention, Status};
+use crate::record::{AttemptEnd, AttemptRecord, ChainKey, ChainRecord, Closed, JobRecord, Retention, Status};
 use crate::time::{Millis, Timestamp};
 
 /// A stored job, with state that only the store uses.
@@ -35,13 +35,15 @@ impl JobRow {
     }
 
     /// Whether the job needs its blockers' outputs, now or if it is retried.
-    pub(super) fn needs_blockers(&self) -> bool {
+    #[must_use]
+    pub fn needs_blockers(&self) -> bool {
         self.job.status.is_open() || self.job.status == Status::Failed
     }
 
     /// Returns the record of the latest attempt if it is running or if the job was closed while it ran. An
     /// attempt that requeued the job is already in `history`.
-    pub(super) fn latest_attempt(&self) -> Option<AttemptRecord> {
+    #[must_use]
+    pub fn latest_attempt(&self) -> Option<AttemptRecord> {
         let (worker, started_at) = (self.worker?, self.job.started_at?);
         let end = if self.job.status == Status::Running { AttemptEnd::Running } else { self.end? };
         let ended_at = if end == AttemptEnd::Running { None } else { self.job.closed_at };
@@ -95,6 +97,21 @@ pub struct ChainRow {
 }
 
 impl ChainRow {
+    /// Returns the chain in the form that readers see.
+    pub(super) fn view(&self, first: &JobRow, latest: &JobRow) -> ChainRecord {
+        ChainRecord {
+            id: self.id,
+            chain_type: self.chain_type.clone(),
+            key: self.key.clone(),
+            retention: self.retention,
+            created_at: self.created_at,
+            closed: self.closed,
+            trace: self.trace.clone(),
+            first: first.job.clone(),
+            latest: latest.job.clone(),
+        }
+    }
+
     /// Whether the chain prevents others from being created with its key at time `now`, provided that the key
     /// points at it.
     pub(super) fn holds_key(&self, now: Timestamp) -> bool {
@@ -106,14 +123,16 @@ impl ChainRow {
 
     /// Returns when a closed chain may be deleted: when its retention has passed, but no earlier than
     /// [`repeat_window`] after it closed.
-    pub(super) fn removable_at(&self) -> Option<Timestamp> {
+    #[must_use]
+    pub fn removable_at(&self) -> Option<Timestamp> {
         self.closed.map(|closed| closed.retain_until.max(closed.at + repeat_window()))
     }
 }
 
 /// Returns the minimum time that closed jobs and chains are kept, so that a command repeated after a lost
 /// reply is recognized.
-pub(super) fn repeat_window() -> Millis {
+#[must_use]
+pub fn repeat_window() -> Millis {
     Millis::new(REPEAT_WINDOW_MS).unwrap_or_default()
 }
 

@@ -1,9 +1,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Execution;
 use super::create::{Aliases, JobPosition};
 use super::row::{ChainRow, JobRow};
+use super::rows::Stop;
+use super::{Execution, Rows};
 use crate::command::{
     Applied, Created, NewChain, NextJob, Outcome, Ripple, Schedule, Settle, SettleReply, Settled, Settlement,
 };
@@ -25,37 +26,40 @@ pub(super) struct Closing {
     pub(super) end: Option<AttemptEnd>,
 }
 
-impl Execution<'_> {
+impl<R: Rows> Execution<'_, R> {
     pub(super) fn settle(&mut self, request: &Settle) -> Result<SettleReply> {
         request.check()?;
         let mut ripple = Ripple::default();
-        let settled = request.settlements.iter().map(|item| self.settle_one(item, &mut ripple)).collect();
-        self.ripple(&mut ripple);
+        let settle = |item| self.settle_one(item, &mut ripple);
+        let settled = request.settlements.iter().map(settle).collect::<Result<_>>()?;
+        self.ripple(&mut ripple)?;
         Ok(SettleReply { settled, ripple })
     }
 
-    fn settle_one(&mut self, item: &Settlement, ripple: &mut Ripple) -> Settled {
-        let row = match self.held(item.job, item.fence) {
-            Ok(row) => Arc::clone(row),
+    fn settle_one(&mut self, item: &Settlement, ripple: &mut Ripple) -> Result<Settled> {
+        let row = match self.held(item.job, item.fence)? {
+            Ok(row) => row,
             Err(lost) => {
                 // The attempt no longer holds the job. If it ended the way this outcome ends one, this is a
                 // repeat of a settlement whose reply was lost.
-                let end = self.tables.job(item.job).and_then(|row| row.end_of(item.fence));
-                let repeated = end.is_some_and(|end| may_end_as(&item.outcome, end));
-                let placed = self.tables.job(item.job).filter(|_| repeated).map(|row| row.summary());
-                return placed.map_or(Settled::Lost(lost), Settled::AlreadyApplied);
+                let repeats = |row: &Arc<JobRow>| {
+                    row.end_of(item.fence).is_some_and(|end| may_end_as(&item.outcome, end))
+                };
+                let repeated = self.rows.job(item.job)?.filter(repeats).map(|row| row.summary());
+                return Ok(repeated.map_or(Settled::Lost(lost), Settled::AlreadyApplied));
             }
         };
         if let Err(refusal) = item.outcome.check() {
-            return Settled::Refused(refusal);
+            return Ok(Settled::Refused(refusal));
         }
-        let mark = self.tables.mark();
+        let mark = self.rows.mark();
         match self.apply_outcome(row, &item.outcome, ripple) {
-            Ok(applied) => Settled::Applied(applied),
-            Err(refusal) => {
-                self.tables.undo_to(mark);
-                Settled::Refused(refusal)
+            Ok(applied) => Ok(Settled::Applied(applied)),
+            Err(Stop::Refused(refusal)) => {
+                self.rows.undo_to(mark)?;
+                Ok(Settled::Refused(refusal))
             }
+            Err(Stop::Failed(error)) => Err(error),
         }
     }
 
@@ -64,7 +68,7 @@ impl Execution<'_> {
         row: Arc<JobRow>,
         outcome: &Outcome,
         ripple: &mut Ripple,
-    ) -> Result<Applied, Refusal> {
+    ) -> Result<Applied, Stop> {
         let by = row.worker;
         if row.job.cancel_requested && !matches!(outcome, Outcome::Complete { .. } | Outcome::Fail { .. }) {
             let error = match outcome {
@@ -74,7 +78,7 @@ impl Execution<'_> {
             };
             let error = error.or_else(|| row.job.error.clone());
             let (closed_as, end) = (ClosedAs::Cancelled, Some(AttemptEnd::Cancelled));
-            return Ok(self.end(row, Closing { closed_as, output: None, error, by, end }, None, ripple));
+            return Ok(self.end(row, Closing { closed_as, output: None, error, by, end }, None, ripple)?);
         }
         match outcome {
             Outcome::Complete { output, retention, create } => {
@@ -82,30 +86,35 @@ impl Execution<'_> {
                 let created = self.create_carried(create, &mut Aliases::new(), stopping)?;
                 let (closed_as, end) = (ClosedAs::Completed, Some(AttemptEnd::Completed));
                 let closing = Closing { closed_as, output: Some(output.clone()), error: None, by, end };
-                Ok(Applied { created, ..self.end(row, closing, *retention, ripple) })
+                Ok(Applied { created, ..self.end(row, closing, *retention, ripple)? })
             }
             Outcome::Continue { next, create } => {
                 self.continue_chain(row, next, create, (by, Some(AttemptEnd::Continued)), ripple)
             }
             Outcome::Retry { schedule, error } => {
                 if row.job.max_attempts.is_some_and(|max| row.job.attempt >= max) {
-                    return Ok(self.fail(row, error.clone(), AttemptEnd::Exhausted, None, ripple));
+                    return Ok(self.fail(row, error.clone(), AttemptEnd::Exhausted, None, ripple)?);
                 }
                 let error = Some(error.clone());
-                Ok(self.requeue(row, schedule.due(self.now), error, AttemptEnd::Retried))
+                Ok(self.requeue(row, schedule.due(self.now), error, AttemptEnd::Retried)?)
             }
-            Outcome::Reschedule { schedule, error } => Ok(self.reschedule(row, *schedule, error.clone())),
+            Outcome::Reschedule { schedule, error } => Ok(self.reschedule(row, *schedule, error.clone())?),
             Outcome::Fail { error, retention } => {
-                Ok(self.fail(row, error.clone(), AttemptEnd::Failed, *retention, ripple))
+                Ok(self.fail(row, error.clone(), AttemptEnd::Failed, *retention, ripple)?)
             }
             Outcome::Release => {
                 let due_at = row.job.due_at;
-                Ok(self.requeue(row, due_at, None, AttemptEnd::Released))
+                Ok(self.requeue(row, due_at, None, AttemptEnd::Released)?)
             }
         }
     }
 
-    fn reschedule(&mut self, row: Arc<JobRow>, schedule: Schedule, error: Option<ErrorText>) -> Applied {
+    fn reschedule(
+        &mut self,
+        row: Arc<JobRow>,
+        schedule: Schedule,
+        error: Option<ErrorText>,
+    ) -> Result<Applied> {
         self.requeue(row, schedule.due(self.now), error, AttemptEnd::Rescheduled)
     }
 
@@ -116,7 +125,7 @@ impl Execution<'_> {
         end: AttemptEnd,
         retention: Option<Millis>,
         ripple: &mut Ripple,
-    ) -> Applied {
+    ) -> Result<Applied> {
         let (by, closed_as, end) = (row.worker, ClosedAs::Failed, Some(end));
         self.end(row, Closing { closed_as, output: None, error: Some(error), by, end }, retention, ripple)
     }
@@ -128,15 +137,15 @@ impl Execution<'_> {
         closing: Closing,
         retention: Option<Millis>,
         ripple: &mut Ripple,
-    ) -> Applied {
+    ) -> Result<Applied> {
         let closed_as = closing.closed_as;
-        let row = self.close_job(row, closing);
-        ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention));
-        Applied { job: row.summary(), next: None, created: Vec::new() }
+        let row = self.close_job(row, closing)?;
+        ripple.closed.extend(self.close_chain(row.job.chain, closed_as, retention)?);
+        Ok(Applied { job: row.summary(), next: None, created: Vec::new() })
     }
 
     /// Closes the job but not its chain.
-    pub(super) fn close_job(&mut self, mut row: Arc<JobRow>, closing: Closing) -> Arc<JobRow> {
+    pub(super) fn close_job(&mut self, mut row: Arc<JobRow>, closing: Closing) -> Result<Arc<JobRow>> {
         let JobRow { job, end, .. } = Arc::make_mut(&mut row);
         job.status = closing.closed_as.into();
         job.output = closing.output;
@@ -146,7 +155,7 @@ impl Execution<'_> {
         job.version = job.version.next();
         job.lease = None;
         *end = closing.end;
-        self.tables.put_job(row)
+        self.put_job(row)
     }
 
     /// Requeues the job. Rescheduled and released attempts are not counted.
@@ -156,7 +165,7 @@ impl Execution<'_> {
         due_at: Timestamp,
         error: Option<ErrorText>,
         end: AttemptEnd,
-    ) -> Applied {
+    ) -> Result<Applied> {
         let changed = Arc::make_mut(&mut row);
         record_attempt(changed, end, self.now, error.clone());
         let job = &mut changed.job;
@@ -168,7 +177,7 @@ impl Execution<'_> {
         job.error = error.or(job.error.take());
         job.version = job.version.next();
         job.lease = None;
-        Applied { job: self.tables.put_job(row).summary(), next: None, created: Vec::new() }
+        Ok(Applied { job: self.put_job(row)?.summary(), next: None, created: Vec::new() })
     }
 
     /// Completes the job without an output and adds the next job to its chain.
@@ -179,30 +188,30 @@ impl Execution<'_> {
         create: &[NewChain],
         (by, end): (Option<WorkerId>, Option<AttemptEnd>),
         ripple: &mut Ripple,
-    ) -> Result<Applied, Refusal> {
+    ) -> Result<Applied, Stop> {
         let mut aliases = Aliases::new();
         let created = self.create_carried(create, &mut aliases, None)?;
-        if self.tables.job(next.id).is_some() {
-            return Err(Refusal::IdTaken);
+        if self.rows.job(next.id)?.is_some() {
+            return Err(Refusal::IdTaken.into());
         }
         let blockers = self.resolve_blockers(&next.job.blockers, &aliases)?;
-        let chain = ChainRow::clone(self.tables.chain_of(&row));
+        let chain = ChainRow::clone(&*self.chain_of(&row)?);
         let mut seen = HashSet::new();
-        if let Some(blocker) =
-            blockers.iter().find(|blocker| self.reaches(blocker.chain, chain.id, &mut seen))
-        {
-            return Err(Refusal::WaitsForItself(blocker.chain));
+        for blocker in &blockers {
+            if self.reaches(blocker.chain, chain.id, &mut seen)? {
+                return Err(Refusal::WaitsForItself(blocker.chain).into());
+            }
         }
         let closing = Closing { closed_as: ClosedAs::Completed, output: None, error: None, by, end };
         let index = row.job.index + 1;
-        let job = self.close_job(row, closing).summary();
+        let job = self.close_job(row, closing)?.summary();
         let position =
             JobPosition { id: next.id, chain: chain.id, chain_type: chain.chain_type.clone(), index };
-        let next = self.insert_job(position, &next.job, blockers);
+        let next = self.insert_job(position, &next.job, blockers)?;
         let chain_id = chain.id;
-        self.tables.put_chain(ChainRow { latest: next.job.id, latest_index: index, ..chain });
+        self.put_chain(ChainRow { latest: next.job.id, latest_index: index, ..chain })?;
         if next.job.status == Status::Failed {
-            ripple.closed.extend(self.close_chain(chain_id, ClosedAs::Failed, None));
+            ripple.closed.extend(self.close_chain(chain_id, ClosedAs::Failed, None)?);
         }
         Ok(Applied { job, next: Some(next.summary()), created })
     }
@@ -217,7 +226,7 @@ impl Execution<'_> {
         create: &[NewChain],
         aliases: &mut Aliases,
         stopping: Option<ChainId>,
-    ) -> Result<Vec<Created>, Refusal> {
+    ) -> Result<Vec<Created>, Stop> {
         let succeeds = |new: &NewChain| new.key.as_ref().and_then(|key| key.replaces);
         create
             .iter()
@@ -225,8 +234,8 @@ impl Execution<'_> {
                 if stopping.is_some() && succeeds(new) == stopping {
                     return Ok(Created::Refused(Refusal::CancelRequested));
                 }
-                match self.create_chain(new, aliases) {
-                    Created::Refused(refusal) => Err(refusal),
+                match self.create_chain(new, aliases)? {
+                    Created::Refused(refusal) => Err(refusal.into()),
                     created => Ok(created),
                 }
             })
@@ -238,17 +247,17 @@ impl Execution<'_> {
     ///
     /// `seen` holds the chains that earlier searches for the same chain have visited. The search gives up
     /// after `CYCLE_SEARCH_MAX` chains.
-    fn reaches(&self, from: ChainId, sought: ChainId, seen: &mut HashSet<ChainId>) -> bool {
+    fn reaches(&mut self, from: ChainId, sought: ChainId, seen: &mut HashSet<ChainId>) -> Result<bool> {
         let mut queue = vec![from];
         while let Some(chain) = queue.pop() {
             if chain == sought {
-                return true;
+                return Ok(true);
             }
             if seen.len() >= CYCLE_SEARCH_MAX || !seen.insert(chain) {
                 continue;
             }
-            let Some(row) = self.tables.chain(chain) else { continue };
-            let latest = &self.tables.latest(row).job;
+            let Some(row) = self.rows.chain(chain)? else { continue };
+            let latest = &self.latest(&row)?.job;
             let waits = |blocker: &&Blocker| match latest.status {
                 Status::Blocked => !blocker.resolved,
                 Status::Failed | Status::Cancelled => true,
@@ -256,7 +265,7 @@ impl Execution<'_> {
             };
             queue.extend(latest.blockers.iter().filter(waits).map(|blocker| blocker.chain));
         }
-        false
+        Ok(false)
     }
 }
 

@@ -5,17 +5,19 @@
 //! to set rows.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use crate::command::WorkerInfo;
+use crate::command::{Types, WorkerInfo};
+use crate::error::Result;
 use crate::id::{ChainId, JobId, RequestId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
+use crate::model::rows::{Due, Rows};
 use crate::name::{Key, LockName, TypeName};
-use crate::record::{OnBlockerFailure, Status};
+use crate::record::{ChainRecord, ClosedAs, OnBlockerFailure, Status};
 use crate::time::Timestamp;
 
 /// A job ordered by a time, then by creation.
@@ -94,26 +96,19 @@ pub(super) struct Waiting {
 }
 
 impl Tables {
-    pub(super) fn job(&self, id: JobId) -> Option<&Arc<JobRow>> {
+    pub(super) fn get_job(&self, id: JobId) -> Option<&Arc<JobRow>> {
         self.jobs.get(&id)
     }
 
-    pub(super) fn chain(&self, id: ChainId) -> Option<&Arc<ChainRow>> {
-        self.chains.get(&id)
-    }
-
-    /// Returns the chain's latest job. A chain row never exists without it.
-    pub(super) fn latest(&self, chain: &ChainRow) -> &Arc<JobRow> {
-        self.jobs.get(&chain.latest).expect("a chain's latest job is stored as long as the chain is")
-    }
-
-    /// Returns the job's chain. A job row never exists without it.
-    pub(super) fn chain_of(&self, job: &JobRow) -> &Arc<ChainRow> {
-        self.chains.get(&job.job.chain).expect("a job's chain is stored as long as the job is")
+    /// Returns a chain in the form that readers see.
+    pub(super) fn view(&self, id: ChainId) -> Option<ChainRecord> {
+        let row = self.chains.get(&id)?;
+        let latest = self.jobs.get(&row.latest)?;
+        Some(row.view(self.jobs.get(&id.first_job()).unwrap_or(latest), latest))
     }
 
     /// Returns the jobs of a chain whose index is in the range, in order.
-    pub(super) fn chain_jobs(
+    pub(super) fn jobs_in(
         &self,
         chain: ChainId,
         places: RangeInclusive<u32>,
@@ -129,49 +124,12 @@ impl Tables {
         self.workers.values()
     }
 
-    pub(super) fn worker(&self, id: WorkerId) -> Option<&Arc<WorkerInfo>> {
-        self.workers.get(&id)
-    }
-
-    pub(super) fn lock(&self, name: &LockName) -> Option<LockRow> {
-        self.locks.get(name).copied()
-    }
-
-    pub(super) fn is_paused(&self, job_type: &TypeName) -> bool {
+    pub(super) fn has_paused(&self, job_type: &TypeName) -> bool {
         self.paused.contains(job_type)
     }
 
     pub(super) fn paused(&self) -> impl Iterator<Item = &TypeName> {
         self.paused.iter()
-    }
-
-    /// Returns the next sequence number in the order of creation.
-    pub(super) fn next_seq(&mut self) -> u64 {
-        self.next_seq += 1;
-        self.next_seq
-    }
-
-    pub(super) fn put_job(&mut self, row: impl Into<Arc<JobRow>>) -> Arc<JobRow> {
-        let row = row.into();
-        self.set(RowKey::Job(row.job.id), Some(Row::Job(Arc::clone(&row))));
-        row
-    }
-
-    pub(super) fn put_chain(&mut self, row: impl Into<Arc<ChainRow>>) {
-        let row = row.into();
-        self.set(RowKey::Chain(row.id), Some(Row::Chain(row)));
-    }
-
-    /// Returns the current end of the log, for [`undo_to`](Self::undo_to).
-    pub(super) fn mark(&self) -> usize {
-        self.log.len()
-    }
-
-    /// Reverts everything logged since the mark.
-    pub(super) fn undo_to(&mut self, mark: usize) {
-        for effect in self.log.split_off(mark).into_iter().rev() {
-            self.install(&effect.key, effect.before);
-        }
     }
 
     /// Returns the log and starts an empty one.
@@ -182,12 +140,6 @@ impl Tables {
     /// Discards the log.
     pub(super) fn clear_log(&mut self) {
         self.log.clear();
-    }
-
-    /// Sets or deletes a row and logs the change.
-    pub(super) fn set(&mut self, key: RowKey, after: Option<Row>) {
-        let before = self.install(&key, after.clone());
-        self.log.push(Effect { key, before, after });
     }
 
     /// Sets or deletes a row together with its index entries, and returns its previous value.
@@ -426,11 +378,148 @@ impl Tables {
         else {
             return;
         };
-        let Some((_, inner)) = self.chain_jobs(chain, 1..=row.latest_index - 1).next() else { return };
+        let Some((_, inner)) = self.jobs_in(chain, 1..=row.latest_index - 1).next() else { return };
         let Some(closed_at) = self.jobs.get(&inner).and_then(|inner| inner.job.closed_at) else { return };
         let at = closed_at + row.retention.completed.max(repeat_window());
         self.trim_at.insert(chain, at);
         self.trimming.insert((at, chain));
+    }
+}
+
+impl Rows for Tables {
+    type Place = JobId;
+
+    fn job(&mut self, id: JobId) -> Result<Option<Arc<JobRow>>> {
+        Ok(self.jobs.get(&id).cloned())
+    }
+
+    fn chain(&mut self, id: ChainId) -> Result<Option<Arc<ChainRow>>> {
+        Ok(self.chains.get(&id).cloned())
+    }
+
+    fn keyed(&mut self, chain_type: &TypeName, key: &Key) -> Result<Option<ChainId>> {
+        Ok(self.keys.get(&(chain_type.clone(), key.clone())).copied())
+    }
+
+    fn next_seq(&mut self) -> Result<u64> {
+        self.next_seq += 1;
+        Ok(self.next_seq)
+    }
+
+    fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()> {
+        let before = self.install(&key, after.clone());
+        self.log.push(Effect { key, before, after });
+        Ok(())
+    }
+
+    fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    fn undo_to(&mut self, mark: usize) -> Result<()> {
+        for effect in self.log.split_off(mark).into_iter().rev() {
+            self.install(&effect.key, effect.before);
+        }
+        Ok(())
+    }
+
+    fn leased(&mut self, request: RequestId) -> Result<Vec<Arc<JobRow>>> {
+        let Some(jobs) = self.requests.get(&request) else { return Ok(Vec::new()) };
+        let ids = jobs.iter().filter_map(|seq| self.jobs_by_seq.get(seq));
+        let mut rows: Vec<_> = ids.filter_map(|id| self.jobs.get(id)).cloned().collect();
+        rows.sort_by_key(|row| (Reverse(row.job.priority), row.job.due_at, row.seq));
+        Ok(rows)
+    }
+
+    fn due(&mut self, job_type: &TypeName, now: Timestamp, max: usize) -> Result<Vec<Due<JobId>>> {
+        let Some(of_type) = self.types.get(job_type) else { return Ok(Vec::new()) };
+        let levels = of_type.pending.iter().flat_map(|(Reverse(priority), jobs)| {
+            let due = jobs.iter().take_while(|(due_at, ..)| *due_at <= now);
+            due.map(|(due_at, seq, place)| Due {
+                priority: *priority,
+                due_at: *due_at,
+                seq: *seq,
+                place: *place,
+            })
+        });
+        Ok(levels.take(max).collect())
+    }
+
+    fn due_job(&mut self, due: Due<JobId>) -> Result<Option<Arc<JobRow>>> {
+        self.job(due.place)
+    }
+
+    fn expired_leases(
+        &mut self,
+        types: &Types,
+        except: &[JobId],
+        now: Timestamp,
+        max: usize,
+    ) -> Result<Vec<JobId>> {
+        let except: HashSet<_> = except.iter().collect();
+        let expired = |of_type: &OfType| -> Vec<ByTime> {
+            let expired = of_type.running.iter().take_while(|(until, ..)| *until <= now);
+            expired.filter(|(.., job)| !except.contains(job)).take(max).copied().collect()
+        };
+        let mut jobs: Vec<ByTime> = match types {
+            Types::All => self.types.values().flat_map(expired).collect(),
+            Types::Only(names) => {
+                let names: BTreeSet<_> = names.iter().collect();
+                names.into_iter().filter_map(|name| self.types.get(name)).flat_map(expired).collect()
+            }
+        };
+        jobs.sort_unstable();
+        jobs.truncate(max);
+        Ok(jobs.into_iter().map(|(.., job)| job).collect())
+    }
+
+    fn is_paused(&mut self, job_type: &TypeName) -> Result<bool> {
+        Ok(self.has_paused(job_type))
+    }
+
+    fn first_rippling(&mut self) -> Result<Option<ChainId>> {
+        Ok(self.rippling.first().map(|(.., chain)| *chain))
+    }
+
+    fn next_waiting(&mut self, chain: ChainId, closed_as: ClosedAs) -> Result<Option<JobId>> {
+        let Some(waiting) = self.waiting.get(&chain) else { return Ok(None) };
+        let patient = waiting.patient.first().filter(|_| closed_as == ClosedAs::Completed);
+        Ok(waiting.eager.first().into_iter().chain(patient).min().map(|(_, job)| *job))
+    }
+
+    fn open_dependents(&mut self, chain: ChainId, max: usize) -> Result<Vec<JobId>> {
+        let dependents = self.open_dependents.get(&chain).into_iter().flatten();
+        Ok(dependents.take(max).map(|(_, job)| *job).collect())
+    }
+
+    fn chain_jobs(&mut self, chain: ChainId, indexes: RangeInclusive<u32>, max: usize) -> Result<Vec<JobId>> {
+        Ok(self.jobs_in(chain, indexes).take(max).map(|(_, job)| job).collect())
+    }
+
+    fn first_removable(&mut self, now: Timestamp) -> Result<Option<ChainId>> {
+        Ok(self.removable.first().filter(|(at, ..)| *at <= now).map(|(.., chain)| *chain))
+    }
+
+    fn first_trimmable(&mut self, now: Timestamp) -> Result<Option<ChainId>> {
+        Ok(self.trimming.first().filter(|(at, _)| *at <= now).map(|(_, chain)| *chain))
+    }
+
+    fn worker(&mut self, id: WorkerId) -> Result<Option<Arc<WorkerInfo>>> {
+        Ok(self.workers.get(&id).cloned())
+    }
+
+    fn expired_workers(&mut self, now: Timestamp, max: usize) -> Result<Vec<WorkerId>> {
+        let expired = self.worker_ends.iter().take_while(|(at, _)| *at <= now);
+        Ok(expired.take(max).map(|(_, worker)| *worker).collect())
+    }
+
+    fn lock(&mut self, name: &LockName) -> Result<Option<LockRow>> {
+        Ok(self.locks.get(name).copied())
+    }
+
+    fn expired_locks(&mut self, now: Timestamp, max: usize) -> Result<Vec<LockName>> {
+        let expired = self.lock_ends.iter().take_while(|(at, _)| *at <= now);
+        Ok(expired.take(max).map(|(_, name)| name.clone()).collect())
     }
 }
 

@@ -1,0 +1,144 @@
+//! Access to the rows of a store.
+
+use std::cmp::{Ordering, Reverse};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::row::{ChainRow, JobRow, LockRow, Row, RowKey};
+use crate::command::{Types, WorkerInfo};
+use crate::error::{Error, Result};
+use crate::id::{ChainId, JobId, RequestId, WorkerId};
+use crate::name::{Key, LockName, TypeName};
+use crate::record::ClosedAs;
+use crate::refusal::Refusal;
+use crate::time::Timestamp;
+
+/// The rows of a store, as the rules read and change them.
+///
+/// The rules decide; an implementation only finds and keeps rows. Every read sees the changes that were [`set`](Self::set)
+/// before it, also the reads of several rows. A row that cannot be read is an error, never `None`.
+///
+/// The caller has the only right to write, from the first read to the commit. Otherwise a decision could rest on a row
+/// that has changed since.
+pub trait Rows {
+    /// Where a due job is stored.
+    type Place: Copy;
+
+    /// Returns a job.
+    fn job(&mut self, id: JobId) -> Result<Option<Arc<JobRow>>>;
+
+    /// Returns a chain.
+    fn chain(&mut self, id: ChainId) -> Result<Option<Arc<ChainRow>>>;
+
+    /// Returns the chain that a key points at: the one whose [`ChainKey::held`](crate::ChainKey::held) is true.
+    fn keyed(&mut self, chain_type: &TypeName, key: &Key) -> Result<Option<ChainId>>;
+
+    /// Returns the next number in the order of creation. A number is never used twice, even if its job was deleted.
+    fn next_seq(&mut self) -> Result<u64>;
+
+    /// Inserts, replaces or deletes a row.
+    fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()>;
+
+    /// Returns the current number of changes, for [`undo_to`](Self::undo_to).
+    fn mark(&self) -> usize;
+
+    /// Reverts all changes since a mark.
+    fn undo_to(&mut self, mark: usize) -> Result<()>;
+
+    /// Returns the running jobs that this request leased, by priority (highest first), due time and creation.
+    fn leased(&mut self, request: RequestId) -> Result<Vec<Arc<JobRow>>>;
+
+    /// Returns the first pending jobs of a type that are due, by priority (highest first), due time and creation.
+    fn due(&mut self, job_type: &TypeName, now: Timestamp, max: usize) -> Result<Vec<Due<Self::Place>>>;
+
+    /// Returns the job of a [`Due`].
+    fn due_job(&mut self, due: Due<Self::Place>) -> Result<Option<Arc<JobRow>>>;
+
+    /// Returns the first running jobs of these types whose lease has expired, by expiry and creation, without the
+    /// exceptions.
+    fn expired_leases(
+        &mut self,
+        types: &Types,
+        except: &[JobId],
+        now: Timestamp,
+        max: usize,
+    ) -> Result<Vec<JobId>>;
+
+    /// Whether a job type is paused.
+    fn is_paused(&mut self, job_type: &TypeName) -> Result<bool>;
+
+    /// Returns the closed chain with [`rippling`](ChainRow::rippling) that closed first.
+    fn first_rippling(&mut self) -> Result<Option<ChainId>>;
+
+    /// Returns the oldest blocked job that waits for a chain and is affected by this end of it: any job if the chain
+    /// completed, otherwise those that do not keep waiting ([`OnBlockerFailure::Wait`](crate::OnBlockerFailure::Wait)).
+    fn next_waiting(&mut self, chain: ChainId, closed_as: ClosedAs) -> Result<Option<JobId>>;
+
+    /// Returns the open jobs that wait or waited for a chain, oldest first, up to `max`.
+    fn open_dependents(&mut self, chain: ChainId, max: usize) -> Result<Vec<JobId>>;
+
+    /// Returns the jobs of a chain whose index is in the range, in order, up to `max`.
+    fn chain_jobs(&mut self, chain: ChainId, indexes: RangeInclusive<u32>, max: usize) -> Result<Vec<JobId>>;
+
+    /// Returns the closed chain that may be deleted first, if its time has come: [`ChainRow::removable_at`]. A chain
+    /// that some job [needs](JobRow::needs_blockers) may not be deleted.
+    fn first_removable(&mut self, now: Timestamp) -> Result<Option<ChainId>>;
+
+    /// Returns the open chain whose oldest inner job may be deleted first, if its time has come: the retention of
+    /// completed chains, but at least [`repeat_window`](super::repeat_window), after the job closed. Inner jobs are all but
+    /// the first and the latest.
+    fn first_trimmable(&mut self, now: Timestamp) -> Result<Option<ChainId>>;
+
+    /// Returns a registered worker.
+    fn worker(&mut self, id: WorkerId) -> Result<Option<Arc<WorkerInfo>>>;
+
+    /// Returns workers whose registration has expired, up to `max`.
+    fn expired_workers(&mut self, now: Timestamp, max: usize) -> Result<Vec<WorkerId>>;
+
+    /// Returns a leader lock.
+    fn lock(&mut self, name: &LockName) -> Result<Option<LockRow>>;
+
+    /// Returns leader locks that have expired, up to `max`.
+    fn expired_locks(&mut self, now: Timestamp, max: usize) -> Result<Vec<LockName>>;
+}
+
+/// A pending job that is due, and where it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Due<P> {
+    /// The job's priority.
+    pub priority: i8,
+    /// When the job was due.
+    pub due_at: Timestamp,
+    /// The job's number in the order of creation.
+    pub seq: u64,
+    /// Where the job is stored.
+    pub place: P,
+}
+
+impl<P> Due<P> {
+    /// Compares jobs by the order in which they should run.
+    pub(super) fn cmp(&self, other: &Self) -> Ordering {
+        let key = |due: &Self| (Reverse(due.priority), due.due_at, due.seq);
+        key(self).cmp(&key(other))
+    }
+}
+
+/// Why an item of a command was not applied.
+pub(super) enum Stop {
+    /// The item was refused. The command goes on with the next one.
+    Refused(Refusal),
+    /// The rows could not be read or changed. The command fails.
+    Failed(Error),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
