@@ -24,6 +24,7 @@ mod rows;
 mod settle;
 mod table;
 
+pub use query::PageScan;
 pub use row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
 pub use rows::{Due, Rows};
 

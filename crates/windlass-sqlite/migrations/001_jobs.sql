@@ -1,7 +1,7 @@
 -- One row per job. The row of a chain's first job (position 0) also has the chain's columns, so that the common chain
 -- of one job is one row. Payloads come last, so that the other columns can be read without their pages.
 create table {prefix}job (
-  seq integer primary key autoincrement,      -- the order of creation
+  seq integer primary key,                    -- the order of creation
   id blob not null,
   chain blob not null,
   position integer not null,                  -- its place in the chain, from 0
@@ -10,16 +10,16 @@ create table {prefix}job (
   status text not null check (status in ('blocked', 'pending', 'running', 'completed', 'failed', 'cancelled')),
   priority integer not null,
   due_at integer not null,
-  attempt integer not null default 0,
+  attempt integer not null,
   max_attempts integer,
   fence integer not null,
-  version integer not null default 0,
+  version integer not null,
   worker blob,                                -- who made the latest attempt
-  request blob,                               -- the acquire that took it, while it runs
+  request blob,                               -- the acquire that leased it, while it runs
   lease_until integer,                        -- while it runs
-  cancel_requested integer not null default 0,
-  waits integer not null,                     -- how many blocker chains it still waits for
-  blockers integer not null,                  -- how many it was created with
+  cancel_requested integer not null,
+  blockers integer not null,                  -- how many it has in the table of blockers
+  attempts integer not null,                  -- how many it has in the table of attempts
   on_blocker_failure text not null check (on_blocker_failure in ('wait', 'fail', 'receive')),
   created_at integer not null,
   started_at integer,
@@ -43,10 +43,10 @@ create table {prefix}job (
   chain_closed_at integer,
   chain_closed_as text check (chain_closed_as in ('completed', 'failed', 'cancelled')),
   retain_until integer,
-  leaves_at integer,                          -- when the closed chain may leave
-  trim_at integer,                            -- when the oldest inner job of the open chain may leave
-  needed_by integer not null default 0,       -- waits of jobs that are open, or failed and may be retried
-  rippling integer not null default 0,        -- whether jobs that waited for it are still to be resolved
+  leaves_at integer,                          -- when the closed chain may be deleted
+  trim_at integer,                            -- when the oldest inner job of the open chain may be deleted
+  needed_by integer not null default 0,       -- how many blockers of open or failed jobs it is
+  rippling integer,                           -- whether jobs that waited for it are still to be resolved
 
   error text,
   input_codec text not null,
@@ -56,7 +56,8 @@ create table {prefix}job (
 ) strict;
 
 create unique index {prefix}job_id on {prefix}job (id);
-create unique index {prefix}job_chain on {prefix}job (chain, position);
+create unique index {prefix}job_chain on {prefix}job (chain, position) where position > 0;
+create index {prefix}job_first on {prefix}job (seq) where position = 0;
 create index {prefix}job_pending on {prefix}job (type, priority desc, due_at, seq) where status = 'pending';
 create index {prefix}job_running on {prefix}job (lease_until, seq, type) where status = 'running';
 create index {prefix}job_request on {prefix}job (request) where status = 'running';
@@ -64,13 +65,25 @@ create unique index {prefix}job_key on {prefix}job (type, key) where key_held = 
 create index {prefix}job_leaving on {prefix}job (leaves_at, seq) where leaves_at is not null and needed_by = 0;
 create index {prefix}job_trimming on {prefix}job (trim_at, id) where trim_at is not null and chain_closed_at is null;
 create index {prefix}job_rippling on {prefix}job (chain_closed_at, seq) where rippling = 1;
-create index {prefix}job_first on {prefix}job (seq) where position = 0;
-create index {prefix}job_blocked on {prefix}job (type) where status = 'blocked';
-create index {prefix}job_closed on {prefix}job (type, status) where status in ('completed', 'failed', 'cancelled');
+
+-- The last number in the order of creation, so that the number of a deleted job is not used again.
+create table {prefix}sequence (
+  last integer not null
+) strict;
+
+insert into {prefix}sequence (last) values (0);
+
+-- How many jobs have each type and status.
+create table {prefix}tally (
+  type text not null,
+  status text not null,
+  jobs integer not null,
+  primary key (type, status)
+) strict, without rowid;
 
 -- The chains that a job waits or waited for.
 create table {prefix}blocker (
-  job integer not null references {prefix}job (seq) on delete cascade,
+  job integer not null,
   position integer not null,
   chain blob not null,
   resolved integer not null,
@@ -86,7 +99,7 @@ create index {prefix}blocker_eager on {prefix}blocker (chain, job) where waiting
 
 -- Attempts that ended without closing their job.
 create table {prefix}attempt (
-  job integer not null references {prefix}job (seq) on delete cascade,
+  job integer not null,
   fence integer not null,
   attempt integer not null,
   worker blob not null,

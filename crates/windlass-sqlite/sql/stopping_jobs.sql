@@ -1,7 +1,4 @@
--- Running jobs of these workers that were asked to stop.
--- ?1: [worker, ...]
-select job.id, job.fence, job.worker
-from {prefix}job as job indexed by {prefix}job_running
-where job.status = 'running'
-  and job.cancel_requested = 1
-  and job.worker in (select unhex(value) from json_each(?1))
+-- Running jobs that were asked to stop.
+select id, fence, worker
+from {prefix}job indexed by {prefix}job_running
+where status = 'running' and cancel_requested = 1

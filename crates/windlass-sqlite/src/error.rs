@@ -54,3 +54,17 @@ pub fn write_timed_out(write_timeout: Duration) -> Error {
         ),
     )
 }
+
+/// Converts an error of the store's own connections.
+pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
+    match error {
+        rusqlite::Error::SqliteFailure(cause, message) => {
+            let known = || rusqlite::ffi::code_to_str(cause.extended_code).to_owned();
+            from_code(cause.extended_code, &message.clone().unwrap_or_else(known))
+        }
+        other => Error::new(
+            ErrorKind::Corrupt,
+            format!("the SQLite store is inconsistent: {other}: restore the file from a backup"),
+        ),
+    }
+}

@@ -1,398 +1,214 @@
-//! Writes the changes of a command, with one statement per kind of change.
+//! Writes changed rows.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use serde::Serialize;
-use windlass_core::limit::HISTORY_MAX;
-use windlass_core::{AttemptEnd, JobId, OnBlockerFailure, Payload, Result, Status};
+use rusqlite::params;
+use windlass_core::limit::TIMESTAMP_MAX_MS;
+use windlass_core::model::{ChainRow, JobRow, repeat_window};
+use windlass_core::{Blocker, ChainId, OnBlockerFailure, Result, Status, TypeName};
 
-use crate::provider::{Statement, Value};
-use crate::row::{ChainRow, EnumText, JobRow, hex};
-use crate::session::Session;
-use crate::statement::set;
-use crate::unit_of_work::{CreatedJob, UnitOfWork};
+use crate::error::from_sqlite;
+use crate::rows::{Bind, SqliteRows};
+use crate::statement::Sql;
+use crate::table::{COLUMNS, EnumText, corrupt, id, values};
 
-impl UnitOfWork {
-    /// Writes all changes.
-    ///
-    /// The statements run in the transaction that loaded the rows. The write lock has been held since, so they need no
-    /// conditions on the old state.
-    pub(crate) async fn flush(&self, session: &mut Session<'_>) -> Result<()> {
-        self.write_changed(session).await?;
-        self.write_created(session).await?;
-        self.write_waits(session).await?;
-        self.write_attempts(session).await
-    }
+/// A job and its chain, as one row.
+type Pair = (Arc<JobRow>, Option<Arc<ChainRow>>);
 
-    /// Writes changed jobs and chains. A chain is stored in the row of its first job; if both changed, one statement
-    /// writes both. Chains that give up a key are written before any chain that takes one: the unique index on held
-    /// keys would otherwise reject the new holder.
-    async fn write_changed(&self, session: &mut Session<'_>) -> Result<()> {
-        let mut outputs = Payloads::new();
-        let (mut completed, mut both, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut free, mut holding) = (Vec::new(), Vec::new());
-        let mut with_chain = HashSet::new();
-        for row in self.changed_chains.iter().filter_map(|id| self.chain(*id)) {
-            let (chain, gives_up) = (WrittenChain::new(row), row.key.as_ref().is_some_and(|key| !key.held));
-            match self.job_at(row.seq).filter(|job| self.changed_jobs.contains(&job.seq) && !gives_up) {
-                Some(job) => {
-                    with_chain.insert(job.seq);
-                    match plain_end(job, row, &mut outputs) {
-                        Some(plain) => completed.push(plain),
-                        None => both.push(UpdatedBoth { job: UpdatedJob::new(job, &mut outputs), chain }),
-                    }
+/// What follows from changed rows, and is written after them.
+#[derive(Default)]
+struct Derived {
+    /// How many jobs more or less need each chain.
+    needed: BTreeMap<ChainId, i64>,
+    /// How many jobs more or less have each type and status.
+    tally: BTreeMap<(TypeName, &'static str), i64>,
+    /// Chains whose oldest inner job may have changed.
+    trimmed: BTreeSet<ChainId>,
+}
+
+impl SqliteRows<'_> {
+    /// Writes all changes since the last flush.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        (self.changed_edges, self.changed_keys) = (false, false);
+        let mut pairs = Vec::with_capacity(self.changed.len());
+        for job in std::mem::take(&mut self.changed) {
+            let Some(slot) = self.slots.get_mut(&job) else { continue };
+            slot.is_changed = false;
+            let after = slot.job.clone().map(|job| (job, slot.chain.clone()));
+            pairs.push((std::mem::replace(&mut slot.stored, after.clone()), after));
+        }
+        let mut derived = Derived::default();
+        // Keys move from one chain to another, and the index allows one holder at a time: first free them all.
+        for (before, after) in &pairs {
+            match (before, after) {
+                (Some(before), None) => self.delete(before, &mut derived)?,
+                (Some(before), Some(after)) if holds_key(before) && !holds_key(after) => {
+                    self.run(Sql::FreeKey, [before.0.seq])?;
                 }
-                None if gives_up => free.push(chain),
-                None => holding.push(chain),
+                _ => {}
             }
         }
-        for job in self.changed_jobs.iter().filter(|seq| !with_chain.contains(seq)) {
-            jobs.extend(self.job_at(*job).map(|job| UpdatedJob::new(job, &mut outputs)));
+        for (before, after) in &pairs {
+            match (before, after) {
+                (None, Some(after)) => self.insert(after, &mut derived)?,
+                (Some(before), Some(after)) => self.update(before, after, &mut derived)?,
+                _ => {}
+            }
         }
-        let statements = session.statements;
-        let outputs: Value = outputs.bytes.into();
-        write_set(session, &statements.update_jobs, &jobs, vec![outputs.clone()]).await?;
-        write_set(session, &statements.update_chains, &free, Vec::new()).await?;
-        let now = self.now.as_millis().into();
-        write_set(session, &statements.update_completed, &completed, vec![outputs.clone(), now]).await?;
-        write_set(session, &statements.update_both, &both, vec![outputs]).await?;
-        write_set(session, &statements.update_chains, &holding, Vec::new()).await
+        self.write_derived(derived)
     }
 
-    async fn write_created(&self, session: &mut Session<'_>) -> Result<()> {
-        if self.created.is_empty() {
-            return Ok(());
+    fn insert(&mut self, (job, chain): &Pair, derived: &mut Derived) -> Result<()> {
+        if job.job.index == 0 && chain.is_none() {
+            return Err(corrupt(format_args!("the first job of the chain {} has no chain", job.job.chain)));
         }
-        let mut payloads = Payloads::new();
-        let jobs: Vec<_> = self.created.iter().filter_map(|job| self.inserted(job, &mut payloads)).collect();
-        session.run(&session.statements.insert_jobs, vec![set(&jobs)?, payloads.bytes.into()]).await?;
-        let blockers: Vec<_> = self.created.iter().flat_map(|job| self.inserted_blockers(job)).collect();
-        if blockers.is_empty() {
-            return Ok(());
+        let statement = self.prepared.get(Sql::InsertJob)?;
+        for (parameter, value) in values(job, chain.as_deref()).into_iter().enumerate() {
+            statement.raw_bind_parameter(parameter + 1, Bind(value)).map_err(|error| from_sqlite(&error))?;
         }
-        session.run(&session.statements.insert_blockers, vec![set(&blockers)?]).await?;
-        let needed: Vec<_> = blockers.iter().filter(|blocker| blocker.needed).collect();
-        session.run(&session.statements.need_chains, vec![set(&needed)?]).await
-    }
-
-    /// Writes the changes to waits. `wait_again` comes after `resolve_blockers`: it selects waits that are unresolved.
-    async fn write_waits(&self, session: &mut Session<'_>) -> Result<()> {
-        let resolved: Vec<_> = self.resolved.iter().map(|(job, chain)| (job, hex(chain.as_uuid()))).collect();
-        let statements = session.statements;
-        write_set(session, &statements.resolve_blockers, &resolved, Vec::new()).await?;
-        write_set(session, &statements.end_waits, &self.ended_waits, Vec::new()).await?;
-        write_set(session, &statements.release_chains, &self.released, Vec::new()).await?;
-        write_set(session, &statements.need_again, &self.needing, Vec::new()).await?;
-        write_set(session, &statements.wait_again, &self.waiting_again, Vec::new()).await
-    }
-
-    async fn write_attempts(&self, session: &mut Session<'_>) -> Result<()> {
-        if self.attempts.is_empty() {
-            return Ok(());
+        statement.raw_execute().map_err(|error| from_sqlite(&error))?;
+        for (position, blocker) in job.job.blockers.iter().enumerate() {
+            let waiting = is_waiting(job, blocker);
+            let eager = job.job.on_blocker_failure != OnBlockerFailure::Wait;
+            let chain = Bind(id(blocker.chain.as_uuid()));
+            let trace = blocker.trace.as_ref().map(|trace| trace.as_str());
+            let values = params![job.seq, position, chain, blocker.resolved, waiting, eager, trace];
+            self.run(Sql::InsertBlocker, values)?;
         }
-        let attempt = |(seq, record): &(i64, windlass_core::AttemptRecord)| InsertedAttempt {
-            job: *seq,
-            fence: record.fence.0,
-            attempt: record.attempt,
-            worker: hex(record.worker.as_uuid()),
-            started_at: record.started_at.as_millis(),
-            ended_at: record.ended_at.unwrap_or(self.now).as_millis(),
-            ended: record.end.enum_text(),
-            error: record.error.as_ref().map(|error| error.as_str().to_owned()),
-        };
-        let attempts = set(&self.attempts.iter().map(attempt).collect::<Vec<_>>())?;
-        session.run(&session.statements.insert_attempts, vec![attempts.clone()]).await?;
-        session.run(&session.statements.forget_attempts, vec![attempts, HISTORY_MAX.into()]).await
+        self.insert_attempts(job, &[])?;
+        derived.count(job, 1);
+        derived.need(job, 1);
+        derived.trim(job, chain.as_deref());
+        Ok(())
     }
 
-    fn inserted<'a>(&'a self, created: &'a CreatedJob, payloads: &mut Payloads) -> Option<InsertedJob<'a>> {
-        let row = self.job(created.id)?;
-        let chain = self.chain(row.chain).filter(|chain| chain.id.first_job() == row.id);
-        let own = (
-            hex(row.id.as_uuid()),
-            hex(row.chain.as_uuid()),
-            row.index,
-            row.job_type.as_str(),
-            row.chain_type.as_str(),
-            row.status.enum_text(),
-            created.priority,
-            row.due_at.as_millis(),
-            row.max_attempts,
-            row.fence.0,
-            row.version.0,
-            row.waits,
-            row.blockers,
-            row.on_blocker_failure.enum_text(),
-            self.now.as_millis(),
-            row.closed_at.map(|at| at.as_millis()),
-        );
-        let (input_start, input_length) = payloads.push(&created.input);
-        let (output_start, output_length) =
-            row.output.as_ref().map_or((0, 0), |output| payloads.push(output));
-        let carried = (
-            created.trace.as_ref().map(AsRef::as_ref),
-            row.error.as_ref().map(|error| error.as_str()),
-            row.outside.map(|request| hex(request.as_uuid())),
-            created.input.codec().as_str(),
-            input_start,
-            input_length,
-            row.output.as_ref().map(|output| output.codec().as_str()),
-            output_start,
-            output_length,
-        );
-        Some((own, carried, chain.map(inserted_chain)))
+    fn update(&mut self, before: &Pair, after: &Pair, derived: &mut Derived) -> Result<()> {
+        let (old, new) = (&before.0, &after.0);
+        let (old_values, new_values) = (values(old, before.1.as_deref()), values(new, after.1.as_deref()));
+        let differs = |bit: &usize| old_values.get(*bit) != new_values.get(*bit);
+        let changed = (0..COLUMNS.len()).filter(differs).fold(0, |changed, bit| changed | 1_u64 << bit);
+        if changed != 0 {
+            let statement = self.prepared.update(changed)?;
+            let mut parameter = 1;
+            for (bit, value) in new_values.into_iter().enumerate() {
+                if changed >> bit & 1 == 1 {
+                    statement
+                        .raw_bind_parameter(parameter, Bind(value))
+                        .map_err(|error| from_sqlite(&error))?;
+                    parameter += 1;
+                }
+            }
+            statement.raw_bind_parameter(parameter, new.seq).map_err(|error| from_sqlite(&error))?;
+            statement.raw_execute().map_err(|error| from_sqlite(&error))?;
+        }
+        for (position, (was, is)) in old.job.blockers.iter().zip(new.job.blockers.iter()).enumerate() {
+            let waiting = is_waiting(new, is);
+            if was.resolved != is.resolved || is_waiting(old, was) != waiting {
+                self.run(Sql::UpdateBlocker, params![new.seq, position, is.resolved, waiting])?;
+            }
+        }
+        if !Arc::ptr_eq(&old.history, &new.history) {
+            for record in old.history.iter().filter(|record| !new.history.contains(record)) {
+                self.run(Sql::DeleteAttempt, params![new.seq, record.fence.0.cast_signed()])?;
+            }
+            self.insert_attempts(new, &old.history)?;
+        }
+        if old.job.status != new.job.status {
+            derived.count(old, -1);
+            derived.count(new, 1);
+        }
+        if old.needs_blockers() != new.needs_blockers() {
+            derived.need(old, -1);
+            derived.need(new, 1);
+        }
+        derived.trim(new, after.1.as_deref());
+        Ok(())
     }
 
-    fn inserted_blockers<'a>(&'a self, created: &'a CreatedJob) -> impl Iterator<Item = InsertedBlocker<'a>> {
-        let row = self.job(created.id);
-        let blocked = row.is_some_and(|row| row.status == Status::Blocked);
-        let eager = row.is_some_and(|row| row.on_blocker_failure != OnBlockerFailure::Wait);
-        let needed = row.is_some_and(|row| row.status.is_open() || row.status == Status::Failed);
-        created.blockers.iter().enumerate().map(move |(position, blocker)| InsertedBlocker {
-            job: job_hex(created.id),
-            position,
-            chain: hex(blocker.chain.as_uuid()),
-            resolved: blocker.resolved,
-            waiting: blocked && !blocker.resolved,
-            eager,
-            needed,
-            trace: blocker.trace.as_ref().map(AsRef::as_ref),
-        })
-    }
-}
-
-/// Runs a statement for a set of rows, unless the set is empty.
-async fn write_set(
-    session: &mut Session<'_>,
-    statement: &Statement,
-    rows: &[impl Serialize],
-    others: Vec<Value>,
-) -> Result<()> {
-    if rows.is_empty() {
-        return Ok(());
-    }
-    let mut values = vec![set(rows)?];
-    values.extend(others);
-    session.run(statement, values).await
-}
-
-/// Returns the row for `update_completed` if a worker has just completed this job and the job is its whole chain. Most
-/// attempts end this way, and that statement touches fewer columns and indexes than the general one.
-fn plain_end<'a>(job: &'a JobRow, chain: &ChainRow, outputs: &mut Payloads) -> Option<PlainEnd<'a>> {
-    let plain = job.status == Status::Completed
-        && job.ended == Some(AttemptEnd::Completed)
-        && job.outside.is_none()
-        && !chain.rippling
-        && chain.latest == job.id;
-    let (output, closed, leaves_at) =
-        (job.output.as_ref().filter(|_| plain)?, chain.closed?, chain.leaves_at()?);
-    let (start, length) = outputs.push(output);
-    Some((
-        job.seq,
-        closed.retain_until.as_millis(),
-        leaves_at.as_millis(),
-        output.codec().as_str(),
-        start,
-        length,
-    ))
-}
-
-/// See `sql/update_completed.sql`.
-type PlainEnd<'a> = (i64, i64, i64, &'a str, usize, usize);
-
-/// The payloads of many rows as one blob parameter; each row has its offset and length. This keeps binary data out of
-/// the JSON.
-struct Payloads {
-    bytes: Vec<u8>,
-}
-
-impl Payloads {
-    fn new() -> Self {
-        // In SQLite, `substr` of an empty blob is null. The leading byte keeps the parameter from being empty.
-        Self { bytes: vec![0] }
+    /// Deletes a row with its blockers and attempts.
+    fn delete(&mut self, (job, chain): &Pair, derived: &mut Derived) -> Result<()> {
+        self.run(Sql::DeleteJob, [job.seq])?;
+        if !job.job.blockers.is_empty() {
+            self.run(Sql::DeleteBlockers, [job.seq])?;
+        }
+        if !job.history.is_empty() {
+            self.run(Sql::DeleteAttempts, [job.seq])?;
+        }
+        derived.count(job, -1);
+        derived.need(job, -1);
+        derived.trim(job, chain.as_deref());
+        Ok(())
     }
 
-    /// Adds a payload. Returns its offset, counted from 1, and its length.
-    fn push(&mut self, payload: &Payload) -> (usize, usize) {
-        let start = self.bytes.len() + 1;
-        self.bytes.extend_from_slice(payload.bytes());
-        (start, payload.bytes().len())
+    /// Inserts the attempts of a job that are not stored yet.
+    fn insert_attempts(&mut self, job: &JobRow, stored: &[windlass_core::AttemptRecord]) -> Result<()> {
+        for record in job.history.iter().filter(|record| !stored.contains(record)) {
+            let values = params![
+                job.seq,
+                record.fence.0.cast_signed(),
+                record.attempt,
+                Bind(id(record.worker.as_uuid())),
+                record.started_at.as_millis(),
+                record.ended_at.map(|at| at.as_millis()),
+                record.end.enum_text(),
+                record.error.as_ref().map(|error| error.as_str()),
+            ];
+            self.run(Sql::InsertAttempt, values)?;
+        }
+        Ok(())
+    }
+
+    fn write_derived(&mut self, derived: Derived) -> Result<()> {
+        for (chain, change) in derived.needed.into_iter().filter(|(_, change)| *change != 0) {
+            self.run(Sql::ChangeNeeded, params![Bind(id(chain.as_uuid())), change])?;
+            if let Some(slot) = self.slots.get_mut(&chain.first_job()) {
+                slot.needed_by += change;
+            }
+        }
+        for chain in derived.trimmed {
+            let window = repeat_window().get().cast_signed();
+            self.run(Sql::UpdateTrim, params![Bind(id(chain.as_uuid())), window, TIMESTAMP_MAX_MS])?;
+        }
+        for ((job_type, status), change) in derived.tally.into_iter().filter(|(_, change)| *change != 0) {
+            self.run(Sql::UpdateTally, params![job_type.as_str(), status, change])?;
+        }
+        if self.sequence != self.stored_sequence {
+            self.run(Sql::UpdateSequence, [self.sequence])?;
+            self.stored_sequence = self.sequence;
+        }
+        Ok(())
     }
 }
 
-/// See `sql/insert_jobs.sql`.
-type InsertedJob<'a> = (InsertedOwn<'a>, InsertedCarried<'a>, Option<InsertedChain<'a>>);
+impl Derived {
+    fn count(&mut self, job: &JobRow, change: i64) {
+        *self.tally.entry((job.job.job_type.clone(), job.job.status.enum_text())).or_default() += change;
+    }
 
-type InsertedOwn<'a> = (
-    String,
-    String,
-    u32,
-    &'a str,
-    &'a str,
-    &'static str,
-    i8,
-    i64,
-    Option<u32>,
-    u64,
-    u64,
-    u32,
-    u32,
-    &'static str,
-    i64,
-    Option<i64>,
-);
+    fn need(&mut self, job: &JobRow, change: i64) {
+        if job.needs_blockers() {
+            for blocker in job.job.blockers.iter() {
+                *self.needed.entry(blocker.chain).or_default() += change;
+            }
+        }
+    }
 
-type InsertedCarried<'a> =
-    (Option<&'a str>, Option<&'a str>, Option<String>, &'a str, usize, usize, Option<&'a str>, usize, usize);
-
-type InsertedChain<'a> = (
-    String,
-    u32,
-    Option<&'a str>,
-    Option<&'static str>,
-    Option<u64>,
-    Option<bool>,
-    u64,
-    u64,
-    u64,
-    Option<&'a str>,
-    Option<i64>,
-    Option<&'static str>,
-    Option<i64>,
-    Option<i64>,
-    bool,
-);
-
-/// Returns the chain columns of a chain's first job.
-fn inserted_chain(chain: &ChainRow) -> InsertedChain<'_> {
-    let (key, written) = (chain.key.as_ref(), WrittenChain::new(chain));
-    (
-        written.latest,
-        written.latest_position,
-        key.map(|key| key.key.as_str()),
-        key.map(|key| key.hold.enum_text()),
-        key.and_then(|key| key.window).map(windlass_core::Millis::get),
-        written.key_held,
-        chain.retention.completed.get(),
-        chain.retention.failed.get(),
-        chain.retention.cancelled.get(),
-        chain.trace.as_ref().map(AsRef::as_ref),
-        written.chain_closed_at,
-        written.chain_closed_as,
-        written.retain_until,
-        written.leaves_at,
-        written.rippling,
-    )
-}
-
-/// The columns of a chain that change during its life.
-#[derive(Serialize)]
-struct WrittenChain {
-    seq: i64,
-    latest: String,
-    latest_position: u32,
-    key_held: Option<bool>,
-    chain_closed_at: Option<i64>,
-    chain_closed_as: Option<&'static str>,
-    retain_until: Option<i64>,
-    leaves_at: Option<i64>,
-    trim_at: Option<i64>,
-    rippling: bool,
-}
-
-impl WrittenChain {
-    fn new(row: &ChainRow) -> Self {
-        Self {
-            seq: row.seq,
-            latest: job_hex(row.latest),
-            latest_position: row.latest_index,
-            key_held: row.key.as_ref().map(|key| key.held),
-            chain_closed_at: row.closed.map(|closed| closed.at.as_millis()),
-            chain_closed_as: row.closed.map(|closed| closed.closed_as.enum_text()),
-            retain_until: row.closed.map(|closed| closed.retain_until.as_millis()),
-            leaves_at: row.leaves_at().map(|at| at.as_millis()),
-            trim_at: row.trim_at.map(|at| at.as_millis()),
-            rippling: row.rippling,
+    fn trim(&mut self, job: &JobRow, chain: Option<&ChainRow>) {
+        if job.job.index > 0 || chain.is_some_and(|chain| chain.latest_index > 1) {
+            self.trimmed.insert(job.job.chain);
         }
     }
 }
 
-#[derive(Serialize)]
-struct UpdatedBoth<'a> {
-    #[serde(flatten)]
-    job: UpdatedJob<'a>,
-    #[serde(flatten)]
-    chain: WrittenChain,
+fn holds_key((_, chain): &Pair) -> bool {
+    chain.as_ref().and_then(|chain| chain.key.as_ref()).is_some_and(|key| key.held)
 }
 
-#[derive(Serialize)]
-struct UpdatedJob<'a> {
-    seq: i64,
-    status: &'static str,
-    due_at: i64,
-    attempt: u32,
-    version: u64,
-    waits: u32,
-    closed_at: Option<i64>,
-    closed_by: Option<String>,
-    ended: Option<&'static str>,
-    outside: Option<String>,
-    cancel_requested: bool,
-    error: Option<&'a str>,
-    output_codec: Option<&'a str>,
-    output_start: usize,
-    output_length: usize,
-}
-
-impl<'a> UpdatedJob<'a> {
-    fn new(row: &'a JobRow, outputs: &mut Payloads) -> Self {
-        let (output_start, output_length) = row.output.as_ref().map_or((0, 0), |output| outputs.push(output));
-        Self {
-            seq: row.seq,
-            status: row.status.enum_text(),
-            due_at: row.due_at.as_millis(),
-            attempt: row.attempt,
-            version: row.version.0,
-            waits: row.waits,
-            closed_at: row.closed_at.map(|at| at.as_millis()),
-            closed_by: row.closed_by.map(|worker| hex(worker.as_uuid())),
-            ended: row.ended.map(EnumText::enum_text),
-            outside: row.outside.map(|request| hex(request.as_uuid())),
-            cancel_requested: row.cancel_requested,
-            error: row.error.as_ref().map(|error| error.as_str()),
-            output_codec: row.output.as_ref().map(|output| output.codec().as_str()),
-            output_start,
-            output_length,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct InsertedBlocker<'a> {
-    job: String,
-    position: usize,
-    chain: String,
-    resolved: bool,
-    waiting: bool,
-    eager: bool,
-    /// Whether the job needs the chain, now or when it is retried.
-    #[serde(skip)]
-    needed: bool,
-    trace: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct InsertedAttempt {
-    job: i64,
-    fence: u64,
-    attempt: u32,
-    worker: String,
-    started_at: i64,
-    ended_at: i64,
-    ended: &'static str,
-    error: Option<String>,
-}
-
-fn job_hex(id: JobId) -> String {
-    hex(id.as_uuid())
+/// Whether a job is blocked, and by this chain too.
+fn is_waiting(job: &JobRow, blocker: &Blocker) -> bool {
+    job.job.status == Status::Blocked && !blocker.resolved
 }

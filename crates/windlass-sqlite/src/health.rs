@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use rusqlite::Connection;
 use windlass_core::{Finding, Result};
 
-use crate::provider::{Provider, Row, Statement};
+use crate::error::from_sqlite;
 
 /// A write-ahead log above this size is a finding. SQLite checkpoints it every few megabytes unless an open reader or
 /// transaction prevents that.
@@ -30,18 +31,22 @@ const SHARED: [&str; 12] = [
 ];
 
 /// Returns present and likely problems of the file.
-pub(crate) async fn findings<P: Provider>(
-    provider: &P,
+pub(crate) fn findings(
+    connection: &Connection,
     synchronous: i64,
     check_integrity: bool,
 ) -> Result<Vec<Finding>> {
-    let query = async |text: &'static str| -> Result<Vec<Row>> {
-        provider.run(&Statement::new(text), Vec::new()).await
+    let texts = |query: &str| -> Result<Vec<String>> {
+        let texts = connection.prepare(query).and_then(|mut statement| {
+            let rows = statement.query_map([], |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<Vec<String>>>()
+        });
+        texts.map_err(|error| from_sqlite(&error))
     };
     let mut findings = Vec::new();
-    for row in query("select journal_mode from pragma_journal_mode where journal_mode != 'wal'").await? {
+    for mode in texts("select journal_mode from pragma_journal_mode where journal_mode != 'wal'")? {
         findings.push(finding(
-            format!("the journal mode is {}", row.text("journal_mode")?),
+            format!("the journal mode is {mode}"),
             "run `pragma journal_mode = wal`: in other modes, readers and writers wait for each other",
         ));
     }
@@ -52,19 +57,15 @@ pub(crate) async fn findings<P: Provider>(
              file",
         ));
     }
-    for row in query("select file from pragma_database_list where name = 'main'").await? {
-        findings.extend(of_location(Path::new(row.text("file")?)));
+    for file in texts("select file from pragma_database_list where name = 'main'")? {
+        findings.extend(of_location(Path::new(&file)));
     }
-    for row in query(FREE_PAGES).await? {
-        let (free, all): (i64, i64) = (row.number("free")?, row.number("all_pages")?);
-        findings.extend(free_space(free, all));
-    }
+    let pages = connection.query_row(FREE_PAGES, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (free, all) = pages.map_err(|error| from_sqlite(&error))?;
+    findings.extend(free_space(free, all));
     if check_integrity {
-        for row in query("select quick_check from pragma_quick_check where quick_check != 'ok'").await? {
-            findings.push(finding(
-                format!("the file is damaged: {}", row.text("quick_check")?),
-                "restore it from a backup",
-            ));
+        for damage in texts("select quick_check from pragma_quick_check where quick_check != 'ok'")? {
+            findings.push(finding(format!("the file is damaged: {damage}"), "restore it from a backup"));
         }
     }
     Ok(findings)

@@ -61,40 +61,21 @@ mod notifier;
 mod options;
 mod store;
 
-mod acquire;
-mod create;
-mod delete;
-mod expire;
-mod get;
-mod health;
-mod list;
-mod manage;
-mod outside;
-mod reap;
-mod registry;
-mod retry;
-mod settle;
-
-mod flush;
-mod ripple;
-mod unit_of_work;
-
-mod array;
-mod error;
-mod migrate;
-mod row;
+mod connection;
 mod session;
 mod sqlx;
 mod stall;
-mod statement;
 mod writer;
 
-#[cfg(feature = "known-bad")]
-#[doc(hidden)]
-pub mod known_bad;
+mod flush;
+mod query;
+mod rows;
+mod statement;
+mod table;
 
-#[cfg(test)]
-mod plan_tests;
+mod error;
+mod health;
+mod migrate;
 
 pub use crate::notifier::SqliteNotifier;
 pub use crate::options::{Options, PREFIX_MAX_BYTES, Synchronous};

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use rusqlite::{Connection, params};
 use windlass_core::{Error, ErrorKind, Result};
 
+use crate::error::from_sqlite;
 use crate::options::Options;
-use crate::provider::{Provider, Value};
-use crate::statement::{Statements, fill};
+use crate::statement::fill;
 
 /// The name of a migration step, and its statements.
 pub(crate) type Migration = (&'static str, &'static str);
@@ -22,31 +23,36 @@ const RETRY: Duration = Duration::from_millis(5);
 
 /// Switches the file to a write-ahead log; the file keeps this setting. The switch needs an exclusive lock, and SQLite
 /// fails immediately instead of waiting if another connection writes.
-pub(crate) async fn log_ahead<P: Provider>(provider: &P, write_timeout: Duration) -> Result<()> {
+pub(crate) fn log_ahead(connection: &Connection, write_timeout: Duration) -> Result<()> {
     let began_at = Instant::now();
     loop {
-        match provider.script("pragma journal_mode = wal").await {
+        let switched = connection.execute_batch("pragma journal_mode = wal");
+        match switched.map_err(|error| from_sqlite(&error)) {
             Err(error) if error.kind() == ErrorKind::Busy && began_at.elapsed() < write_timeout => {
-                tokio::time::sleep(RETRY).await;
+                std::thread::sleep(RETRY);
             }
             done => return done,
         }
     }
 }
 
-/// Applies the steps that the file lacks. Several processes may do so at the same time: each reads the latest step
-/// while it holds the write lock, so no step is applied twice.
-pub(crate) async fn migrate<P: Provider>(
-    provider: &P,
-    options: &Options,
-    migrations: &[Migration],
-) -> Result<()> {
+/// Applies the steps that the file lacks. Several processes may do so at the same time: each reads the latest step while
+/// it holds the write lock, so no step is applied twice.
+pub(crate) fn migrate(connection: &Connection, options: &Options, migrations: &[Migration]) -> Result<()> {
+    let run = |text: &str| connection.execute_batch(text).map_err(|error| from_sqlite(&error));
+    run("begin immediate")?;
+    let migrated = apply(connection, options, migrations);
+    run(if migrated.is_ok() { "commit" } else { "rollback" })?;
+    migrated
+}
+
+fn apply(connection: &Connection, options: &Options, migrations: &[Migration]) -> Result<()> {
     let prefix = options.table_prefix();
-    let statements = Statements::new(prefix);
-    let mut tx = provider.begin(options.write_timeout()).await?;
-    provider.run_in(&mut tx, &statements.make_migration, Vec::new()).await?;
-    let rows = provider.run_in(&mut tx, &statements.latest_migration, Vec::new()).await?;
-    let done = rows.first().map_or(Ok(0), |row| row.number::<usize>("step"))?;
+    let run = |text: &str| connection.execute_batch(text).map_err(|error| from_sqlite(&error));
+    run(&fill(include_str!("../sql/make_migration.sql"), prefix))?;
+    let latest = fill("select coalesce(max(step), 0) from {prefix}migration", prefix);
+    let done: usize =
+        connection.query_row(&latest, [], |row| row.get(0)).map_err(|error| from_sqlite(&error))?;
     if done > migrations.len() {
         return Err(Error::new(
             ErrorKind::Incompatible,
@@ -57,10 +63,7 @@ pub(crate) async fn migrate<P: Provider>(
             ),
         ));
     }
-    if done == migrations.len() {
-        return provider.rollback(tx).await;
-    }
-    if !options.may_migrate() {
+    if done < migrations.len() && !options.may_migrate() {
         return Err(Error::new(
             ErrorKind::Outdated,
             format!(
@@ -71,12 +74,20 @@ pub(crate) async fn migrate<P: Provider>(
         ));
     }
     for (step, (name, text)) in (1_i64..).zip(migrations).skip(done) {
-        provider.script_in(&mut tx, &fill(text, prefix)).await?;
+        run(&fill(text, prefix))?;
         let now = options.store_clock().now().as_millis();
-        let values = vec![step.into(), Value::from(*name), now.into()];
-        provider.run_in(&mut tx, &statements.insert_migration, values).await?;
+        let insert =
+            fill("insert into {prefix}migration (step, name, applied_at) values (?1, ?2, ?3)", prefix);
+        connection.execute(&insert, params![step, name, now]).map_err(|error| from_sqlite(&error))?;
     }
-    provider.commit(tx).await
+    Ok(())
+}
+
+/// Fails if the file cannot be written: here, rather than at the first command.
+pub(crate) fn check_writable(connection: &Connection, prefix: &str) -> Result<()> {
+    let nothing =
+        fill("begin immediate; update {prefix}migration set name = name where step = 0; rollback", prefix);
+    connection.execute_batch(&nothing).map_err(|error| from_sqlite(&error))
 }
 
 /// Returns all steps as one SQL script.
@@ -127,14 +138,16 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_older_version_survives_a_migration_but_cannot_start_again() {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::new(directory.path().join("jobs.db"));
+        let path = directory.path().join("jobs.db");
+        let options = Options::new(&path);
         let older = SqliteStore::open(options.clone()).await.unwrap();
         work(&older).await.unwrap();
 
-        let newer = SqliteStore::open(options.clone()).await.unwrap();
         let steps = [MIGRATIONS, &[LATER]].concat();
-        let migrating = tokio::spawn(async move {
-            migrate(newer.provider(), &options, &steps).await.unwrap();
+        let connection = Connection::open(&path).unwrap();
+        let migrating = tokio::task::spawn_blocking(move || {
+            connection.busy_timeout(options.write_timeout()).unwrap();
+            migrate(&connection, &options, &steps).unwrap();
             options
         });
         // The older version works before, during and after the new step.
@@ -153,10 +166,12 @@ mod tests {
     #[tokio::test]
     async fn without_migrate_missing_steps_are_reported() {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::new(directory.path().join("jobs.db"));
+        let path = directory.path().join("jobs.db");
+        let options = Options::new(&path);
         let older = SqliteStore::open(options.clone()).await.unwrap();
         let steps = [MIGRATIONS, &[LATER]].concat();
-        let error = migrate(older.provider(), &options.migrate(false), &steps).await.unwrap_err();
+        let connection = Connection::open(&path).unwrap();
+        let error = migrate(&connection, &options.migrate(false), &steps).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Outdated);
         assert!(error.to_string().contains("run the migrations"), "{error}");
         work(&older).await.unwrap();

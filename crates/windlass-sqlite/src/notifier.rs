@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
+use rusqlite::Connection;
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use windlass_core::model::Rows as _;
 use windlass_core::{
     BoxFuture, ChainId, Fence, Hint, InProcessNotifier, JobId, Notifier, Result, Subscription, Topic,
     TypeName, WorkerId,
 };
 
-use crate::provider::{Provider, Statement};
-use crate::row::hex;
-use crate::session::{Reading, Session};
+use crate::provider::Provider;
+use crate::rows::SqliteRows;
 use crate::sqlx::Sqlx;
-use crate::statement::set;
 use crate::store::SqliteStore;
 
 /// How often the log file is checked while there are subscriptions.
@@ -27,9 +27,6 @@ const STOPPING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// For how many ticks after a change of the log the queries are repeated.
 const QUERY_TICKS_MAX: u32 = 256;
-
-/// Maximum number of chains in one query.
-const CHAINS_AT_ONCE: usize = 1_000;
 
 /// A notifier for this process that also notices the changes of other processes on the same file. It notices scheduled
 /// jobs and closed chains within 50 ms, and requests to stop a running job within 100 ms.
@@ -207,7 +204,7 @@ impl Awaited {
 
 /// Watches the file until there are no subscriptions left.
 async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
-    let Some(path) = wal_path(&watch).await else { return };
+    let Some(path) = wal_path(&watch) else { return };
     let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut seen, mut quiet_ticks, mut again) = (None, 0_u32, false);
@@ -241,15 +238,10 @@ const fn is_query_due(quiet_ticks: u32) -> bool {
 }
 
 /// Returns the path of the write-ahead log.
-async fn wal_path<P: Provider>(watch: &Weak<Watch<P>>) -> Option<PathBuf> {
-    let watch = watch.upgrade()?;
-    let statement = Statement::new("select file from pragma_database_list where name = 'main'");
-    let path = watch.store.provider().run(&statement, Vec::new()).await;
-    let path = path.ok().and_then(|rows| Some(format!("{}-wal", rows.first()?.maybe_text("file").ok()??)));
-    if path.is_none() {
-        watch.awaited().watching = false;
-    }
-    path.map(PathBuf::from)
+fn wal_path<P: Provider>(watch: &Weak<Watch<P>>) -> Option<PathBuf> {
+    let mut path = watch.upgrade()?.store.provider().path().into_os_string();
+    path.push("-wal");
+    Some(path.into())
 }
 
 /// Returns the size and modification time of the log, which change with each commit.
@@ -278,41 +270,55 @@ impl<P: Provider> Watch<P> {
     async fn query(&self) -> Result<bool> {
         let (types, chains) = {
             let awaited = self.awaited();
-            let chains: Vec<_> = awaited.chains.iter().map(|chain| hex(chain.as_uuid())).collect();
-            (awaited.types.iter().map(ToString::to_string).collect::<Vec<_>>(), chains)
+            let chains: Vec<_> = awaited.chains.iter().copied().collect();
+            (awaited.types.iter().cloned().collect::<Vec<_>>(), chains)
         };
-        let mut connection = Reading(self.store.provider());
-        let mut session = Session::new(&mut connection, self.store.base());
+        let base = Arc::clone(self.store.base());
+        let read = move |connection: &Connection| {
+            let mut rows = SqliteRows::new(connection, &base.texts);
+            let mut heads = Vec::new();
+            for job_type in types {
+                heads.extend(rows.head(&job_type)?.map(|(due_at, seq)| (job_type, due_at, seq)));
+            }
+            let mut closed = Vec::new();
+            for chain in chains {
+                if rows.chain(chain)?.is_some_and(|row| row.closed.is_some()) {
+                    closed.push(chain);
+                }
+            }
+            Ok((heads, closed))
+        };
+        let (heads, closed) = self.store.read(read).await?;
         let mut found = false;
-        for row in session.rows(&session.statements.due_types, vec![set(&types)?]).await? {
-            let (job_type, due_at) = (row.type_name("type")?, row.time("due_at")?);
-            let head = self.awaited().compare_head(&job_type, row.number("seq")?);
+        for (job_type, due_at, seq) in heads {
+            let head = self.awaited().compare_head(&job_type, seq);
             found |= head == HeadState::Found;
             if head == HeadState::Confirmed {
                 self.inside.publish(Hint::Scheduled { job_type, count: 1, due_at }).await?;
             }
         }
-        for chains in chains.chunks(CHAINS_AT_ONCE) {
-            for row in session.rows(&session.statements.closed_chains, vec![set(chains)?]).await? {
-                self.inside.publish(Hint::ChainClosed(ChainId::from_uuid(row.uuid("id")?))).await?;
-            }
+        for chain in closed {
+            self.inside.publish(Hint::ChainClosed(chain)).await?;
         }
         Ok(found)
     }
 
     /// Notifies workers of running jobs that were asked to stop, once per attempt.
     async fn query_stopping(&self) -> Result<()> {
-        let workers: Vec<_> = self.awaited().workers.iter().map(|worker| hex(worker.as_uuid())).collect();
+        let workers = self.awaited().workers.clone();
         if workers.is_empty() {
             return Ok(());
         }
-        let mut connection = Reading(self.store.provider());
-        let mut session = Session::new(&mut connection, self.store.base());
-        let mut stopping = HashMap::new();
-        for row in session.rows(&session.statements.stopping_jobs, vec![set(&workers)?]).await? {
-            let attempt = (JobId::from_uuid(row.uuid("id")?), Fence(row.number("fence")?));
-            stopping.insert(attempt, WorkerId::from_uuid(row.uuid("worker")?));
-        }
+        let base = Arc::clone(self.store.base());
+        let read = move |connection: &Connection| SqliteRows::new(connection, &base.texts).stopping();
+        let stopping: HashMap<_, _> = self
+            .store
+            .read(read)
+            .await?
+            .into_iter()
+            .filter(|(.., worker)| workers.contains(worker))
+            .map(|(job, fence, worker)| ((job, fence), worker))
+            .collect();
         let announced = std::mem::replace(&mut self.awaited().stopping, stopping.keys().copied().collect());
         for ((job, _), worker) in stopping.into_iter().filter(|(attempt, _)| !announced.contains(attempt)) {
             self.inside.publish(Hint::OwnershipLost { worker, job }).await?;

@@ -28,8 +28,6 @@ pub struct Options {
     readers: u32,
     migrate: bool,
     check_integrity: bool,
-    #[cfg(feature = "known-bad")]
-    known_bad: Option<crate::known_bad::KnownBad>,
 }
 
 /// When SQLite syncs to disk.
@@ -56,8 +54,6 @@ impl Default for Options {
             readers: 4,
             migrate: true,
             check_integrity: true,
-            #[cfg(feature = "known-bad")]
-            known_bad: None,
         }
     }
 }
@@ -121,17 +117,9 @@ impl Options {
         Ok(sql(&self.prefix, MIGRATIONS))
     }
 
-    /// Breaks the store on purpose, to check that the tests notice.
-    #[cfg(feature = "known-bad")]
-    #[doc(hidden)]
-    pub const fn known_bad(mut self, known_bad: crate::known_bad::KnownBad) -> Self {
-        self.known_bad = Some(known_bad);
-        self
-    }
-
-    #[cfg(feature = "known-bad")]
-    pub(crate) const fn variant(&self) -> Option<crate::known_bad::KnownBad> {
-        self.known_bad
+    /// Replaces the path by that of the application's driver.
+    pub(crate) fn at(self, path: PathBuf) -> Self {
+        Self { path, ..self }
     }
 
     pub(crate) fn table_prefix(&self) -> &str {
@@ -197,11 +185,7 @@ impl Options {
         // Keep SQLite's own wait short. The provider retries a busy `begin` outside SQLite, where the wait can be
         // cancelled.
         let connection = self.connection().busy_timeout(WRITER_BUSY_TIMEOUT.min(self.busy_timeout));
-        connection.create_if_missing(true).synchronous(synchronous).foreign_keys(true)
-    }
-
-    pub(crate) fn reading(&self) -> SqliteConnectOptions {
-        self.connection().read_only(true)
+        connection.create_if_missing(true).synchronous(synchronous)
     }
 
     fn connection(&self) -> SqliteConnectOptions {

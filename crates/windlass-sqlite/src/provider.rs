@@ -1,41 +1,35 @@
 //! The driver interface of the store.
 
-use std::cell::Cell;
+use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
+pub use rusqlite;
+use rusqlite::Connection;
 use windlass_core::{BoxFuture, Result};
 
 pub use crate::error::{from_code, write_timed_out};
 
-/// A SQLite driver and its connections, as the application uses them.
+/// A SQLite driver, as the application uses it for its own transactions.
 ///
-/// The store needs two things of a driver: transactions that hold the write lock from their start, and parameterized
-/// statements that return rows. To support another driver, implement these methods and convert its errors with
-/// [`from_code`]. The conformance suite verifies the implementation.
+/// The store runs its own commands on connections of its own. It needs a driver for commands inside a transaction of the
+/// application: the driver lends its connection for the time of one command. To support another driver, implement these
+/// methods and convert its errors with [`from_code`]. The conformance suite verifies the implementation.
 pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// The driver's transaction, in which the application writes its own rows. Dropping it rolls it back.
     type Tx: Send + 'static;
 
-    /// Runs a read-only statement outside any transaction, on a connection that no writer uses.
-    fn run<'a>(&'a self, statement: &'a Statement, values: Vec<Value>) -> BoxFuture<'a, Result<Vec<Row>>>;
+    /// Returns the path of the database file.
+    fn path(&self) -> PathBuf;
 
-    /// Runs a statement in a transaction.
-    fn run_in<'a>(
-        &'a self,
-        tx: &'a mut Self::Tx,
-        statement: &'a Statement,
-        values: Vec<Value>,
-    ) -> BoxFuture<'a, Result<Vec<Row>>>;
+    /// Returns the value of `pragma synchronous` on the driver's connections. The store's own use the same.
+    fn synchronous(&self) -> BoxFuture<'_, Result<i64>>;
 
-    /// Runs statements that have no parameters and return no rows, outside any transaction, on a connection that may
-    /// write.
-    fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>>;
-
-    /// Runs statements that have no parameters and return no rows in a transaction.
-    fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>>;
+    /// Waits until no transaction of this process is open that [`begin`](Self::begin) returned, and keeps others from
+    /// beginning while the result lives. The store takes a turn for each group of its own commands, so that they and the
+    /// application's transactions get the write lock in order of arrival.
+    fn turn(&self) -> BoxFuture<'_, Result<Turn>>;
 
     /// Begins a transaction with `begin immediate`.
     ///
@@ -49,8 +43,18 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// [`write_timed_out`] if the write lock was not acquired within `write_timeout`.
     fn begin(&self, write_timeout: Duration) -> BoxFuture<'_, Result<Self::Tx>>;
 
-    /// Whether the transaction is still open. It is not if SQLite or a statement of the application has ended it.
-    fn is_open<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<bool>>;
+    /// Runs a statement without parameters in a transaction.
+    fn run_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Lends the connection of a transaction: calls `work` with it once. The store has finalized all its statements when
+    /// `work` returns.
+    ///
+    /// The store calls [`run_in`](Self::run_in) right before, to take the write lock: `work` does not wait for it.
+    fn with_connection<'a>(
+        &'a self,
+        tx: &'a mut Self::Tx,
+        work: &'a mut (dyn FnMut(&Connection) + Send),
+    ) -> BoxFuture<'a, Result<()>>;
 
     /// Commits the transaction.
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
@@ -62,65 +66,25 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// A statement of the store. Drivers may prepare it once for each connection.
-#[derive(Clone, Debug)]
-pub struct Statement {
-    text: Arc<str>,
-}
+/// The right to write for this process. Dropping it passes it on.
+pub struct Turn(Option<Box<dyn Any + Send>>);
 
-impl Statement {
-    pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
-        Self { text: text.into() }
+impl Turn {
+    /// Creates a turn that lasts as long as `held` is not dropped.
+    #[must_use]
+    pub fn new(held: impl Any + Send) -> Self {
+        Self(Some(Box::new(held)))
     }
 
-    /// The SQL text, with the parameters as `?1`, `?2` and so on.
+    /// Creates a turn that keeps nobody waiting. The store then competes with the application for SQLite's lock.
     #[must_use]
-    pub const fn text(&self) -> &Arc<str> {
-        &self.text
+    pub const fn shared() -> Self {
+        Self(None)
     }
 }
 
-/// A statement parameter or a column value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// `null`.
-    Null,
-    /// An `integer`.
-    Integer(i64),
-    /// A `text`.
-    Text(String),
-    /// A `blob`.
-    Blob(Bytes),
-}
-
-/// A row: values with their column names.
-#[derive(Clone, Debug)]
-pub struct Row {
-    columns: Arc<[String]>,
-    values: Vec<Value>,
-    /// Index after the last column read. Callers read columns in the order of the statement, so the search for the next
-    /// one starts here.
-    next: Cell<usize>,
-}
-
-impl Row {
-    /// Creates a row. The rows of one result share their column names.
-    #[must_use]
-    pub const fn new(columns: Arc<[String]>, values: Vec<Value>) -> Self {
-        Self { columns, values, next: Cell::new(0) }
-    }
-
-    /// Returns the value of a column, or `None` if the row has no such column.
-    #[must_use]
-    pub fn value(&self, column: &str) -> Option<&Value> {
-        let next = self.next.get().min(self.columns.len());
-        let (before, behind) = self.columns.split_at(next);
-        let is_meant = |name: &String| name == column;
-        let place = match behind.iter().position(is_meant) {
-            Some(place) => next + place,
-            None => before.iter().position(is_meant)?,
-        };
-        self.next.set(place + 1);
-        self.values.get(place)
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("is_exclusive", &self.0.is_some()).finish()
     }
 }

@@ -1,20 +1,21 @@
-//! Where a command runs its statements: in a transaction or on a read connection.
+//! State shared by all commands of a store, and the execution of one command on a connection.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use windlass_core::command::{Command, Durability, Reply, Request};
-use windlass_core::{BoxFuture, Clock, Counters, Result, Timestamp, for_each_command};
+use rusqlite::Connection;
+use windlass_core::command::{Command, Durability, Reap, Reply};
+use windlass_core::{Clock, Counters, Result, Timestamp, model};
 
-use crate::provider::{Provider, Row, Statement, Value};
+use crate::query::query;
+use crate::rows::SqliteRows;
 use crate::stall::Stalls;
-use crate::statement::Statements;
+use crate::statement::Texts;
 
 /// State shared by all commands of a store.
 #[derive(Debug)]
 pub(crate) struct Base {
-    pub(crate) statements: Statements,
+    pub(crate) texts: Texts,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) durability: Durability,
     pub(crate) stalls: Stalls,
@@ -26,101 +27,40 @@ impl Base {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
-}
 
-/// Runs the statements of one command.
-pub(crate) struct Session<'c> {
-    connection: &'c mut dyn Connection,
-    pub(crate) base: &'c Base,
-    pub(crate) statements: &'c Statements,
-    #[cfg(feature = "known-bad")]
-    pub(crate) spoiled: crate::known_bad::Spoiled,
-}
-
-impl<'c> Session<'c> {
-    pub(crate) fn new(connection: &'c mut dyn Connection, base: &'c Base) -> Self {
-        Self {
-            connection,
-            base,
-            statements: &base.statements,
-            #[cfg(feature = "known-bad")]
-            spoiled: crate::known_bad::Spoiled::default(),
-        }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.base.now()
-    }
-
-    /// Runs a statement and returns its rows.
-    pub(crate) async fn rows(&mut self, statement: &Statement, values: Vec<Value>) -> Result<Vec<Row>> {
-        let rows = self.connection.run(statement, values).await;
-        self.base.counted.round_trip();
-        rows
-    }
-
-    /// Runs a statement and discards its rows.
-    pub(crate) async fn run(&mut self, statement: &Statement, values: Vec<Value>) -> Result<()> {
-        self.rows(statement, values).await.map(drop)
-    }
-}
-
-/// Runs statements, inside or outside a transaction.
-pub(crate) trait Connection: Send {
-    fn run<'a>(&'a mut self, statement: &'a Statement, values: Vec<Value>)
-    -> BoxFuture<'a, Result<Vec<Row>>>;
-}
-
-/// Runs statements in a transaction.
-pub(crate) struct Writing<'a, P: Provider> {
-    pub(crate) provider: &'a P,
-    pub(crate) tx: &'a mut P::Tx,
-}
-
-impl<P: Provider> Connection for Writing<'_, P> {
-    fn run<'a>(
-        &'a mut self,
-        statement: &'a Statement,
-        values: Vec<Value>,
-    ) -> BoxFuture<'a, Result<Vec<Row>>> {
-        self.provider.run_in(self.tx, statement, values)
-    }
-}
-
-/// Runs each statement by itself on any read connection. Each statement sees a committed state, but two statements may
-/// see different ones.
-pub(crate) struct Reading<'a, P: Provider>(pub(crate) &'a P);
-
-impl<P: Provider> Connection for Reading<'_, P> {
-    fn run<'a>(
-        &'a mut self,
-        statement: &'a Statement,
-        values: Vec<Value>,
-    ) -> BoxFuture<'a, Result<Vec<Row>>> {
-        self.0.run(statement, values)
-    }
-}
-
-/// A command that a session can execute.
-pub(crate) trait Execute: Request {
-    /// Executes the command.
+    /// Executes a command on rows. The caller writes the changes.
     ///
     /// # Errors
     ///
-    /// An error of kind `Invalid` means that the command wrote nothing, and the transaction may continue. After any
+    /// An error of kind `Invalid` means that the command changed nothing, and the transaction may continue. After any
     /// other error the caller must roll the transaction back.
-    fn execute(&self, session: &mut Session<'_>) -> impl Future<Output = Result<Self::Reply>> + Send;
-}
-
-macro_rules! execute {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        /// Executes any command.
-        pub(crate) async fn execute(session: &mut Session<'_>, command: &Command) -> Result<Reply> {
-            match command { $(Command::$request(request) => request.execute(session).await.map(Reply::$request),)* }
+    pub(crate) fn execute(&self, rows: &mut SqliteRows<'_>, command: &Command) -> Result<Reply> {
+        let now = self.now();
+        if command.is_query() {
+            return query(rows, now, command);
         }
-    };
+        let mut reply = match command {
+            Command::Reap(reap) if self.stalls.forbid_reaping(now, reap.renewal_interval) => {
+                // Requeue nothing, but still resolve deferred waits.
+                model::execute(rows, now, &Command::Reap(Reap { max: 0, ..reap.clone() }))
+            }
+            command => model::execute(rows, now, command),
+        }?;
+        if let Reply::Create(reply) = &mut reply {
+            reply.durability = self.durability;
+        }
+        rows.keep_changes();
+        Ok(reply)
+    }
+
+    /// Executes one command on a connection and writes its changes.
+    pub(crate) fn execute_on(&self, connection: &Connection, command: &Command) -> Result<Reply> {
+        let mut rows = SqliteRows::new(connection, &self.texts);
+        let reply = self.execute(&mut rows, command)?;
+        rows.flush()?;
+        Ok(reply)
+    }
 }
-for_each_command!(execute);
 
 /// Counts round trips and commits.
 #[derive(Debug, Default)]

@@ -1,17 +1,17 @@
 //! The sqlx driver: the application's own pool and transactions.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
-use sqlx::query::Query;
-use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqlitePool, SqlitePoolOptions, SqliteRow};
-use sqlx::{AssertSqlSafe, Column, Connection, Executor, Row as _, Sqlite, Transaction, TypeInfo, ValueRef};
+use rusqlite::Connection as Lent;
+use sqlx::sqlite::{SqliteConnection, SqlitePool, SqlitePoolOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, Sqlite, Transaction};
 use tokio::time::{sleep, timeout};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
+use crate::error::{from_code, from_sqlite, write_timed_out};
 use crate::options::Options;
-use crate::provider::{Provider, Row, Statement, Value, from_code, write_timed_out};
+use crate::provider::{Provider, Turn};
 
 /// Delay before a lock that another process holds is retried.
 const RETRY: Duration = Duration::from_millis(2);
@@ -19,14 +19,13 @@ const RETRY: Duration = Duration::from_millis(2);
 /// How long closing waits for connections that are still in use.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// sqlx connection pools on one file.
+/// A pool of sqlx connections to one file, for transactions of the application.
 #[derive(Clone, Debug)]
 pub struct Sqlx {
-    /// One connection, unless the application brings its pool: SQLite has one writer at a time. Transactions queue for
-    /// it in order of arrival. If they competed for SQLite's lock instead, the one with the shortest sleep would win, and others
-    /// might starve.
-    writer: SqlitePool,
-    readers: SqlitePool,
+    /// One connection, unless the application brings its pool: SQLite has one writer at a time. Transactions queue for it
+    /// in order of arrival. If they competed for SQLite's lock instead, the one with the shortest sleep would win, and
+    /// others might starve.
+    pool: SqlitePool,
     owned: bool,
 }
 
@@ -42,32 +41,26 @@ impl Sqlx {
         let first = options.writing().busy_timeout(options.write_timeout());
         let first = SqliteConnection::connect_with(&first).await.map_err(while_opening)?;
         first.close().await.map_err(from_driver)?;
-        let pool = |connections| {
-            SqlitePoolOptions::new()
-                .max_connections(connections)
-                .acquire_timeout(options.write_timeout())
-                .test_before_acquire(false)
-                .idle_timeout(None)
-                .max_lifetime(None)
-        };
-        // If the file disappears later, do not recreate it: it would lack the tables.
-        let writing = options.writing().create_if_missing(false);
-        Ok(Self {
-            writer: pool(1).connect_lazy_with(writing),
-            readers: pool(options.reading_connections()).connect_lazy_with(options.reading()),
-            owned: true,
-        })
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(options.write_timeout())
+            .test_before_acquire(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            // If the file disappears later, do not recreate it: it would lack the tables.
+            .connect_lazy_with(options.writing().create_if_missing(false));
+        Ok(Self { pool, owned: true })
     }
 
     /// Returns the pool that transactions come from.
     #[must_use]
     pub const fn pool(&self) -> &SqlitePool {
-        &self.writer
+        &self.pool
     }
 
     /// Closes a connection whose transaction SQLite has ended without the driver noticing.
     async fn replace_broken(&self) -> sqlx::Result<()> {
-        let connection = self.writer.acquire().await?;
+        let connection = self.pool.acquire().await?;
         if connection.is_in_transaction() { connection.close().await } else { Ok(()) }
     }
 
@@ -75,7 +68,7 @@ impl Sqlx {
     /// which sleeps up to 100 ms at a time and blocks the connection's thread, where the wait cannot be cancelled.
     async fn begin_in_time(&self) -> Result<Transaction<'static, Sqlite>> {
         loop {
-            match self.writer.begin_with("begin immediate").await {
+            match self.pool.begin_with("begin immediate").await {
                 Err(sqlx::Error::Database(error)) if code(&*error) == BUSY => sleep(RETRY).await,
                 Err(sqlx::Error::PoolTimedOut) => {}
                 // SQLite ended a transaction after an error, but the driver believes that the connection is still in
@@ -90,41 +83,39 @@ impl Sqlx {
 }
 
 impl From<SqlitePool> for Sqlx {
-    /// Uses the application's pool, which stays open when the store is closed. The connections need foreign keys (the
-    /// default of sqlx) and a busy timeout. The pool needs at least two of them, because queries take one while a
-    /// transaction is open.
+    /// Uses the application's pool, which stays open when the store is closed. Its connections need a busy timeout. They
+    /// must be connections to a file, which the store opens too.
     fn from(pool: SqlitePool) -> Self {
-        Self { writer: pool.clone(), readers: pool, owned: false }
+        Self { pool, owned: false }
     }
 }
 
 impl Provider for Sqlx {
     type Tx = Transaction<'static, Sqlite>;
 
-    fn run<'a>(&'a self, statement: &'a Statement, values: Vec<Value>) -> BoxFuture<'a, Result<Vec<Row>>> {
-        Box::pin(async move { rows(bind(statement, values).fetch_all(&self.readers).await) })
+    fn path(&self) -> PathBuf {
+        self.pool.connect_options().get_filename().to_owned()
     }
 
-    fn run_in<'a>(
-        &'a self,
-        tx: &'a mut Self::Tx,
-        statement: &'a Statement,
-        values: Vec<Value>,
-    ) -> BoxFuture<'a, Result<Vec<Row>>> {
-        Box::pin(async move {
-            let connection: &mut SqliteConnection = tx;
-            rows(bind(statement, values).fetch_all(connection).await)
+    fn synchronous(&self) -> BoxFuture<'_, Result<i64>> {
+        Box::pin(async {
+            sqlx::query_scalar("pragma synchronous").fetch_one(&self.pool).await.map_err(from_driver)
         })
     }
 
-    fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>> {
-        let script = sqlx::raw_sql(AssertSqlSafe(text));
-        Box::pin(async move { self.writer.execute(script).await.map(drop).map_err(from_driver) })
-    }
-
-    fn script_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>> {
-        let script = sqlx::raw_sql(AssertSqlSafe(text));
-        Box::pin(async move { (&mut **tx).execute(script).await.map(drop).map_err(from_driver) })
+    fn turn(&self) -> BoxFuture<'_, Result<Turn>> {
+        Box::pin(async {
+            if !self.owned {
+                return Ok(Turn::shared());
+            }
+            loop {
+                match self.pool.acquire().await {
+                    Ok(connection) => return Ok(Turn::new(connection)),
+                    Err(sqlx::Error::PoolTimedOut) => {}
+                    Err(error) => return Err(from_driver(error)),
+                }
+            }
+        })
     }
 
     fn begin(&self, write_timeout: Duration) -> BoxFuture<'_, Result<Self::Tx>> {
@@ -135,14 +126,31 @@ impl Provider for Sqlx {
         })
     }
 
-    fn is_open<'a>(&'a self, tx: &'a mut Self::Tx) -> BoxFuture<'a, Result<bool>> {
+    fn run_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+        let script = sqlx::raw_sql(AssertSqlSafe(text));
+        Box::pin(async move { (&mut **tx).execute(script).await.map(drop).map_err(from_driver) })
+    }
+
+    fn with_connection<'a>(
+        &'a self,
+        tx: &'a mut Self::Tx,
+        work: &'a mut (dyn FnMut(&Lent) + Send),
+    ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            // The driver cannot report this, but SQLite rejects a nested `begin` at no cost.
-            if (&mut **tx).execute("begin").await.is_err() {
-                return Ok(true);
-            }
-            (&mut **tx).execute("rollback").await.map_err(from_driver)?;
-            Ok(false)
+            // Each `lock_handle` leaves a message in the connection's queue, which only an ordinary statement is sure to
+            // drain. After 50 in a row, sqlx 0.9.0 waits forever. `run_in` precedes every one of these.
+            let mut handle = tx.lock_handle().await.map_err(from_driver)?;
+            let raw = handle.as_raw_handle().as_ptr();
+            // SAFETY: the handle is open, and the guard keeps sqlx' thread from using it until it is dropped. `lent` was
+            // declared after the guard, so it is dropped before. Dropping it finalizes its cached statements, and leaves
+            // the handle open, since it does not own it. `work` gets a shared reference, so it cannot keep `lent`.
+            #[expect(
+                unsafe_code,
+                reason = "the only way to run several statements without a change of threads"
+            )]
+            let lent = unsafe { Lent::from_handle(raw.cast()) }.map_err(|error| from_sqlite(&error))?;
+            work(&lent);
+            Ok(())
         })
     }
 
@@ -157,10 +165,8 @@ impl Provider for Sqlx {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if self.owned {
-                // A caller may hold a transaction forever, hence the timeouts. Close the writer last: the last
-                // connection to close checkpoints the log into the file, and a read-only one cannot.
-                let _ = timeout(CLOSE_TIMEOUT, self.readers.close()).await;
-                let _ = timeout(CLOSE_TIMEOUT, self.writer.close()).await;
+                // A caller may hold a transaction forever, hence the timeout.
+                let _ = timeout(CLOSE_TIMEOUT, self.pool.close()).await;
             }
         })
     }
@@ -169,48 +175,12 @@ impl Provider for Sqlx {
 /// SQLite's result code for a lock that another connection holds.
 const BUSY: i32 = 5;
 
-fn bind(statement: &Statement, values: Vec<Value>) -> Query<'_, Sqlite, SqliteArguments> {
-    let query = sqlx::query(AssertSqlSafe(Arc::clone(statement.text())));
-    values.into_iter().fold(query, |query, value| match value {
-        Value::Null => query.bind(None::<i64>),
-        Value::Integer(value) => query.bind(value),
-        Value::Text(value) => query.bind(value),
-        Value::Blob(value) => query.bind(Vec::from(value)),
-    })
-}
-
-fn rows(rows: sqlx::Result<Vec<SqliteRow>>) -> Result<Vec<Row>> {
-    let rows = rows.map_err(from_driver)?;
-    let Some(first) = rows.first() else { return Ok(Vec::new()) };
-    let columns: Arc<[String]> = first.columns().iter().map(|column| column.name().to_owned()).collect();
-    let row = |row: &SqliteRow| {
-        let values: sqlx::Result<_> = (0..columns.len()).map(|place| value(row, place)).collect();
-        values.map(|values| Row::new(Arc::clone(&columns), values)).map_err(from_driver)
-    };
-    rows.iter().map(row).collect()
-}
-
-fn value(row: &SqliteRow, place: usize) -> sqlx::Result<Value> {
-    let raw = row.try_get_raw(place)?;
-    if raw.is_null() {
-        return Ok(Value::Null);
-    }
-    let is = |name: &str| raw.type_info().name() == name;
-    if is("INTEGER") {
-        row.try_get_unchecked(place).map(Value::Integer)
-    } else if is("BLOB") {
-        row.try_get_unchecked(place).map(|bytes: Vec<u8>| Value::Blob(Bytes::from(bytes)))
-    } else {
-        row.try_get_unchecked(place).map(Value::Text)
-    }
-}
-
 fn code(error: &dyn sqlx::error::DatabaseError) -> i32 {
     error.code().and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-/// Converts the error of the first connection. If the file cannot be opened (`SQLITE_CANTOPEN`), the directory is
-/// missing or not accessible.
+/// Converts the error of the first connection. If the file cannot be opened (`SQLITE_CANTOPEN`), the directory is missing
+/// or not accessible.
 fn while_opening(error: sqlx::Error) -> Error {
     match error.as_database_error() {
         Some(database) if code(database) & 0xff == 14 => {
@@ -231,12 +201,6 @@ fn from_driver(error: sqlx::Error) -> Error {
             "timed out while waiting for a connection of the pool: allow more connections, or keep transactions shorter",
         ),
         sqlx::Error::PoolClosed => Error::new(ErrorKind::Closed, "the store is closed: open it again"),
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) => {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("a row cannot be decoded: {error}: restore the file from a backup"),
-            )
-        }
         _ => Error::new(ErrorKind::Unavailable, format!("the database did not answer: {error}: try again")),
     };
     converted.with_inner(error)

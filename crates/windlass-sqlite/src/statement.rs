@@ -1,175 +1,163 @@
 //! The SQL statements, one file each.
 
-use bytes::Bytes;
-use serde::Serialize;
-use windlass_core::{Error, ErrorKind, Result};
+use rusqlite::{CachedStatement, Connection};
+use windlass_core::Result;
 
-use crate::provider::{Statement, Value};
+use crate::error::from_sqlite;
+use crate::table::COLUMNS;
 
 macro_rules! statements {
-    ($($name:ident,)*) => {
-        /// All statements with the table prefix filled in, each named after its file in `sql/`.
-        #[derive(Clone, Debug)]
-        pub(crate) struct Statements { $(pub(crate) $name: Statement,)* }
+    ($($name:ident = $file:ident,)*) => {
+        /// A statement, named after its file in `sql/`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Sql { $($name,)* }
 
-        impl Statements {
-            pub(crate) fn new(prefix: &str) -> Self {
-                Self { $($name: Statement::new(fill(include_str!(concat!("../sql/", stringify!($name), ".sql")), prefix)),)* }
-            }
-
-            /// Returns all statements with their names.
-            #[cfg(test)]
-            pub(crate) fn all(&self) -> Vec<(&'static str, Statement)> {
-                vec![$((stringify!($name), self.$name.clone()),)*]
-            }
+        impl Sql {
+            const ALL: &'static [(Self, &'static str, &'static str)] =
+                &[$((Self::$name, stringify!($file), include_str!(concat!("../sql/", stringify!($file), ".sql"))),)*];
         }
     };
 }
 
 statements! {
-    load_jobs,
-    load_leases,
-    load_chains,
-    load_blockers,
-    load_waits,
-    load_dependents,
-    load_wait_traces,
-    load_cascade,
-    insert_jobs,
-    insert_blockers,
-    need_chains,
-    need_again,
-    release_chains,
-    update_jobs,
-    update_chains,
-    update_both,
-    update_completed,
-    resolve_blockers,
-    wait_again,
-    end_waits,
-    insert_attempts,
-    forget_attempts,
-    take_jobs,
-    taken_jobs,
-    blocker_outputs,
-    renew_leases,
-    expired_leases,
-    get_jobs,
-    get_chains,
-    next_due,
-    due_types,
-    closed_chains,
-    stopping_jobs,
-    leaving_chains,
-    inner_jobs,
-    trimmed_jobs,
-    set_trim_at,
-    open_dependents,
-    release_latest,
-    delete_chains,
-    delete_jobs,
-    more_to_expire,
-    paused_types,
-    pause_types,
-    resume_types,
-    list_chains,
-    list_jobs,
-    list_chain_jobs,
-    list_dependents,
-    list_attempts,
-    count_jobs,
-    forget_workers,
-    beat_worker,
-    retire_worker,
-    list_workers,
-    forget_leaders,
-    get_leader,
-    hold_leader,
-    release_leader,
-    make_migration,
-    latest_migration,
-    insert_migration,
+    JobById = job_by_id,
+    JobBySeq = job_by_seq,
+    Blockers = blockers,
+    Attempts = attempts,
+    Keyed = keyed,
+    Sequence = sequence,
+    Leased = leased,
+    NextLevel = next_level,
+    DueJobs = due_jobs,
+    ExpiredLeases = expired_leases,
+    IsPaused = is_paused,
+    FirstRippling = first_rippling,
+    NextWaiting = next_waiting,
+    NextEager = next_eager,
+    OpenDependents = open_dependents,
+    ChainJobs = chain_jobs,
+    FirstRemovable = first_removable,
+    FirstTrimmable = first_trimmable,
+    GetWorker = get_worker,
+    ExpiredWorkers = expired_workers,
+    GetLock = get_lock,
+    ExpiredLocks = expired_locks,
+    InsertJob = insert_job,
+    DeleteJob = delete_job,
+    InsertBlocker = insert_blocker,
+    UpdateBlocker = update_blocker,
+    ChangeNeeded = change_needed,
+    InsertAttempt = insert_attempt,
+    DeleteAttempt = delete_attempt,
+    DeleteAttempts = delete_attempts,
+    DeleteBlockers = delete_blockers,
+    FreeKey = free_key,
+    UpdateTrim = update_trim,
+    UpdateTally = update_tally,
+    UpdateSequence = update_sequence,
+    PutWorker = put_worker,
+    DeleteWorker = delete_worker,
+    PutLock = put_lock,
+    DeleteLock = delete_lock,
+    Pause = pause,
+    Resume = resume,
+    PendingTypes = pending_types,
+    FirstDue = first_due,
+    RunningLeases = running_leases,
+    CountJobs = count_jobs,
+    ListWorkers = list_workers,
+    ListJobs = list_jobs,
+    ListJobsDown = list_jobs_down,
+    ListChainJobs = list_chain_jobs,
+    ListChainJobsDown = list_chain_jobs_down,
+    ListChains = list_chains,
+    ListChainsDown = list_chains_down,
+    ListDependents = list_dependents,
+    ListDependentsDown = list_dependents_down,
+    StoppingJobs = stopping_jobs,
 }
 
-/// Fills the shared parts and the table prefix into a statement. The prefix was checked when the store was opened.
+/// The texts of all statements with the table prefix filled in.
+#[derive(Clone, Debug)]
+pub(crate) struct Texts {
+    prefix: String,
+    texts: Vec<String>,
+}
+
+impl Texts {
+    pub(crate) fn new(prefix: &str) -> Self {
+        let texts = Sql::ALL.iter().map(|(.., text)| fill(text, prefix)).collect();
+        Self { prefix: prefix.to_owned(), texts }
+    }
+
+    /// Returns all statements with their names.
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        Sql::ALL.iter().zip(&self.texts).map(|((_, name, _), text)| (*name, text.as_str()))
+    }
+
+    fn get(&self, sql: Sql) -> &str {
+        self.texts.get(sql as usize).map_or("", String::as_str)
+    }
+}
+
+/// Fills the columns and the table prefix into a statement. The prefix was checked when the store was opened.
 pub(crate) fn fill(text: &str, prefix: &str) -> String {
-    let with_parts =
-        PARTS.iter().fold(text.to_owned(), |text, (name, part)| text.replace(name, part.trim_end()));
-    with_parts.replace("{prefix}", prefix)
-}
-
-macro_rules! parts {
-    ($($name:literal,)*) => {
-        /// Fragments shared by several statements, each named after its file in `sql/part/`.
-        const PARTS: &[(&str, &str)] =
-            &[$((concat!("{", $name, "}"), include_str!(concat!("../sql/part/", $name, ".sql"))),)*];
-    };
-}
-
-parts! {
-    "job",
-    "record",
-    "chain",
-    "concern",
-    "page",
-    "items",
-    "job_fields",
-    "set_job",
-    "chain_fields",
-    "set_chain",
-}
-
-/// Encodes a set of items as one JSON parameter, which the statement unpacks with `json_each`.
-pub(crate) fn set(items: &(impl Serialize + ?Sized)) -> Result<Value> {
-    serde_json::to_string(items).map(Value::Text).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "a parameter cannot be encoded as JSON").with_source(error)
-    })
-}
-
-impl From<i64> for Value {
-    fn from(value: i64) -> Self {
-        Self::Integer(value)
+    if !text.contains("{columns}") {
+        return text.replace("{prefix}", prefix);
     }
+    let parameters: Vec<_> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
+    text.replace("{prefix}", prefix)
+        .replace("{columns}", &COLUMNS.join(", "))
+        .replace("{parameters}", &parameters.join(", "))
 }
 
-impl From<u32> for Value {
-    fn from(value: u32) -> Self {
-        Self::Integer(value.into())
+/// The statements that were prepared on a connection so far. Looking one up in the connection's own cache costs more
+/// than running it, so each unit of work does that once.
+pub(crate) struct Prepared<'c> {
+    connection: &'c Connection,
+    texts: &'c Texts,
+    statements: Vec<Option<CachedStatement<'c>>>,
+    /// Updates by the set of columns that they change.
+    updates: Vec<(u64, CachedStatement<'c>)>,
+}
+
+impl<'c> Prepared<'c> {
+    pub(crate) fn new(connection: &'c Connection, texts: &'c Texts) -> Self {
+        let statements = Sql::ALL.iter().map(|_| None).collect();
+        Self { connection, texts, statements, updates: Vec::new() }
     }
-}
 
-impl From<bool> for Value {
-    fn from(value: bool) -> Self {
-        Self::Integer(value.into())
+    pub(crate) fn get(&mut self, sql: Sql) -> Result<&mut CachedStatement<'c>> {
+        let text = self.texts.get(sql);
+        let slot =
+            self.statements.get_mut(sql as usize).ok_or_else(|| crate::table::corrupt("no statement"))?;
+        match slot {
+            Some(statement) => Ok(statement),
+            empty => {
+                let statement = self.connection.prepare_cached(text).map_err(|error| from_sqlite(&error))?;
+                Ok(empty.insert(statement))
+            }
+        }
     }
-}
 
-impl From<usize> for Value {
-    fn from(value: usize) -> Self {
-        Self::Integer(i64::try_from(value).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<&str> for Value {
-    fn from(value: &str) -> Self {
-        Self::Text(value.to_owned())
-    }
-}
-
-impl From<Vec<u8>> for Value {
-    fn from(value: Vec<u8>) -> Self {
-        Self::Blob(Bytes::from(value))
-    }
-}
-
-impl From<&uuid::Uuid> for Value {
-    fn from(value: &uuid::Uuid) -> Self {
-        Self::Blob(Bytes::copy_from_slice(value.as_bytes()))
-    }
-}
-
-impl<T: Into<Self>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Into::into)
+    /// Returns the update of these columns of a job: bit 0 is the first of [`COLUMNS`]. Its parameters are the values in
+    /// order, then `seq`.
+    pub(crate) fn update(&mut self, changed: u64) -> Result<&mut CachedStatement<'c>> {
+        let place = match self.updates.iter().position(|(columns, _)| *columns == changed) {
+            Some(place) => place,
+            None => {
+                let columns = COLUMNS.iter().enumerate().filter(|(bit, _)| changed >> bit & 1 == 1);
+                let set: Vec<_> = columns.map(|(_, column)| format!("{column} = ?")).collect();
+                let text = format!("update {}job set {} where seq = ?", self.texts.prefix, set.join(", "));
+                let statement = self.connection.prepare_cached(&text).map_err(|error| from_sqlite(&error))?;
+                self.updates.push((changed, statement));
+                self.updates.len() - 1
+            }
+        };
+        self.updates
+            .get_mut(place)
+            .map(|(_, statement)| statement)
+            .ok_or_else(|| crate::table::corrupt("no update"))
     }
 }

@@ -4,33 +4,36 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rusqlite::Connection;
+use tokio::task::spawn_blocking;
 use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, Counters, Error, ErrorKind, Finding, Result, Store, Transactional,
     for_each_command,
 };
 
+use crate::connection::{Location, Readers, closed};
+use crate::error::from_sqlite;
 use crate::health::findings;
-use crate::migrate::{MIGRATIONS, log_ahead, migrate};
+use crate::migrate::{MIGRATIONS, check_writable, log_ahead, migrate};
 use crate::options::Options;
-use crate::provider::{Provider, Statement};
-use crate::session::{Base, Counted, Reading, Session, Writing, execute};
+use crate::provider::Provider;
+use crate::session::{Base, Counted};
 use crate::sqlx::Sqlx;
 use crate::stall::Stalls;
-use crate::statement::{Statements, fill};
+use crate::statement::{Texts, fill};
 use crate::writer::Writer;
 
 /// A store of job chains in a SQLite file. See the [crate docs](crate).
 pub struct SqliteStore<P: Provider = Sqlx> {
     options: Options,
     writer: Arc<Writer<P>>,
-    /// Whether a command inside a transaction was dropped before it finished. Its partial writes are rolled back before
-    /// the store runs the next write in that transaction. One flag is enough: a transaction holds the write lock, so
-    /// only one is open at a time.
-    interrupted: AtomicBool,
+    readers: Readers,
     closed: AtomicBool,
-    /// The value of `pragma synchronous` on the writing connection.
+    /// The value of `pragma synchronous` on the writing connections.
     synchronous: i64,
+    /// A statement that takes the write lock and changes nothing.
+    take_lock: String,
 }
 
 impl SqliteStore {
@@ -50,39 +53,41 @@ impl SqliteStore {
 }
 
 impl<P: Provider> SqliteStore<P> {
-    /// Opens the store on the application's own driver. The driver decides the path, the `synchronous` setting and the
-    /// number of readers; the store ignores these options.
+    /// Opens the store on the application's own driver. The driver decides the path and the `synchronous` setting; the
+    /// store ignores these options.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the table prefix is invalid, or if the connections do not enforce foreign keys.
+    /// [`ErrorKind::Invalid`] if the table prefix is invalid, or if the driver's database is not a file.
     /// [`ErrorKind::Incompatible`] and [`ErrorKind::Outdated`] as for [`open`](SqliteStore::open).
     pub async fn over(provider: P, options: Options) -> Result<Self> {
         options.check_prefix()?;
-        let write_timeout = options.write_timeout();
-        log_ahead(&provider, write_timeout).await?;
-        migrate(&provider, &options, MIGRATIONS).await?;
-        let synchronous = check_settings(&provider, &options).await?;
+        let options = options.at(provider.path());
+        options.check_path()?;
+        let location = Location { path: provider.path(), busy_timeout: options.write_timeout() };
+        let synchronous = provider.synchronous().await?;
+        let (preparing, opening) = (options.clone(), location.clone());
+        let prepare = move || {
+            let connection = opening.open_writer(synchronous, preparing.write_timeout())?;
+            log_ahead(&connection, preparing.write_timeout())?;
+            migrate(&connection, &preparing, MIGRATIONS)?;
+            check_writable(&connection, preparing.table_prefix())
+        };
+        spawn_blocking(prepare).await.map_err(stopped)??;
         let durability = if synchronous >= 2 { Durability::Synced } else { Durability::Buffered };
-        // Open a read connection now: the first query does not have to wait for it, and connection errors surface here.
-        provider.run(&Statement::new("select 1"), Vec::new()).await?;
-        #[allow(unused_mut, reason = "the known-bad variants change them")]
-        let mut statements = Statements::new(options.table_prefix());
-        #[cfg(feature = "known-bad")]
-        if let Some(known_bad) = options.variant() {
-            known_bad.spoil(&provider, &mut statements, options.table_prefix()).await?;
-        }
-        let clock = options.store_clock();
-        let (stalls, counted) = (Stalls::default(), Counted::default());
-        let base = Base { statements, clock, durability, stalls, counted };
-        let writer = Writer::new(provider, base, write_timeout);
-        Ok(Self {
-            options,
-            writer,
-            interrupted: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            synchronous,
-        })
+        let base = Arc::new(Base {
+            texts: Texts::new(options.table_prefix()),
+            clock: options.store_clock(),
+            durability,
+            stalls: Stalls::default(),
+            counted: Counted::default(),
+        });
+        let readers = Readers::new(location.clone(), options.reading_connections());
+        // Open a read connection now: the first query does not have to wait for it, and errors surface here.
+        readers.run(|_| Ok(())).await?;
+        let writer = Writer::new(provider, base, location, synchronous, options.write_timeout());
+        let take_lock = fill("update {prefix}sequence set last = last where false", options.table_prefix());
+        Ok(Self { options, writer, readers, closed: AtomicBool::new(false), synchronous, take_lock })
     }
 
     /// Returns the driver.
@@ -91,81 +96,61 @@ impl<P: Provider> SqliteStore<P> {
         &self.writer.provider
     }
 
-    pub(crate) fn base(&self) -> &Base {
+    pub(crate) fn base(&self) -> &Arc<Base> {
         &self.writer.base
     }
 
-    #[cfg(feature = "known-bad")]
-    pub(crate) const fn variant(&self) -> Option<crate::known_bad::KnownBad> {
-        self.options.variant()
-    }
-
     fn check_open(&self) -> Result<()> {
-        match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, "the store is closed: open it again")),
-            false => Ok(()),
-        }
+        if self.closed.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
     }
 
     async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
         self.check_open()?;
         let command: Command = request.into();
-        #[cfg(feature = "known-bad")]
-        if self.variant().is_some() && !command.is_query() {
-            return self.carry_out_badly(&command).await?.try_into();
-        }
-        if command.is_query() { self.query(&command).await } else { self.writer.execute(command).await }?
-            .try_into()
+        if command.is_query() {
+            let base = Arc::clone(self.base());
+            self.read(move |connection| base.execute_on(connection, &command)).await
+        } else {
+            self.writer.execute(command).await
+        }?
+        .try_into()
     }
 
-    pub(crate) async fn query(&self, query: &Command) -> Result<Reply> {
-        let mut connection = Reading(self.provider());
-        execute(&mut Session::new(&mut connection, self.base()), query).await
+    /// Runs work on a read connection, in one transaction.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let result = self.readers.run(work).await;
+        self.base().counted.round_trip();
+        result
     }
 
-    /// Executes a command in a transaction, in full or not at all: a savepoint undoes the writes of a command that
-    /// fails.
-    async fn write_in(&self, tx: &mut P::Tx, command: &Command) -> Result<Reply> {
-        self.undo_interrupted(tx).await?;
-        self.provider().script_in(tx, "savepoint windlass_command").await?;
-        let interrupted = Interruption(&self.interrupted);
-        let reply = self.execute_as_is(tx, command).await;
-        let end = match reply {
-            Ok(_) => "release windlass_command",
-            Err(_) => UNDO_COMMAND,
-        };
-        let ended = self.provider().script_in(tx, end).await;
-        std::mem::forget(interrupted);
-        match reply {
-            Ok(reply) => ended.map(|()| reply),
-            // Return the command's error rather than that of the rollback, which fails if SQLite has already rolled
-            // back by itself.
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn execute_as_is(&self, tx: &mut P::Tx, command: &Command) -> Result<Reply> {
-        let mut connection = Writing { provider: self.provider(), tx };
-        execute(&mut Session::new(&mut connection, self.base()), command).await
-    }
-
-    /// Rolls back the partial writes of a command that was dropped before it finished.
-    async fn undo_interrupted(&self, tx: &mut P::Tx) -> Result<()> {
-        if self.interrupted.swap(false, Ordering::AcqRel) {
-            // The interrupted transaction may have been rolled back since. Then the savepoint is gone, and there is
-            // nothing to undo.
-            let _ = self.provider().script_in(tx, UNDO_COMMAND).await;
-        }
-        Ok(())
+    /// Executes a command in a transaction of the application, in full or not at all.
+    async fn run_in(&self, tx: &mut P::Tx, command: &Command) -> Result<Reply> {
+        // Wait for the write lock here, where the wait does not block the runtime. Later it would: the command runs on
+        // this thread. A transaction that has read before others wrote cannot get it.
+        let first = if command.is_query() { "select 1" } else { &self.take_lock };
+        self.provider().run_in(tx, first).await?;
+        let mut reply = None;
+        let mut work = |connection: &Connection| reply = Some(execute_in(self.base(), connection, command));
+        self.provider().with_connection(tx, &mut work).await?;
+        self.base().counted.round_trip();
+        reply.unwrap_or_else(|| {
+            Err(Error::new(
+                ErrorKind::Unavailable,
+                "the driver did not lend its connection: fix the provider",
+            ))
+        })
     }
 
     async fn erase_all(&self) -> Result<()> {
         self.check_open()?;
         let mut tx = self.writer.begin().await?;
-        // Foreign keys cascade the delete to blockers and attempts.
-        let text = "delete from {prefix}job; delete from {prefix}paused; delete from {prefix}worker; \
+        let text = "delete from {prefix}job; delete from {prefix}blocker; delete from {prefix}attempt; \
+                    delete from {prefix}tally; delete from {prefix}paused; delete from {prefix}worker; \
                     delete from {prefix}leader";
-        self.provider().script_in(&mut tx, &fill(text, self.options.table_prefix())).await?;
+        self.provider().run_in(&mut tx, &fill(text, self.options.table_prefix())).await?;
         self.end(self.provider().commit(tx).await)
     }
 
@@ -175,19 +160,42 @@ impl<P: Provider> SqliteStore<P> {
         self.base().stalls.ended(self.base().now());
         ended
     }
+
+    async fn close_all(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.readers.close().await;
+        self.provider().close().await;
+        // Close the writer last: the last connection to close checkpoints the log into the file, and a read-only one
+        // cannot.
+        self.writer.close().await;
+    }
 }
 
-/// Rolls back to the state before a command.
-const UNDO_COMMAND: &str = "rollback to windlass_command; release windlass_command";
-
-/// Sets the flag when dropped. [`write_in`](SqliteStore::write_in) forgets it when the command has ended, so that it is
-/// dropped only together with a cancelled future.
-struct Interruption<'a>(&'a AtomicBool);
-
-impl Drop for Interruption<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+/// Executes a command in the open transaction of a connection. A savepoint undoes the writes of a command that fails.
+fn execute_in(base: &Base, connection: &Connection, command: &Command) -> Result<Reply> {
+    if connection.is_autocommit() {
+        let text = "there is no transaction, or an error has ended it: roll it back, and begin a new one";
+        return Err(Error::new(ErrorKind::Invalid, text));
     }
+    let run = |text| connection.execute_batch(text).map_err(|error| from_sqlite(&error));
+    if command.is_query() {
+        return base.execute_on(connection, command);
+    }
+    run("savepoint windlass_command")?;
+    match base.execute_on(connection, command) {
+        Ok(reply) => run("release windlass_command").map(|()| reply),
+        Err(error) => {
+            // Return the command's error rather than that of the rollback, which fails if SQLite has already rolled
+            // back by itself.
+            let _ = run("rollback to windlass_command; release windlass_command");
+            Err(error)
+        }
+    }
+}
+
+fn stopped(error: tokio::task::JoinError) -> Error {
+    Error::new(ErrorKind::Unavailable, "the store was not opened: the runtime is shutting down")
+        .with_source(error)
 }
 
 impl<P: Provider> fmt::Debug for SqliteStore<P> {
@@ -214,7 +222,8 @@ macro_rules! store {
             fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
                 Box::pin(async {
                     self.check_open()?;
-                    findings(self.provider(), self.synchronous, self.options.checks_integrity()).await
+                    let (synchronous, integrity) = (self.synchronous, self.options.checks_integrity());
+                    self.read(move |connection| findings(connection, synchronous, integrity)).await
                 })
             }
 
@@ -224,8 +233,7 @@ macro_rules! store {
 
             fn close(&self) -> BoxFuture<'_, Result<()>> {
                 Box::pin(async {
-                    self.closed.store(true, Ordering::Release);
-                    self.provider().close().await;
+                    self.close_all().await;
                     Ok(())
                 })
             }
@@ -253,11 +261,8 @@ impl<P: Provider> Transactional for SqliteStore<P> {
         })
     }
 
-    fn commit(&self, mut tx: P::Tx) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            self.undo_interrupted(&mut tx).await?;
-            self.end(self.provider().commit(tx).await)
-        })
+    fn commit(&self, tx: P::Tx) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move { self.end(self.provider().commit(tx).await) })
     }
 
     fn rollback(&self, tx: P::Tx) -> BoxFuture<'_, Result<()>> {
@@ -269,26 +274,17 @@ impl<P: Provider> Transactional for SqliteStore<P> {
     }
 
     fn savepoint<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.undo_interrupted(tx).await?;
-            self.provider().script_in(tx, "savepoint windlass").await
-        })
+        Box::pin(async move { self.provider().run_in(tx, "savepoint windlass").await })
     }
 
     fn release<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.undo_interrupted(tx).await?;
-            self.provider().script_in(tx, "release windlass").await.map_err(no_savepoint)
-        })
+        Box::pin(async move { self.provider().run_in(tx, "release windlass").await.map_err(no_savepoint) })
     }
 
     fn rollback_to<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            self.undo_interrupted(tx).await?;
-            self.provider()
-                .script_in(tx, "rollback to windlass; release windlass")
-                .await
-                .map_err(no_savepoint)
+            let text = "rollback to windlass; release windlass";
+            self.provider().run_in(tx, text).await.map_err(no_savepoint)
         })
     }
 
@@ -302,15 +298,7 @@ impl<P: Provider> Transactional for SqliteStore<P> {
                 );
                 return Err(Error::new(ErrorKind::Invalid, text));
             }
-            if !self.provider().is_open(tx).await? {
-                let text =
-                    "there is no transaction, or an error has ended it: roll it back, and begin a new one";
-                return Err(Error::new(ErrorKind::Invalid, text));
-            }
-            match command.is_query() {
-                true => self.execute_as_is(tx, &command).await,
-                false => self.write_in(tx, &command).await,
-            }
+            self.run_in(tx, &command).await
         })
     }
 }
@@ -324,24 +312,4 @@ fn no_savepoint(error: Error) -> Error {
         }
         _ => error,
     }
-}
-
-/// Returns the `synchronous` setting of the driver's connections. Fails if they do not enforce foreign keys, or if the
-/// file is not writable.
-async fn check_settings<P: Provider>(provider: &P, options: &Options) -> Result<i64> {
-    let mut tx = provider.begin(options.write_timeout()).await?;
-    let text = "select foreign_keys, synchronous from pragma_foreign_keys, pragma_synchronous";
-    let rows = provider.run_in(&mut tx, &Statement::new(text), Vec::new()).await;
-    // An update that changes no row: a read-only file fails here, rather than at the first command.
-    let nothing = fill("update {prefix}migration set name = name where step = 0", options.table_prefix());
-    provider.script_in(&mut tx, &nothing).await?;
-    provider.rollback(tx).await?;
-    let setting = |name| rows.as_ref().ok()?.first()?.maybe_number::<i64>(name).ok().flatten();
-    if setting("foreign_keys") != Some(1) {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "the connections do not enforce foreign keys: turn `foreign_keys` on for all of them",
-        ));
-    }
-    Ok(setting("synchronous").unwrap_or_default())
 }

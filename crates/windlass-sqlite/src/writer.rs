@@ -1,9 +1,12 @@
-//! The single writer of a store, with group commit.
+//! Group commit.
 //!
-//! SQLite allows one writer at a time, and the sync at commit costs more than most commands. So commands do not write
+//! SQLite has one writer at a time, and the sync at commit costs more than most commands. So commands do not write
 //! on their own: they queue, and one task executes all that wait in one transaction with one commit. While one group
 //! runs, the next one collects. Under load, groups grow and throughput rises; when idle, a command runs alone and
 //! immediately.
+//!
+//! A group runs on a thread that may block, from `begin` to `commit`, on the store's own connection: SQLite is a
+//! library, and changing threads for each statement costs more than the statement.
 //!
 //! The commands of a group run one after the other, each in full. Between two groups the write lock is free, and a
 //! transaction of the application or another process may get it.
@@ -16,23 +19,38 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
 use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 use windlass_core::command::{Command, Reply};
 use windlass_core::{Error, ErrorKind, Result, Timestamp};
 
-use crate::provider::Provider;
-use crate::session::{Base, Session, Writing, execute};
+use crate::connection::{Location, closed};
+use crate::error::{from_sqlite, write_timed_out};
+use crate::provider::{Provider, Turn};
+use crate::rows::SqliteRows;
+use crate::session::Base;
 
 /// Maximum number of commands in a group, so that other writers of the file get a turn in between.
 const GROUP_MAX: usize = 128;
+
+/// Delay before a lock that another connection holds is retried.
+const RETRY: Duration = Duration::from_millis(2);
+
+/// How long SQLite itself waits for a lock. It blocks a thread, so the rest of the wait happens outside.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(30);
 
 /// Queues the commands of a store and writes them in groups.
 #[derive(Debug)]
 pub(crate) struct Writer<P> {
     pub(crate) provider: P,
-    pub(crate) base: Base,
+    pub(crate) base: Arc<Base>,
+    location: Location,
+    synchronous: i64,
     write_timeout: Duration,
     queue: Mutex<Queue>,
+    /// The connection, while no group runs. It is opened when it is first needed, and again after an error.
+    connection: Mutex<Option<Connection>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +58,7 @@ struct Queue {
     waiting: VecDeque<Waiting>,
     /// Whether a task is draining the queue.
     running: bool,
+    closed: bool,
 }
 
 /// A command in the queue.
@@ -53,9 +72,30 @@ struct Waiting {
     queued_at: Instant,
 }
 
+/// How an attempt to run a group ended.
+enum Ended {
+    Done,
+    /// The transaction could not begin. The commands are still in the queue.
+    NotBegun(Error),
+}
+
 impl<P: Provider> Writer<P> {
-    pub(crate) fn new(provider: P, base: Base, write_timeout: Duration) -> Arc<Self> {
-        Arc::new(Self { provider, base, write_timeout, queue: Mutex::default() })
+    pub(crate) fn new(
+        provider: P,
+        base: Arc<Base>,
+        location: Location,
+        synchronous: i64,
+        write_timeout: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            provider,
+            base,
+            location,
+            synchronous,
+            write_timeout,
+            queue: Mutex::default(),
+            connection: Mutex::default(),
+        })
     }
 
     /// Executes a command with the next group. If the future is dropped before that group is taken from the queue, the
@@ -64,7 +104,7 @@ impl<P: Provider> Writer<P> {
         let (reply, answer) = oneshot::channel();
         let (asked_at, queued_at) = (self.base.now(), Instant::now());
         if self.queue().push(Waiting { command, reply, asked_at, queued_at }) {
-            tokio::spawn(Turn { writer: Arc::clone(self), done: false }.run());
+            tokio::spawn(Draining { writer: Arc::clone(self), done: false }.run());
         }
         answer.await.unwrap_or_else(|_| {
             let text = "the writer was stopped with the runtime that it ran on: repeat the command";
@@ -72,7 +112,7 @@ impl<P: Provider> Writer<P> {
         })
     }
 
-    /// Begins a transaction of the application. It competes with the groups for the write lock.
+    /// Begins a transaction of the application. It takes turns with the groups.
     pub(crate) async fn begin(&self) -> Result<P::Tx> {
         let asked_at = self.base.now();
         let begun = self.provider.begin(self.write_timeout).await;
@@ -86,32 +126,141 @@ impl<P: Provider> Writer<P> {
         begun
     }
 
+    /// Closes the connection, once the group that uses it has ended.
+    pub(crate) async fn close(self: &Arc<Self>) {
+        self.queue().closed = true;
+        let writer = Arc::clone(self);
+        let close = move || drop(writer.idle_connection().take());
+        let _ = tokio::task::spawn_blocking(close).await;
+    }
+
     /// Executes the next group. If the write lock cannot be acquired, fails the commands that have waited too long.
-    async fn next_group(&self) {
+    async fn next_group(self: &Arc<Self>) {
         let waited = self.queue().longest_wait();
-        let begun = self.provider.begin(self.write_timeout.saturating_sub(waited)).await;
-        self.base.counted.round_trip();
-        match begun {
-            Ok(tx) => {
-                // Take the group only now: commands that arrived while `begin` waited share this commit.
-                let group = self.queue().take(GROUP_MAX);
-                // This task holds the write lock, so no transaction of the application is open any more. One that was
-                // dropped without a commit or rollback is recorded as ended here.
-                self.base.stalls.ended(self.base.now());
-                self.note_stall(&group);
-                self.carry_out_group(tx, group).await;
+        let error = match timeout(self.write_timeout.saturating_sub(waited), self.provider.turn()).await {
+            Ok(Ok(turn)) => {
+                let writer = Arc::clone(self);
+                match tokio::task::spawn_blocking(move || writer.run_group(turn)).await {
+                    Ok(Ended::Done) => return,
+                    Ok(Ended::NotBegun(error)) => error,
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => return,
+                }
             }
-            Err(error) => {
-                // If the lock is busy, only commands whose own time is up fail. The others stay in the queue. Any other
-                // error fails them all.
-                let write_timeout = (error.kind() == ErrorKind::Busy).then_some(self.write_timeout);
-                let failed = self.queue().take_failed(write_timeout);
-                self.note_stall(&failed);
-                for waiting in failed {
+            Ok(Err(error)) => error,
+            Err(_) => write_timed_out(self.write_timeout),
+        };
+        // If the lock is busy, only commands whose own time is up fail. The others stay in the queue. Any other
+        // error fails them all.
+        let is_busy = error.kind() == ErrorKind::Busy;
+        let failed = self.queue().take_failed(is_busy.then_some(self.write_timeout));
+        self.note_stall(&failed);
+        let error = if is_busy { write_timed_out(self.write_timeout) } else { error };
+        for waiting in failed {
+            let _ = waiting.reply.send(Err(error.clone()));
+        }
+        if is_busy {
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Executes the commands that wait, in one transaction. Blocks the thread.
+    fn run_group(&self, _turn: Turn) -> Ended {
+        let connection = match self.open_connection() {
+            Ok(connection) => connection,
+            Err(error) => return Ended::NotBegun(error),
+        };
+        let begun = begin(&connection);
+        self.base.counted.round_trip();
+        if let Err(error) = begun {
+            if error.kind() == ErrorKind::Busy {
+                *self.idle_connection() = Some(connection);
+            }
+            return Ended::NotBegun(error);
+        }
+        // Take the group only now: commands that arrived while `begin` waited share this commit.
+        let group = self.queue().take(GROUP_MAX);
+        // This thread holds the write lock, so no transaction of the application is open any more. One that was dropped
+        // without a commit or rollback is recorded as ended here.
+        self.base.stalls.ended(self.base.now());
+        self.note_stall(&group);
+        self.execute_group(&connection, group);
+        if connection.is_autocommit() {
+            *self.idle_connection() = Some(connection);
+        }
+        Ended::Done
+    }
+
+    fn execute_group(&self, connection: &Connection, group: Vec<Waiting>) {
+        let is_alone = group.len() == 1;
+        match self.try_group(connection, &group) {
+            Ok(replies) => {
+                for (waiting, reply) in group.into_iter().zip(replies) {
+                    let _ = waiting.reply.send(reply);
+                }
+            }
+            Err(error) if is_alone => {
+                for waiting in group {
                     let _ = waiting.reply.send(Err(error.clone()));
                 }
             }
+            // One command failed and the group was rolled back. Run each by itself, so that the others succeed.
+            Err(_) => {
+                for waiting in group {
+                    let reply = self.execute_alone(connection, &waiting);
+                    let _ = waiting.reply.send(reply);
+                }
+            }
         }
+    }
+
+    fn execute_alone(&self, connection: &Connection, waiting: &Waiting) -> Result<Reply> {
+        let began_at = Instant::now();
+        while let Err(error) = begin(connection) {
+            if error.kind() != ErrorKind::Busy || began_at.elapsed() >= self.write_timeout {
+                return Err(error);
+            }
+            std::thread::sleep(RETRY);
+        }
+        let mut replies = self.try_group(connection, std::slice::from_ref(waiting))?;
+        replies.pop().unwrap_or_else(|| {
+            Err(Error::new(ErrorKind::Corrupt, "a command got no reply: report this as a bug"))
+        })
+    }
+
+    /// Executes commands in the open transaction, and commits it.
+    ///
+    /// A command that is `Invalid` changed nothing, so it gets its error as a reply and the group continues.
+    ///
+    /// # Errors
+    ///
+    /// Any other error of a command, or of the commit. The transaction did not commit, and none of the commands took
+    /// effect.
+    fn try_group(&self, connection: &Connection, group: &[Waiting]) -> Result<Vec<Result<Reply>>> {
+        let replies = self.execute_all(connection, group).and_then(|replies| {
+            connection.execute_batch("commit").map_err(|error| from_sqlite(&error))?;
+            Ok(replies)
+        });
+        match &replies {
+            Ok(_) => self.base.counted.commit(),
+            // SQLite may have rolled back by itself.
+            Err(_) if connection.is_autocommit() => {}
+            Err(_) => drop(connection.execute_batch("rollback")),
+        }
+        replies
+    }
+
+    fn execute_all(&self, connection: &Connection, group: &[Waiting]) -> Result<Vec<Result<Reply>>> {
+        let mut rows = SqliteRows::new(connection, &self.base.texts);
+        let mut replies = Vec::with_capacity(group.len());
+        for waiting in group {
+            match self.base.execute(&mut rows, &waiting.command) {
+                Err(error) if error.kind() != ErrorKind::Invalid => return Err(error),
+                reply => replies.push(reply),
+            }
+        }
+        rows.flush()?;
+        Ok(replies)
     }
 
     /// Records the longest wait of these commands as a stall: a renewal may have had to wait as long.
@@ -121,68 +270,28 @@ impl<P: Provider> Writer<P> {
         }
     }
 
-    async fn carry_out_group(&self, tx: P::Tx, group: Vec<Waiting>) {
-        let alone = group.len() == 1;
-        match self.try_group(tx, &group).await {
-            Ok(replies) => {
-                for (waiting, reply) in group.into_iter().zip(replies) {
-                    let _ = waiting.reply.send(reply);
-                }
-            }
-            Err(error) if alone => {
-                for waiting in group {
-                    let _ = waiting.reply.send(Err(error.clone()));
-                }
-            }
-            // One command failed and the group was rolled back. Run each by itself, so that the others succeed.
-            Err(_) => {
-                for waiting in group {
-                    let reply = self.carry_out_alone(&waiting).await;
-                    let _ = waiting.reply.send(reply);
-                }
-            }
+    fn open_connection(&self) -> Result<Connection> {
+        if self.queue().closed {
+            return Err(closed());
         }
+        let idle = self.idle_connection().take();
+        idle.map_or_else(
+            || self.location.open_writer(self.synchronous, BUSY_TIMEOUT.min(self.write_timeout)),
+            Ok,
+        )
     }
 
-    async fn carry_out_alone(&self, waiting: &Waiting) -> Result<Reply> {
-        let tx = self.provider.begin(self.write_timeout).await?;
-        let mut replies = self.try_group(tx, std::slice::from_ref(waiting)).await?;
-        replies.pop().unwrap_or_else(|| {
-            Err(Error::new(ErrorKind::Corrupt, "a command got no reply: report this as a bug"))
-        })
-    }
-
-    /// Executes commands in one transaction.
-    ///
-    /// A command that is `Invalid` wrote nothing, so it gets its error as a reply and the group continues.
-    ///
-    /// # Errors
-    ///
-    /// Any other error of a command, or of the commit. The transaction did not commit, and none of the commands took
-    /// effect.
-    async fn try_group(&self, mut tx: P::Tx, group: &[Waiting]) -> Result<Vec<Result<Reply>>> {
-        let mut replies = Vec::with_capacity(group.len());
-        for waiting in group {
-            let mut connection = Writing { provider: &self.provider, tx: &mut tx };
-            let reply = execute(&mut Session::new(&mut connection, &self.base), &waiting.command).await;
-            match reply {
-                Err(error) if error.kind() != ErrorKind::Invalid => {
-                    // Return the command's error rather than that of the rollback, which fails if SQLite has already
-                    // rolled back by itself.
-                    let _ = self.provider.rollback(tx).await;
-                    return Err(error);
-                }
-                reply => replies.push(reply),
-            }
-        }
-        self.provider.commit(tx).await?;
-        self.base.counted.commit();
-        Ok(replies)
+    fn idle_connection(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn begin(connection: &Connection) -> Result<()> {
+    connection.execute_batch("begin immediate").map_err(|error| from_sqlite(&error))
 }
 
 impl Queue {
@@ -226,12 +335,12 @@ impl Queue {
 }
 
 /// The task that drains the queue. At most one per store does so at a time.
-struct Turn<P: Provider> {
+struct Draining<P: Provider> {
     writer: Arc<Writer<P>>,
     done: bool,
 }
 
-impl<P: Provider> Turn<P> {
+impl<P: Provider> Draining<P> {
     async fn run(mut self) {
         while self.writer.queue().goes_on() {
             self.writer.next_group().await;
@@ -240,12 +349,13 @@ impl<P: Provider> Turn<P> {
     }
 }
 
-impl<P: Provider> Drop for Turn<P> {
+impl<P: Provider> Drop for Draining<P> {
     fn drop(&mut self) {
         if !self.done {
             // The runtime was shut down, or a command panicked. Dropping the queue fails the waiting commands with
             // `Unavailable`, and clearing `running` lets the next command start a new task.
-            *self.writer.queue() = Queue::default();
+            let mut queue = self.writer.queue();
+            *queue = Queue { closed: queue.closed, ..Queue::default() };
         }
     }
 }

@@ -179,6 +179,23 @@ pub struct ChainFilter {
     pub created_to: Option<Timestamp>,
 }
 
+impl ChainFilter {
+    /// Whether a chain matches.
+    #[must_use]
+    pub fn passes(
+        &self,
+        chain_type: &TypeName,
+        status: Status,
+        created_at: Timestamp,
+        is_top_level: bool,
+    ) -> bool {
+        any_or(&self.types, chain_type)
+            && any_or(&self.statuses, &status)
+            && within(created_at, self.created_from, self.created_to)
+            && (is_top_level || !self.top_level)
+    }
+}
+
 impl ListChains {
     /// Checks the filter and the page against the limits. Every store calls this first.
     ///
@@ -225,6 +242,23 @@ pub struct JobFilter {
     pub created_from: Option<Timestamp>,
     /// Jobs created at this time or earlier.
     pub created_to: Option<Timestamp>,
+}
+
+impl JobFilter {
+    /// Whether a job matches, apart from its chain's id.
+    #[must_use]
+    pub fn passes(
+        &self,
+        job_type: &TypeName,
+        status: Status,
+        chain_type: &TypeName,
+        created_at: Timestamp,
+    ) -> bool {
+        any_or(&self.types, job_type)
+            && any_or(&self.statuses, &status)
+            && any_or(&self.chain_types, chain_type)
+            && within(created_at, self.created_from, self.created_to)
+    }
 }
 
 impl ListJobs {
@@ -321,4 +355,12 @@ pub struct TypeCount {
     pub expired_leases: u64,
     /// Whether the type is paused.
     pub paused: bool,
+}
+
+fn any_or<T: PartialEq>(wanted: &[T], value: &T) -> bool {
+    wanted.is_empty() || wanted.contains(value)
+}
+
+fn within(at: Timestamp, from: Option<Timestamp>, to: Option<Timestamp>) -> bool {
+    from.is_none_or(|from| at >= from) && to.is_none_or(|to| at <= to)
 }

@@ -6,16 +6,15 @@ use uuid::Uuid;
 use super::table::{OfType, Tables};
 use super::{Execution, Rows};
 use crate::command::{
-    ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFilter,
-    ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
-    ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
+    Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, ListAttempts,
+    ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply, ListJobs,
+    ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
 use crate::limit::PAGE_SCAN_MAX;
 use crate::name::TypeName;
 use crate::record::{ChainRecord, JobRecord, Status};
-use crate::time::Timestamp;
 
 impl<R: Rows> Execution<'_, R> {
     pub(super) fn get_chains(&mut self, request: &GetChains) -> Result<GetChainsReply> {
@@ -57,19 +56,21 @@ impl Execution<'_, Tables> {
 
     pub(super) fn list_chains(&self, request: &ListChains) -> Result<ListChainsReply> {
         request.check()?;
-        let page = PageQuery::of(&request.page)?;
+        let page = PageScan::new(&request.page)?;
         let rows = page.within(&self.rows.chains_by_seq);
-        let (chains, next) = page.collect(rows, |chain| {
-            let top_level = !request.filter.top_level || !self.rows.dependents.contains_key(&chain);
-            let view = self.rows.view(chain)?;
-            Some(view).filter(|view| top_level && chain_passes(&request.filter, view))
-        });
+        let (chains, next) = page.collect(rows.map(Ok), |chain| {
+            let is_top_level = !self.rows.dependents.contains_key(&chain);
+            let passes = |view: &ChainRecord| {
+                request.filter.passes(&view.chain_type, view.status(), view.created_at, is_top_level)
+            };
+            Ok(self.rows.view(chain).filter(passes))
+        })?;
         Ok(ListChainsReply { chains, next })
     }
 
     pub(super) fn list_jobs(&self, request: &ListJobs) -> Result<ListJobsReply> {
         request.check()?;
-        let page = PageQuery::of(&request.page)?;
+        let page = PageScan::new(&request.page)?;
         let rows = match request.filter.chain {
             None => page.within(&self.rows.jobs_by_seq),
             Some(chain) => {
@@ -81,22 +82,26 @@ impl Execution<'_, Tables> {
                 page.walk(jobs.into_iter().flatten().map(|(index, job)| (u64::from(index) + 1, job)))
             }
         };
-        let (jobs, next) = page.collect(rows, |job| {
-            let job = &self.rows.get_job(job)?.job;
-            Some(job).filter(|job| job_passes(&request.filter, job)).cloned()
-        });
+        let (jobs, next) = page.collect(rows.map(Ok), |job| {
+            let job = self.rows.get_job(job).map(|row| &row.job);
+            let passes = |job: &&JobRecord| {
+                request.filter.passes(&job.job_type, job.status, &job.chain_type, job.created_at)
+            };
+            Ok(job.filter(passes).cloned())
+        })?;
         Ok(ListJobsReply { jobs, next })
     }
 
     pub(super) fn list_dependents(&self, request: &ListDependents) -> Result<ListDependentsReply> {
-        let page = PageQuery::of(&request.page)?;
+        let page = PageScan::new(&request.page)?;
         let none = BTreeSet::new();
         let dependents = self.rows.dependents.get(&request.chain).unwrap_or(&none);
         let (lowest, highest) = (JobId::from_uuid(Uuid::nil()), JobId::from_uuid(Uuid::max()));
         let range = (*page.range().start(), lowest)..=(*page.range().end(), highest);
         let rows = (!page.range().is_empty()).then(|| dependents.range(range).copied());
         let rows = page.walk(rows.into_iter().flatten());
-        let (jobs, next) = page.collect(rows, |job| self.rows.get_job(job).map(|row| row.job.clone()));
+        let get = |job| Ok(self.rows.get_job(job).map(|row| row.job.clone()));
+        let (jobs, next) = page.collect(rows.map(Ok), get)?;
         Ok(ListDependentsReply { jobs, next })
     }
 
@@ -132,15 +137,21 @@ impl Execution<'_, Tables> {
     }
 }
 
-/// The start, order and size of a page. Rows are numbered from 1 in order of creation.
-struct PageQuery {
+/// The start, order and size of a page. Rows are numbered from 1, and read in the order of their numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct PageScan {
     order: Order,
     after: Option<u64>,
     max: usize,
 }
 
-impl PageQuery {
-    fn of(page: &Page) -> Result<Self> {
+impl PageScan {
+    /// Reads the cursor of a page.
+    ///
+    /// # Errors
+    /// Returns an error of kind [`Invalid`](ErrorKind::Invalid) if the cursor is not one of a page of this store, or the
+    /// page is too large.
+    pub fn new(page: &Page) -> Result<Self> {
         let not_ours = |_| {
             Error::new(
                 ErrorKind::Invalid,
@@ -154,12 +165,19 @@ impl PageQuery {
     }
 
     /// Returns the row numbers that remain after the cursor.
-    fn range(&self) -> RangeInclusive<u64> {
+    #[must_use]
+    pub fn range(&self) -> RangeInclusive<u64> {
         match (self.order, self.after) {
             (_, None) => 1..=u64::MAX,
             (Order::Newest, Some(after)) => 1..=after.saturating_sub(1),
             (Order::Oldest, Some(after)) => after.saturating_add(1)..=u64::MAX,
         }
+    }
+
+    /// Whether rows with higher numbers come first.
+    #[must_use]
+    pub fn is_newest_first(&self) -> bool {
+        self.order == Order::Newest
     }
 
     /// Returns the rows of an index after the cursor, in the requested order.
@@ -180,46 +198,27 @@ impl PageQuery {
         }
     }
 
-    /// Returns the first rows for which `get` returns a value, and the cursor of the next page. Stops after
-    /// scanning `PAGE_SCAN_MAX` rows.
-    fn collect<I, T>(
+    /// Returns the first rows for which `get` returns a value, and the cursor of the next page. Stops after scanning
+    /// `PAGE_SCAN_MAX` rows.
+    ///
+    /// # Errors
+    /// Returns the first error of the rows or of `get`.
+    pub fn collect<I, T>(
         &self,
-        rows: impl Iterator<Item = (u64, I)>,
-        get: impl Fn(I) -> Option<T>,
-    ) -> (Vec<T>, Option<Cursor>) {
+        mut rows: impl Iterator<Item = Result<(u64, I)>>,
+        mut get: impl FnMut(I) -> Result<Option<T>>,
+    ) -> Result<(Vec<T>, Option<Cursor>)> {
         let (mut found, mut last) = (Vec::new(), None);
-        let mut rows = rows.peekable();
         for _ in 0..PAGE_SCAN_MAX {
             if found.len() == self.max {
                 break;
             }
-            let Some((seq, id)) = rows.next() else { return (found, None) };
-            last = Some(seq);
-            found.extend(get(id));
+            let Some(row) = rows.next() else { return Ok((found, None)) };
+            let (number, id) = row?;
+            last = Some(number);
+            found.extend(get(id)?);
         }
-        let next = rows.peek().and(last).map(|seq| Cursor(seq.to_string()));
-        (found, next)
+        let next = rows.next().transpose()?.and(last).map(|number| Cursor(number.to_string()));
+        Ok((found, next))
     }
-}
-
-fn chain_passes(filter: &ChainFilter, chain: &ChainRecord) -> bool {
-    any_or(&filter.types, &chain.chain_type)
-        && any_or(&filter.statuses, &chain.status())
-        && within(chain.created_at, filter.created_from, filter.created_to)
-}
-
-fn job_passes(filter: &JobFilter, job: &JobRecord) -> bool {
-    any_or(&filter.types, &job.job_type)
-        && any_or(&filter.statuses, &job.status)
-        && any_or(&filter.chain_types, &job.chain_type)
-        && filter.chain.is_none_or(|chain| chain == job.chain)
-        && within(job.created_at, filter.created_from, filter.created_to)
-}
-
-fn any_or<T: PartialEq>(wanted: &[T], value: &T) -> bool {
-    wanted.is_empty() || wanted.contains(value)
-}
-
-fn within(at: Timestamp, from: Option<Timestamp>, to: Option<Timestamp>) -> bool {
-    from.is_none_or(|from| at >= from) && to.is_none_or(|to| at <= to)
 }

@@ -9,17 +9,12 @@ mod fixture;
 mod health;
 mod lock;
 mod open;
-mod plan;
 mod process;
 mod race;
 mod schema;
-mod statement;
 mod stop;
 mod transaction;
 mod trouble;
-
-#[cfg(feature = "known-bad")]
-mod known_bad;
 
 use std::path::PathBuf;
 use std::sync::Arc;

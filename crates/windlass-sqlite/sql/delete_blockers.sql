@@ -1,0 +1,2 @@
+-- ?1: seq of the job
+delete from {prefix}blocker where job = ?1

@@ -1,0 +1,2 @@
+-- ?1: seq
+delete from {prefix}job where seq = ?1

@@ -1,0 +1,2 @@
+-- ?1: id
+delete from {prefix}worker where id = ?1

@@ -1,2 +1,0 @@
--- ?1: name
-select token, until from {prefix}leader where name = ?1

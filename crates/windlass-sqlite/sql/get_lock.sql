@@ -1,0 +1,3 @@
+-- A leader lock.
+-- ?1: name
+select token, until from {prefix}leader where name = ?1

@@ -1,0 +1,2 @@
+insert into {prefix}job ({columns})
+values ({parameters})

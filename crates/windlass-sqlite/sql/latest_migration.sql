@@ -1,1 +1,0 @@
-select coalesce(max(step), 0) as step from {prefix}migration

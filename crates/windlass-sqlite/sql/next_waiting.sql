@@ -1,0 +1,5 @@
+-- The oldest blocked job that waits for a chain.
+-- ?1: chain
+select job.id from {prefix}blocker as blocker cross join {prefix}job as job on job.seq = blocker.job
+where blocker.chain = ?1 and blocker.waiting = 1
+order by blocker.job limit 1

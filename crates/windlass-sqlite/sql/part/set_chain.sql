@@ -1,9 +1,0 @@
-latest = changed.latest,
-latest_position = changed.latest_position,
-key_held = changed.key_held,
-chain_closed_at = changed.chain_closed_at,
-chain_closed_as = changed.chain_closed_as,
-retain_until = changed.retain_until,
-leaves_at = changed.leaves_at,
-trim_at = changed.trim_at,
-rippling = changed.rippling

@@ -1,0 +1,2 @@
+-- ?1: type
+insert into {prefix}paused (type) values (?1) on conflict do nothing

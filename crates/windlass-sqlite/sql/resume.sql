@@ -1,0 +1,2 @@
+-- ?1: type
+delete from {prefix}paused where type = ?1

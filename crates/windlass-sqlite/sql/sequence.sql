@@ -1,0 +1,2 @@
+-- The last number in the order of creation.
+select last from {prefix}sequence
