@@ -1,5 +1,5 @@
 CREATE TABLE windlass_attempt (
-  job integer not null references windlass_job (seq) on delete cascade,
+  job integer not null,
   fence integer not null,
   attempt integer not null,
   worker blob not null,
@@ -11,7 +11,7 @@ CREATE TABLE windlass_attempt (
 ) strict, without rowid;
 
 CREATE TABLE windlass_blocker (
-  job integer not null references windlass_job (seq) on delete cascade,
+  job integer not null,
   position integer not null,
   chain blob not null,
   resolved integer not null,
@@ -22,7 +22,7 @@ CREATE TABLE windlass_blocker (
 ) strict, without rowid;
 
 CREATE TABLE windlass_job (
-  seq integer primary key autoincrement,      -- the order of creation
+  seq integer primary key,                    -- the order of creation
   id blob not null,
   chain blob not null,
   position integer not null,                  -- its place in the chain, from 0
@@ -31,16 +31,16 @@ CREATE TABLE windlass_job (
   status text not null check (status in ('blocked', 'pending', 'running', 'completed', 'failed', 'cancelled')),
   priority integer not null,
   due_at integer not null,
-  attempt integer not null default 0,
+  attempt integer not null,
   max_attempts integer,
   fence integer not null,
-  version integer not null default 0,
+  version integer not null,
   worker blob,                                -- who made the latest attempt
-  request blob,                               -- the acquire that took it, while it runs
+  request blob,                               -- the acquire that leased it, while it runs
   lease_until integer,                        -- while it runs
-  cancel_requested integer not null default 0,
-  waits integer not null,                     -- how many blocker chains it still waits for
-  blockers integer not null,                  -- how many it was created with
+  cancel_requested integer not null,
+  blockers integer not null,                  -- how many it has in the table of blockers
+  attempts integer not null,                  -- how many it has in the table of attempts
   on_blocker_failure text not null check (on_blocker_failure in ('wait', 'fail', 'receive')),
   created_at integer not null,
   started_at integer,
@@ -64,10 +64,10 @@ CREATE TABLE windlass_job (
   chain_closed_at integer,
   chain_closed_as text check (chain_closed_as in ('completed', 'failed', 'cancelled')),
   retain_until integer,
-  leaves_at integer,                          -- when the closed chain may leave
-  trim_at integer,                            -- when the oldest inner job of the open chain may leave
-  needed_by integer not null default 0,       -- waits of jobs that are open, or failed and may be retried
-  rippling integer not null default 0,        -- whether jobs that waited for it are still to be resolved
+  leaves_at integer,                          -- when the closed chain may be deleted
+  trim_at integer,                            -- when the oldest inner job of the open chain may be deleted
+  needed_by integer not null default 0,       -- how many blockers of open or failed jobs it is
+  rippling integer,                           -- whether jobs that waited for it are still to be resolved
 
   error text,
   input_codec text not null,
@@ -86,10 +86,22 @@ CREATE TABLE windlass_migration (
   step integer primary key,
   name text not null,
   applied_at integer not null
-) strict;
+) strict
+;
 
 CREATE TABLE windlass_paused (
   type text primary key
+) strict, without rowid;
+
+CREATE TABLE windlass_sequence (
+  last integer not null
+) strict;
+
+CREATE TABLE windlass_tally (
+  type text not null,
+  status text not null,
+  jobs integer not null,
+  primary key (type, status)
 ) strict, without rowid;
 
 CREATE TABLE windlass_worker (
@@ -109,11 +121,7 @@ CREATE INDEX windlass_blocker_eager on windlass_blocker (chain, job) where waiti
 
 CREATE INDEX windlass_blocker_waiting on windlass_blocker (chain, job) where waiting = 1;
 
-CREATE INDEX windlass_job_blocked on windlass_job (type) where status = 'blocked';
-
-CREATE UNIQUE INDEX windlass_job_chain on windlass_job (chain, position);
-
-CREATE INDEX windlass_job_closed on windlass_job (type, status) where status in ('completed', 'failed', 'cancelled');
+CREATE UNIQUE INDEX windlass_job_chain on windlass_job (chain, position) where position > 0;
 
 CREATE INDEX windlass_job_first on windlass_job (seq) where position = 0;
 

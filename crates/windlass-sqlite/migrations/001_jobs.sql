@@ -1,5 +1,7 @@
 -- One row per job. The row of a chain's first job (position 0) also has the chain's columns, so that the common chain
--- of one job is one row. Payloads come last, so that the other columns can be read without their pages.
+-- of one job is one row. Payloads come last, so that the other columns can be read without their pages. There are no
+-- checks of values: SQLite builds a temporary tree for each list of values that it compares a new row with, which costs
+-- more than the insert.
 create table {prefix}job (
   seq integer primary key,                    -- the order of creation
   id blob not null,
@@ -7,7 +9,7 @@ create table {prefix}job (
   position integer not null,                  -- its place in the chain, from 0
   type text not null,
   chain_type text not null,
-  status text not null check (status in ('blocked', 'pending', 'running', 'completed', 'failed', 'cancelled')),
+  status text not null,                       -- blocked, pending, running, completed, failed or cancelled
   priority integer not null,
   due_at integer not null,
   attempt integer not null,
@@ -20,7 +22,7 @@ create table {prefix}job (
   cancel_requested integer not null,
   blockers integer not null,                  -- how many it has in the table of blockers
   attempts integer not null,                  -- how many it has in the table of attempts
-  on_blocker_failure text not null check (on_blocker_failure in ('wait', 'fail', 'receive')),
+  on_blocker_failure text not null,           -- wait, fail or receive
   created_at integer not null,
   started_at integer,
   closed_at integer,
@@ -33,7 +35,7 @@ create table {prefix}job (
   latest blob,
   latest_position integer,
   key text,
-  key_hold text check (key_hold in ('open', 'completed', 'completed_or_failed', 'any')),
+  key_hold text,                              -- open, completed, completed_or_failed or any
   key_window integer,
   key_held integer,
   retain_completed integer,
@@ -41,7 +43,7 @@ create table {prefix}job (
   retain_cancelled integer,
   chain_trace text,
   chain_closed_at integer,
-  chain_closed_as text check (chain_closed_as in ('completed', 'failed', 'cancelled')),
+  chain_closed_as text,                       -- completed, failed or cancelled
   retain_until integer,
   leaves_at integer,                          -- when the closed chain may be deleted
   trim_at integer,                            -- when the oldest inner job of the open chain may be deleted
@@ -59,8 +61,7 @@ create unique index {prefix}job_id on {prefix}job (id);
 create unique index {prefix}job_chain on {prefix}job (chain, position) where position > 0;
 create index {prefix}job_first on {prefix}job (seq) where position = 0;
 create index {prefix}job_pending on {prefix}job (type, priority desc, due_at, seq) where status = 'pending';
-create index {prefix}job_running on {prefix}job (lease_until, seq, type) where status = 'running';
-create index {prefix}job_request on {prefix}job (request) where status = 'running';
+create index {prefix}job_running on {prefix}job (request, lease_until, seq, type) where status = 'running';
 create unique index {prefix}job_key on {prefix}job (type, key) where key_held = 1;
 create index {prefix}job_leaving on {prefix}job (leaves_at, seq) where leaves_at is not null and needed_by = 0;
 create index {prefix}job_trimming on {prefix}job (trim_at, id) where trim_at is not null and chain_closed_at is null;
@@ -76,7 +77,7 @@ insert into {prefix}sequence (last) values (0);
 -- How many jobs have each type and status.
 create table {prefix}tally (
   type text not null,
-  status text not null,
+  status text not null,                       -- blocked, pending, running, completed, failed or cancelled
   jobs integer not null,
   primary key (type, status)
 ) strict, without rowid;

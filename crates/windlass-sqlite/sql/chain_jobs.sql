@@ -4,7 +4,7 @@ select id, position from {prefix}job where id = ?1 and position = 0 and ?2 = 0
 union all
 select * from (
   select id, position from {prefix}job
-  where chain = ?1 and position > 0 and position between ?2 and ?3
-  order by position limit ?4
+  where chain = ?1 and position > 0 and position between +?2 and +?3
+  order by position limit +?4
 )
-limit ?4
+limit +?4

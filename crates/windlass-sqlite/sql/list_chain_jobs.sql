@@ -4,6 +4,6 @@ select 1 as place, seq, type, status, chain_type, created_at from {prefix}job wh
 union all
 select * from (
   select position + 1, seq, type, status, chain_type, created_at from {prefix}job
-  where chain = ?3 and position > 0 and position between ?1 - 1 and ?2 - 1
+  where chain = ?3 and position > 0 and position between +?1 - 1 and +?2 - 1
   order by position
 )

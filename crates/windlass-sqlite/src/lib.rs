@@ -73,9 +73,16 @@ mod rows;
 mod statement;
 mod table;
 
+#[cfg(test)]
+mod plan_tests;
+
 mod error;
 mod health;
 mod migrate;
+
+#[cfg(feature = "known-bad")]
+#[doc(hidden)]
+pub mod known_bad;
 
 pub use crate::notifier::SqliteNotifier;
 pub use crate::options::{Options, PREFIX_MAX_BYTES, Synchronous};

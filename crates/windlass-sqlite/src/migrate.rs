@@ -83,13 +83,6 @@ fn apply(connection: &Connection, options: &Options, migrations: &[Migration]) -
     Ok(())
 }
 
-/// Fails if the file cannot be written: here, rather than at the first command.
-pub(crate) fn check_writable(connection: &Connection, prefix: &str) -> Result<()> {
-    let nothing =
-        fill("begin immediate; update {prefix}migration set name = name where step = 0; rollback", prefix);
-    connection.execute_batch(&nothing).map_err(|error| from_sqlite(&error))
-}
-
 /// Returns all steps as one SQL script.
 pub(crate) fn sql(prefix: &str, migrations: &[Migration]) -> String {
     let table = fill(include_str!("../sql/make_migration.sql"), prefix);

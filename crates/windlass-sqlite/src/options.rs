@@ -28,6 +28,8 @@ pub struct Options {
     readers: u32,
     migrate: bool,
     check_integrity: bool,
+    #[cfg(feature = "known-bad")]
+    known_bad: Option<crate::known_bad::KnownBad>,
 }
 
 /// When SQLite syncs to disk.
@@ -54,6 +56,8 @@ impl Default for Options {
             readers: 4,
             migrate: true,
             check_integrity: true,
+            #[cfg(feature = "known-bad")]
+            known_bad: None,
         }
     }
 }
@@ -115,6 +119,19 @@ impl Options {
     pub fn migrations_sql(&self) -> Result<String> {
         self.check_prefix()?;
         Ok(sql(&self.prefix, MIGRATIONS))
+    }
+
+    /// Breaks the store on purpose, to test the tests.
+    #[cfg(feature = "known-bad")]
+    #[doc(hidden)]
+    pub const fn known_bad(mut self, known_bad: crate::known_bad::KnownBad) -> Self {
+        self.known_bad = Some(known_bad);
+        self
+    }
+
+    #[cfg(feature = "known-bad")]
+    pub(crate) const fn variant(&self) -> Option<crate::known_bad::KnownBad> {
+        self.known_bad
     }
 
     /// Replaces the path by that of the application's driver.

@@ -20,6 +20,7 @@ macro_rules! statements {
 }
 
 statements! {
+    DataVersion = data_version,
     JobById = job_by_id,
     JobBySeq = job_by_seq,
     Blockers = blockers,

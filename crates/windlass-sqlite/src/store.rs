@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::task::spawn_blocking;
@@ -15,7 +16,7 @@ use windlass_core::{
 use crate::connection::{Location, Readers, closed};
 use crate::error::from_sqlite;
 use crate::health::findings;
-use crate::migrate::{MIGRATIONS, check_writable, log_ahead, migrate};
+use crate::migrate::{MIGRATIONS, log_ahead, migrate};
 use crate::options::Options;
 use crate::provider::Provider;
 use crate::session::{Base, Counted};
@@ -67,13 +68,19 @@ impl<P: Provider> SqliteStore<P> {
         let location = Location { path: provider.path(), busy_timeout: options.write_timeout() };
         let synchronous = provider.synchronous().await?;
         let (preparing, opening) = (options.clone(), location.clone());
-        let prepare = move || {
+        let prepare = move || -> Result<()> {
             let connection = opening.open_writer(synchronous, preparing.write_timeout())?;
             log_ahead(&connection, preparing.write_timeout())?;
             migrate(&connection, &preparing, MIGRATIONS)?;
-            check_writable(&connection, preparing.table_prefix())
+            #[cfg(feature = "known-bad")]
+            if let Some(known_bad) = preparing.variant() {
+                known_bad.spoil(&connection, preparing.table_prefix())?;
+            }
+            Ok(())
         };
         spawn_blocking(prepare).await.map_err(stopped)??;
+        let take_lock = fill("update {prefix}sequence set last = last where false", options.table_prefix());
+        check_writable(&provider, &take_lock, options.write_timeout()).await?;
         let durability = if synchronous >= 2 { Durability::Synced } else { Durability::Buffered };
         let base = Arc::new(Base {
             texts: Texts::new(options.table_prefix()),
@@ -86,7 +93,6 @@ impl<P: Provider> SqliteStore<P> {
         // Open a read connection now: the first query does not have to wait for it, and errors surface here.
         readers.run(|_| Ok(())).await?;
         let writer = Writer::new(provider, base, location, synchronous, options.write_timeout());
-        let take_lock = fill("update {prefix}sequence set last = last where false", options.table_prefix());
         Ok(Self { options, writer, readers, closed: AtomicBool::new(false), synchronous, take_lock })
     }
 
@@ -107,6 +113,10 @@ impl<P: Provider> SqliteStore<P> {
     async fn run<R: Request>(&self, request: R) -> Result<R::Reply> {
         self.check_open()?;
         let command: Command = request.into();
+        #[cfg(feature = "known-bad")]
+        if let Some(known_bad) = self.options.variant().filter(|_| !command.is_query()) {
+            return self.execute_badly(known_bad, command).await?.try_into();
+        }
         if command.is_query() {
             let base = Arc::clone(self.base());
             self.read(move |connection| base.execute_on(connection, &command)).await
@@ -132,6 +142,10 @@ impl<P: Provider> SqliteStore<P> {
         // this thread. A transaction that has read before others wrote cannot get it.
         let first = if command.is_query() { "select 1" } else { &self.take_lock };
         self.provider().run_in(tx, first).await?;
+        #[cfg(feature = "known-bad")]
+        if let Some(known_bad) = self.options.variant() {
+            return self.execute_badly_in(tx, known_bad, command.clone()).await;
+        }
         let mut reply = None;
         let mut work = |connection: &Connection| reply = Some(execute_in(self.base(), connection, command));
         self.provider().with_connection(tx, &mut work).await?;
@@ -191,6 +205,13 @@ fn execute_in(base: &Base, connection: &Connection, command: &Command) -> Result
             Err(error)
         }
     }
+}
+
+/// Fails if the driver cannot write to the file: here, rather than at the first command in a transaction.
+async fn check_writable<P: Provider>(provider: &P, take_lock: &str, timeout: Duration) -> Result<()> {
+    let mut tx = provider.begin(timeout).await?;
+    provider.run_in(&mut tx, take_lock).await?;
+    provider.rollback(tx).await
 }
 
 fn stopped(error: tokio::task::JoinError) -> Error {

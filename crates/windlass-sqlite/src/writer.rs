@@ -28,7 +28,7 @@ use windlass_core::{Error, ErrorKind, Result, Timestamp};
 use crate::connection::{Location, closed};
 use crate::error::{from_sqlite, write_timed_out};
 use crate::provider::{Provider, Turn};
-use crate::rows::SqliteRows;
+use crate::rows::{Kept, SqliteRows};
 use crate::session::Base;
 
 /// Maximum number of commands in a group, so that other writers of the file get a turn in between.
@@ -50,7 +50,17 @@ pub(crate) struct Writer<P> {
     write_timeout: Duration,
     queue: Mutex<Queue>,
     /// The connection, while no group runs. It is opened when it is first needed, and again after an error.
-    connection: Mutex<Option<Connection>>,
+    idle: Mutex<Option<Idle>>,
+}
+
+/// The connection between two groups.
+#[derive(Debug)]
+struct Idle {
+    connection: Connection,
+    /// Rows that the next group will need, and which are still valid unless another connection has written.
+    kept: Kept,
+    /// The value of `pragma data_version` at the end of the last group. It changes when another connection commits.
+    version: i64,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +104,7 @@ impl<P: Provider> Writer<P> {
             synchronous,
             write_timeout,
             queue: Mutex::default(),
-            connection: Mutex::default(),
+            idle: Mutex::default(),
         })
     }
 
@@ -130,7 +140,7 @@ impl<P: Provider> Writer<P> {
     pub(crate) async fn close(self: &Arc<Self>) {
         self.queue().closed = true;
         let writer = Arc::clone(self);
-        let close = move || drop(writer.idle_connection().take());
+        let close = move || drop(writer.idle().take());
         let _ = tokio::task::spawn_blocking(close).await;
     }
 
@@ -166,15 +176,15 @@ impl<P: Provider> Writer<P> {
 
     /// Executes the commands that wait, in one transaction. Blocks the thread.
     fn run_group(&self, _turn: Turn) -> Ended {
-        let connection = match self.open_connection() {
-            Ok(connection) => connection,
+        let mut idle = match self.open_connection() {
+            Ok(idle) => idle,
             Err(error) => return Ended::NotBegun(error),
         };
-        let begun = begin(&connection);
+        let begun = begin(&idle.connection);
         self.base.counted.round_trip();
         if let Err(error) = begun {
             if error.kind() == ErrorKind::Busy {
-                *self.idle_connection() = Some(connection);
+                *self.idle() = Some(idle);
             }
             return Ended::NotBegun(error);
         }
@@ -184,16 +194,16 @@ impl<P: Provider> Writer<P> {
         // without a commit or rollback is recorded as ended here.
         self.base.stalls.ended(self.base.now());
         self.note_stall(&group);
-        self.execute_group(&connection, group);
-        if connection.is_autocommit() {
-            *self.idle_connection() = Some(connection);
+        self.execute_group(&mut idle, group);
+        if idle.connection.is_autocommit() {
+            *self.idle() = Some(idle);
         }
         Ended::Done
     }
 
-    fn execute_group(&self, connection: &Connection, group: Vec<Waiting>) {
+    fn execute_group(&self, idle: &mut Idle, group: Vec<Waiting>) {
         let is_alone = group.len() == 1;
-        match self.try_group(connection, &group) {
+        match self.try_group(idle, &group) {
             Ok(replies) => {
                 for (waiting, reply) in group.into_iter().zip(replies) {
                     let _ = waiting.reply.send(reply);
@@ -207,22 +217,22 @@ impl<P: Provider> Writer<P> {
             // One command failed and the group was rolled back. Run each by itself, so that the others succeed.
             Err(_) => {
                 for waiting in group {
-                    let reply = self.execute_alone(connection, &waiting);
+                    let reply = self.execute_alone(idle, &waiting);
                     let _ = waiting.reply.send(reply);
                 }
             }
         }
     }
 
-    fn execute_alone(&self, connection: &Connection, waiting: &Waiting) -> Result<Reply> {
+    fn execute_alone(&self, idle: &mut Idle, waiting: &Waiting) -> Result<Reply> {
         let began_at = Instant::now();
-        while let Err(error) = begin(connection) {
+        while let Err(error) = begin(&idle.connection) {
             if error.kind() != ErrorKind::Busy || began_at.elapsed() >= self.write_timeout {
                 return Err(error);
             }
             std::thread::sleep(RETRY);
         }
-        let mut replies = self.try_group(connection, std::slice::from_ref(waiting))?;
+        let mut replies = self.try_group(idle, std::slice::from_ref(waiting))?;
         replies.pop().unwrap_or_else(|| {
             Err(Error::new(ErrorKind::Corrupt, "a command got no reply: report this as a bug"))
         })
@@ -236,22 +246,35 @@ impl<P: Provider> Writer<P> {
     ///
     /// Any other error of a command, or of the commit. The transaction did not commit, and none of the commands took
     /// effect.
-    fn try_group(&self, connection: &Connection, group: &[Waiting]) -> Result<Vec<Result<Reply>>> {
-        let replies = self.execute_all(connection, group).and_then(|replies| {
-            connection.execute_batch("commit").map_err(|error| from_sqlite(&error))?;
-            Ok(replies)
+    fn try_group(&self, idle: &mut Idle, group: &[Waiting]) -> Result<Vec<Result<Reply>>> {
+        let done = self.execute_all(idle, group).and_then(|done| {
+            idle.connection.execute_batch("commit").map_err(|error| from_sqlite(&error))?;
+            Ok(done)
         });
-        match &replies {
-            Ok(_) => self.base.counted.commit(),
-            // SQLite may have rolled back by itself.
-            Err(_) if connection.is_autocommit() => {}
-            Err(_) => drop(connection.execute_batch("rollback")),
+        match done {
+            Ok((replies, kept)) => {
+                idle.kept = kept;
+                self.base.counted.commit();
+                Ok(replies)
+            }
+            Err(error) => {
+                // SQLite may have rolled back by itself.
+                if !idle.connection.is_autocommit() {
+                    let _ = idle.connection.execute_batch("rollback");
+                }
+                Err(error)
+            }
         }
-        replies
     }
 
-    fn execute_all(&self, connection: &Connection, group: &[Waiting]) -> Result<Vec<Result<Reply>>> {
-        let mut rows = SqliteRows::new(connection, &self.base.texts);
+    /// Executes commands in the open transaction. Returns their replies, and the rows to keep once it is committed.
+    fn execute_all(&self, idle: &mut Idle, group: &[Waiting]) -> Result<(Vec<Result<Reply>>, Kept)> {
+        let kept = std::mem::take(&mut idle.kept);
+        let mut rows = SqliteRows::new(&idle.connection, &self.base.texts);
+        let version = rows.data_version()?;
+        if std::mem::replace(&mut idle.version, version) == version {
+            rows.reuse(kept);
+        }
         let mut replies = Vec::with_capacity(group.len());
         for waiting in group {
             match self.base.execute(&mut rows, &waiting.command) {
@@ -260,7 +283,7 @@ impl<P: Provider> Writer<P> {
             }
         }
         rows.flush()?;
-        Ok(replies)
+        Ok((replies, rows.keep()))
     }
 
     /// Records the longest wait of these commands as a stall: a renewal may have had to wait as long.
@@ -270,19 +293,20 @@ impl<P: Provider> Writer<P> {
         }
     }
 
-    fn open_connection(&self) -> Result<Connection> {
+    fn open_connection(&self) -> Result<Idle> {
         if self.queue().closed {
             return Err(closed());
         }
-        let idle = self.idle_connection().take();
-        idle.map_or_else(
-            || self.location.open_writer(self.synchronous, BUSY_TIMEOUT.min(self.write_timeout)),
-            Ok,
-        )
+        if let Some(idle) = self.idle().take() {
+            return Ok(idle);
+        }
+        let timeout = BUSY_TIMEOUT.min(self.write_timeout);
+        let connection = self.location.open_writer(self.synchronous, timeout)?;
+        Ok(Idle { connection, kept: Kept::default(), version: 0 })
     }
 
-    fn idle_connection(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Option<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

@@ -73,8 +73,8 @@ pub(crate) async fn applied_before_error(options: impl Fn(&File) -> Options) -> 
     applied
 }
 
-/// Drops a batch after its first statement, then another after its second, and so on. Returns the distinct numbers of
-/// items that were applied.
+/// Drops a batch where it first waits, then another where it waits for the second time, and so on. Returns the distinct
+/// numbers of items that were applied.
 pub(crate) async fn applied_before_cut(
     options: impl Fn(&File) -> Options,
     in_transaction: bool,
@@ -82,21 +82,23 @@ pub(crate) async fn applied_before_cut(
     let file = File::new();
     let store = SqliteStore::open(options(&file)).await.unwrap();
     let mut seen = BTreeSet::new();
-    for statements in 1.. {
+    for waits in 1.. {
         let batch = Batch::new(&store).await;
         let mut tx = if in_transaction { Some(store.begin().await.unwrap()) } else { None };
-        let before = store.counters().round_trips;
         let mut settling = match &mut tx {
             Some(tx) => store.execute_in(tx, batch.settle.clone().into()),
             None => Box::pin(async { store.settle(batch.settle.clone()).await.map(Reply::Settle) }),
         };
+        let mut waited = 0;
         let done = poll_fn(|context| match settling.as_mut().poll(context) {
             Poll::Ready(reply) => Poll::Ready(Some(reply)),
-            Poll::Pending if store.counters().round_trips - before >= statements => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => {
+                waited += 1;
+                if waited == waits { Poll::Ready(None) } else { Poll::Pending }
+            }
         });
         let done = done.await;
-        let never_cut = done.is_some() && store.counters().round_trips - before < statements;
+        let never_cut = done.is_some();
         done.map(Result::unwrap);
         drop(settling);
         if let Some(tx) = tx {

@@ -7,7 +7,21 @@ use windlass_core::{BoxFuture, Capabilities, ManualClock};
 use windlass_sqlite::{Options, SqliteStore};
 
 #[derive(Default)]
-pub(crate) struct Sqlite;
+pub(crate) struct Sqlite {
+    #[cfg(feature = "known-bad")]
+    pub(crate) known_bad: Option<windlass_sqlite::known_bad::KnownBad>,
+}
+
+impl Sqlite {
+    fn options(&self, directory: &tempfile::TempDir, clock: &Arc<ManualClock>) -> Options {
+        let options = Options::new(directory.path().join("jobs.db")).clock(clock.clone());
+        #[cfg(feature = "known-bad")]
+        if let Some(known_bad) = self.known_bad {
+            return options.known_bad(known_bad);
+        }
+        options
+    }
+}
 
 impl Fixture for Sqlite {
     fn name(&self) -> &str {
@@ -23,8 +37,7 @@ impl Fixture for Sqlite {
             let directory = tempfile::tempdir().expect("a temporary directory can be created");
             let clock = Arc::new(ManualClock::default());
             let open = || async {
-                let options = Options::new(directory.path().join("jobs.db")).clock(clock.clone());
-                let store = SqliteStore::open(options).await;
+                let store = SqliteStore::open(self.options(&directory, &clock)).await;
                 Arc::new(store.expect("a new file can be opened"))
             };
             let store = open().await;

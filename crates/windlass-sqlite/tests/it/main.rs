@@ -16,6 +16,9 @@ mod stop;
 mod transaction;
 mod trouble;
 
+#[cfg(feature = "known-bad")]
+mod known_bad;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,0 +1,2 @@
+-- A number that changes when another connection commits.
+pragma data_version
