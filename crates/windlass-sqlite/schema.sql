@@ -28,7 +28,7 @@ CREATE TABLE windlass_job (
   position integer not null,                  -- its place in the chain, from 0
   type text not null,
   chain_type text not null,
-  status text not null check (status in ('blocked', 'pending', 'running', 'completed', 'failed', 'cancelled')),
+  status text not null,                       -- blocked, pending, running, completed, failed or cancelled
   priority integer not null,
   due_at integer not null,
   attempt integer not null,
@@ -41,7 +41,7 @@ CREATE TABLE windlass_job (
   cancel_requested integer not null,
   blockers integer not null,                  -- how many it has in the table of blockers
   attempts integer not null,                  -- how many it has in the table of attempts
-  on_blocker_failure text not null check (on_blocker_failure in ('wait', 'fail', 'receive')),
+  on_blocker_failure text not null,           -- wait, fail or receive
   created_at integer not null,
   started_at integer,
   closed_at integer,
@@ -54,7 +54,7 @@ CREATE TABLE windlass_job (
   latest blob,
   latest_position integer,
   key text,
-  key_hold text check (key_hold in ('open', 'completed', 'completed_or_failed', 'any')),
+  key_hold text,                              -- open, completed, completed_or_failed or any
   key_window integer,
   key_held integer,
   retain_completed integer,
@@ -62,7 +62,7 @@ CREATE TABLE windlass_job (
   retain_cancelled integer,
   chain_trace text,
   chain_closed_at integer,
-  chain_closed_as text check (chain_closed_as in ('completed', 'failed', 'cancelled')),
+  chain_closed_as text,                       -- completed, failed or cancelled
   retain_until integer,
   leaves_at integer,                          -- when the closed chain may be deleted
   trim_at integer,                            -- when the oldest inner job of the open chain may be deleted
@@ -99,7 +99,7 @@ CREATE TABLE windlass_sequence (
 
 CREATE TABLE windlass_tally (
   type text not null,
-  status text not null,
+  status text not null,                       -- blocked, pending, running, completed, failed or cancelled
   jobs integer not null,
   primary key (type, status)
 ) strict, without rowid;
@@ -123,8 +123,6 @@ CREATE INDEX windlass_blocker_waiting on windlass_blocker (chain, job) where wai
 
 CREATE UNIQUE INDEX windlass_job_chain on windlass_job (chain, position) where position > 0;
 
-CREATE INDEX windlass_job_first on windlass_job (seq) where position = 0;
-
 CREATE UNIQUE INDEX windlass_job_id on windlass_job (id);
 
 CREATE UNIQUE INDEX windlass_job_key on windlass_job (type, key) where key_held = 1;
@@ -133,11 +131,9 @@ CREATE INDEX windlass_job_leaving on windlass_job (leaves_at, seq) where leaves_
 
 CREATE INDEX windlass_job_pending on windlass_job (type, priority desc, due_at, seq) where status = 'pending';
 
-CREATE INDEX windlass_job_request on windlass_job (request) where status = 'running';
-
 CREATE INDEX windlass_job_rippling on windlass_job (chain_closed_at, seq) where rippling = 1;
 
-CREATE INDEX windlass_job_running on windlass_job (lease_until, seq, type) where status = 'running';
+CREATE INDEX windlass_job_running on windlass_job (request, lease_until, seq, type) where status = 'running';
 
 CREATE INDEX windlass_job_trimming on windlass_job (trim_at, id) where trim_at is not null and chain_closed_at is null;
 

@@ -28,7 +28,7 @@ fn measure(store: &str, flags: &[&str], variables: &[(&str, String)]) -> Result 
 }
 
 /// Builds the program with optimizations and returns its path.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     let arguments = ["build", "--release", "--package", PACKAGE, "--message-format=json-render-diagnostics"];
     let messages = workspace::output(&mut workspace.cargo_command(&arguments))?;
     let messages = String::from_utf8_lossy(&messages);

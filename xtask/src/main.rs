@@ -2,9 +2,12 @@
 //!
 //! To add a command, add a module and an arm of the `match` in [`run`].
 
+#![forbid(unsafe_code)]
+
 use std::{env, process::ExitCode};
 
 mod bench;
+mod peers;
 mod sim;
 mod test;
 mod tiers;
@@ -34,9 +37,12 @@ usage: cargo xtask <command>
         --only WORD     only the workloads whose names contain WORD
         --json          the figures as JSON
         --instructions  only the instructions
-  bench sqlite|postgres|redis [--quick] [--only WORD] [--json]
+  bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--json]
         The same workloads on a database with durable settings, alternating with bare statements on the same
         database (not on Redis); the cost per job; the ratios; and the round trips of a queue.
+  bench effectum
+        The SQLite store beside effectum, another job queue on SQLite: three rounds in turn, medians and ratios.
+        Builds the program in bench/effectum, which has its own lockfile.
   sim [--seeds N] [--start X] [--seed X]
         The seeded simulation (default: 500 seeds, starting at 0).
         --seed X      replay one seed, with its whole trace
@@ -65,6 +71,7 @@ fn run(words: &[&str]) -> Result {
     match words {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
+        ["bench", "effectum"] => peers::effectum(),
         ["bench", store @ ("sqlite" | "postgres" | "redis"), flags @ ..] => bench::database(store, flags),
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
         ["tiers"] => tiers::run(&Workspace::locate()),

@@ -5,6 +5,8 @@
 //! rounds and returns a [`Report`]. [`channel`] is the baseline for a drain in memory, and [`instructions`] compares
 //! the two. [`round_trip`] measures the queue.
 
+#![forbid(unsafe_code)]
+
 pub mod channel;
 pub mod instructions;
 pub mod round_trip;

@@ -1,5 +1,7 @@
 //! Runs the workloads on a store and counts instructions. `cargo xtask bench` builds and runs this program.
 
+#![forbid(unsafe_code)]
+
 use std::env;
 use std::process::{self, ExitCode};
 
@@ -14,7 +16,7 @@ use windlass_bench::{Report, channel, workload};
 
 const HELP: &str = "\
 usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
-       windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--json]
+       windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--normal] [--json]
        windlass-bench drain windlass|bare JOBS SLOTS
 
   memory    Runs all workloads on the memory store, then counts the instructions per job with valgrind.
@@ -23,6 +25,8 @@ usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
   redis     Runs all workloads on a private Redis server that syncs each write.
             --quick         Use fewer jobs
             --only WORD     Run only the workloads whose names contain WORD
+            --rounds N      Run each workload N times instead of three times
+            --normal        SQLite: only synchronous = NORMAL
             --json          Print the figures as JSON
             --instructions  Count only the instructions
   drain     Starts and drains jobs once, on one thread. This is the work whose instructions are counted.
@@ -60,19 +64,25 @@ struct Options {
     plan: Plan,
     json: bool,
     instructions: bool,
+    only_normal: bool,
 }
 
 impl Options {
     fn parse(flags: &[&str]) -> Result<Self, BoxError> {
         let quick = flags.contains(&"--quick");
         let plan = if quick { Plan::quick() } else { Plan::default() };
-        let mut options = Self { plan, json: false, instructions: false };
+        let mut options = Self { plan, json: false, instructions: false, only_normal: false };
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
             match *flag {
                 "--quick" => {}
                 "--json" => options.json = true,
                 "--instructions" => options.instructions = true,
+                "--normal" => options.only_normal = true,
+                "--rounds" => {
+                    let number = flags.next().ok_or("`--rounds` needs a number")?;
+                    options.plan.rounds = number.parse()?;
+                }
                 "--only" => options.plan.only = flags.next().map(|word| (*word).to_owned()),
                 unknown => return Err(format!("unknown option `{unknown}`\n\n{HELP}").into()),
             }
@@ -113,8 +123,8 @@ fn measure_redis(options: &Options) -> Result<(), BoxError> {
 fn measure_sqlite(options: &Options) -> Result<(), BoxError> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     let mut reports = Vec::new();
-    for (name, synchronous) in [("SQLite, FULL", Synchronous::Full), ("SQLite, NORMAL", Synchronous::Normal)]
-    {
+    let settings = [("SQLite, FULL", Synchronous::Full), ("SQLite, NORMAL", Synchronous::Normal)];
+    for (name, synchronous) in settings.into_iter().skip(usize::from(options.only_normal)) {
         let mut sqlite = Sqlite::new(synchronous)?;
         reports.push((name, runtime.block_on(suite::run(&mut sqlite, &options.plan))?));
     }

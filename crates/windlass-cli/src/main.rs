@@ -1,5 +1,7 @@
 //! `windlass`: durable background jobs from the shell and from any language. See docs/cli.md.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod command;
 mod exit;

@@ -296,8 +296,6 @@ async fn drop_tables(pool: &sqlx::SqlitePool, prefix: &str) -> sqlx::Result<()> 
     let named = "select name from sqlite_schema where type = 'table' and substr(name, 1, length($1)) = $1";
     let tables: Vec<String> =
         sqlx::query_scalar(named).bind(format!("{prefix}_")).fetch_all(&mut *tx).await?;
-    // The tables reference each other. Defer the checks to the commit, when all of them are gone.
-    sqlx::raw_sql("pragma defer_foreign_keys = on").execute(&mut *tx).await?;
     for table in tables {
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("drop table \"{table}\""))).execute(&mut *tx).await?;
     }

@@ -57,6 +57,8 @@
 //! If a case needs a [`Capability`](windlass_core::Capability) that the store lacks, it is skipped and reported as
 //! such. [`EXCLUDED`] lists the cases of the source designs that have no counterpart here, each with its reason.
 
+#![forbid(unsafe_code)]
+
 mod at_once;
 mod behavior;
 mod case;

@@ -10,6 +10,8 @@
 //! - [`Observer`] receives lifecycle events.
 //! - [`limit`] lists every limit.
 
+#![forbid(unsafe_code)]
+
 mod chain;
 mod client;
 mod clock;

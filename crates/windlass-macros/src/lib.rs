@@ -1,5 +1,7 @@
 //! `#[derive(Job)]` for Windlass. Use it through the `windlass` crate.
 
+#![forbid(unsafe_code)]
+
 mod attribute;
 mod name;
 

@@ -19,6 +19,8 @@
 //! scheduled, `n` waiting workers wake to acquire them. The budget is updated by compare-and-swap. Without a bucket all
 //! waiting workers wake.
 
+#![forbid(unsafe_code)]
+
 mod budget;
 mod hint;
 mod notifier;

@@ -83,6 +83,8 @@
 //! `migrations/` defines the tables, and `functions/` the functions that execute commands. `sql/` has one statement per
 //! command, which calls its function. `schema.sql` shows the resulting schema.
 
+#![forbid(unsafe_code)]
+
 mod options;
 mod store;
 

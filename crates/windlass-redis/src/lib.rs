@@ -91,6 +91,8 @@
 //! A namespace name has at most 64 bytes ([`NAMESPACE_MAX_BYTES`]). A namespace lives on one shard. The server runs
 //! nothing else while a script runs; the limits in [`windlass_core::limit`] bound how long that takes.
 
+#![forbid(unsafe_code)]
+
 mod connection;
 mod error;
 mod options;

@@ -59,7 +59,6 @@ create table {prefix}job (
 
 create unique index {prefix}job_id on {prefix}job (id);
 create unique index {prefix}job_chain on {prefix}job (chain, position) where position > 0;
-create index {prefix}job_first on {prefix}job (seq) where position = 0;
 create index {prefix}job_pending on {prefix}job (type, priority desc, due_at, seq) where status = 'pending';
 create index {prefix}job_running on {prefix}job (request, lease_until, seq, type) where status = 'running';
 create unique index {prefix}job_key on {prefix}job (type, key) where key_held = 1;

@@ -15,8 +15,9 @@
 //!   [`Synchronous::Normal`] a power failure may lose the latest commits, but a crash of the process cannot. The reply
 //!   to a creation states which of the two applies.
 //! - **Transactions** belong to the driver. `client.begin()` returns an sqlx transaction, started with `begin
-//!   immediate`, in which the application writes its own rows next to its jobs. [`SqliteStore::over`] uses the
-//!   application's own pool, and [`provider`] defines the trait to implement for another driver.
+//!   immediate`, in which the application writes its own rows next to its jobs. Any other sqlx transaction on the file
+//!   works too. [`SqliteStore::over`] uses the application's own pool, and [`provider`] defines the trait to implement
+//!   for another driver.
 //! - **One writer.** Commands of one process that wait for the write lock run in one transaction and share its commit,
 //!   renewals first. A transaction that the application holds open is a writer too. Other writes wait for it for up to
 //!   [`busy_timeout`](Options::busy_timeout), then fail with an error of kind `Busy` and write nothing. SQLite has no
@@ -26,29 +27,32 @@
 //! - **Many processes** on one machine may open the file and wake each other through [`SqliteNotifier`]. Do not put the
 //!   file on a network file system: SQLite's locks do not work there.
 //! - **The clock** is this machine's. Commands that write read it while they hold the write lock.
-//! - **A fixed number of statements** per command, independent of the batch size. A whole set is passed as one JSON
-//!   parameter, and its payloads as one blob.
+//! - **The rules are those of the model** ([`windlass_core::model`]), which runs on the rows of this store. A command
+//!   reads rows by id, or in the order of an index; its cost does not depend on how many other jobs are stored.
 //! - **Jobs scheduled for later cost nothing**: an acquire walks an index of pending jobs by type, priority and due
 //!   time, and reads only the jobs that it takes.
 //! - **No reaping right after a stall.** If writes were blocked for at least half a renewal interval, reaps requeue no
 //!   job until one full renewal interval has passed, because the owners could not renew their leases either. Only
 //!   stalls that this store observed count.
 //!
+//! # Threads
+//!
+//! The store's own commands run on tokio's threads for blocking work, on connections of their own. A command inside a
+//! transaction of the application runs on the application's connection, on the thread that polls it: it first waits for
+//! the write lock, without blocking, and then takes some ten microseconds per job.
+//!
 //! # Cancel safety
 //!
 //! If the future of a command is dropped before the command's group starts, the command is not executed. After that
 //! point it is executed in full.
 //!
-//! If the future of a command inside a transaction is dropped before it finishes, its partial writes stay in the
-//! transaction. The store's next write, savepoint call or commit with that transaction rolls them back. So after such a
-//! drop, commit through the client, not through the driver.
+//! If the future of a command inside a transaction is dropped before it finishes, the command was executed in full or
+//! not at all.
 //!
 //! # Limits
 //!
 //! The limits of [`windlass_core::limit`] apply, and a table prefix has at most [`PREFIX_MAX_BYTES`] bytes. The prefix
 //! is the namespace: stores with different prefixes can share a file without seeing each other.
-//!
-//! The statements need SQLite 3.45 or later. The bundled version is newer.
 //!
 //! # Layout
 //!

@@ -10,33 +10,33 @@ use rusqlite::Connection;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use windlass_core::model::Rows as _;
 use windlass_core::{
-    BoxFuture, ChainId, Fence, Hint, InProcessNotifier, JobId, Notifier, Result, Subscription, Topic,
-    TypeName, WorkerId,
+    BoxFuture, ChainId, Hint, InProcessNotifier, Notifier, Result, Subscription, Topic, TypeName, WorkerId,
 };
 
 use crate::provider::Provider;
 use crate::rows::SqliteRows;
+use crate::session::Attempt;
 use crate::sqlx::Sqlx;
 use crate::store::SqliteStore;
 
 /// How often the log file is checked while there are subscriptions.
 const TICK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Minimum interval between queries for stop requests, which read all running jobs.
-const STOPPING_INTERVAL: Duration = Duration::from_millis(50);
+/// Minimum interval between queries for the running jobs of this process.
+const RUNNING_INTERVAL: Duration = Duration::from_millis(50);
 
 /// For how many ticks after a change of the log the queries are repeated.
 const QUERY_TICKS_MAX: u32 = 256;
 
 /// A notifier for this process that also notices the changes of other processes on the same file. It notices scheduled
-/// jobs and closed chains within 50 ms, and requests to stop a running job within 100 ms.
+/// jobs and closed chains within 50 ms. It notices within 100 ms that a worker was asked to stop a job, or has lost it,
+/// because it was completed from outside or deleted.
 ///
 /// While there are subscriptions, it checks the size and modification time of the write-ahead log every 10 ms, which
 /// costs one system call. If they changed, it queries for due jobs of the subscribed types, for the end of the
-/// subscribed chains, and for stop requests to the subscribed workers.
+/// subscribed chains, and for the running jobs of the subscribed workers.
 ///
-/// Events stay inside the process. So do notifications of attempts that lost their job for any reason other than a stop
-/// request: a worker in another process finds out at its next renewal.
+/// Events stay inside the process.
 ///
 /// ```no_run
 /// # async fn example() -> windlass_core::Result<()> {
@@ -68,7 +68,7 @@ struct Awaited {
     chains: HashSet<ChainId>,
     workers: HashSet<WorkerId>,
     /// Attempts whose worker was notified of a stop request.
-    stopping: HashSet<(JobId, Fence)>,
+    stopping: HashSet<Attempt>,
     /// The first job of each type at the last query, so that each is announced once.
     heads: HashMap<TypeName, Head>,
     /// Types for which this process has published a hint since the last query.
@@ -104,6 +104,7 @@ impl<P: Provider> SqliteNotifier<P> {
     /// Creates a notifier on top of one that other parts of this process use too.
     #[must_use]
     pub fn over(inside: InProcessNotifier, store: Arc<SqliteStore<P>>) -> Self {
+        store.base().held.watch();
         let watch = Watch { inside: inside.clone(), store, awaited: Mutex::default() };
         Self { inside, watch: Arc::new(watch) }
     }
@@ -208,7 +209,7 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
     let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut seen, mut quiet_ticks, mut again) = (None, 0_u32, false);
-    let (mut changed, mut stopping_at) = (false, Instant::now());
+    let (mut changed, mut running_at) = (false, Instant::now());
     loop {
         ticks.tick().await;
         let Some(watch) = watch.upgrade() else { return };
@@ -223,9 +224,9 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
             again = watch.query().await.unwrap_or_default();
             changed = true;
         }
-        if changed && Instant::now() >= stopping_at {
-            let _ = watch.query_stopping().await;
-            (changed, stopping_at) = (false, Instant::now() + STOPPING_INTERVAL);
+        if changed && Instant::now() >= running_at {
+            let _ = watch.query_running().await;
+            (changed, running_at) = (false, Instant::now() + RUNNING_INTERVAL);
         }
     }
 }
@@ -303,25 +304,35 @@ impl<P: Provider> Watch<P> {
         Ok(found)
     }
 
-    /// Notifies workers of running jobs that were asked to stop, once per attempt.
-    async fn query_stopping(&self) -> Result<()> {
-        let workers = self.awaited().workers.clone();
-        if workers.is_empty() {
+    /// Notifies workers of running jobs that they were asked to stop, or that are no longer theirs.
+    ///
+    /// A job that the worker settled in a transaction is no longer running either. That hint is harmless: the worker has
+    /// no slot for the job any more, or renews its lease once too often.
+    async fn query_running(&self) -> Result<()> {
+        let base = Arc::clone(self.store.base());
+        let held = base.held.attempts();
+        self.awaited().stopping.retain(|attempt| held.contains_key(attempt));
+        if held.is_empty() {
             return Ok(());
         }
-        let base = Arc::clone(self.store.base());
-        let read = move |connection: &Connection| SqliteRows::new(connection, &base.texts).stopping();
-        let stopping: HashMap<_, _> = self
-            .store
-            .read(read)
-            .await?
-            .into_iter()
-            .filter(|(.., worker)| workers.contains(worker))
-            .map(|(job, fence, worker)| ((job, fence), worker))
-            .collect();
-        let announced = std::mem::replace(&mut self.awaited().stopping, stopping.keys().copied().collect());
-        for ((job, _), worker) in stopping.into_iter().filter(|(attempt, _)| !announced.contains(attempt)) {
-            self.inside.publish(Hint::OwnershipLost { worker, job }).await?;
+        let read = move |connection: &Connection| {
+            let mut rows = SqliteRows::new(connection, &base.texts);
+            let state = |(attempt, worker)| Ok((attempt, worker, rows.running(attempt)?));
+            held.into_iter().map(state).collect::<Result<Vec<_>>>()
+        };
+        for (attempt, worker, state) in self.store.read(read).await? {
+            let is_new = match state {
+                None => {
+                    self.store.base().held.forget(&attempt);
+                    self.awaited().stopping.remove(&attempt);
+                    true
+                }
+                Some(false) => false,
+                Some(true) => self.awaited().stopping.insert(attempt),
+            };
+            if is_new {
+                self.inside.publish(Hint::OwnershipLost { worker, job: attempt.0 }).await?;
+            }
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use windlass_core::{ChainId, Key, ManualClock, Millis, Payload, RequestId, TypeN
 
 use crate::Options;
 use crate::migrate::{MIGRATIONS, migrate};
-use crate::session::{Base, Counted};
+use crate::session::{Base, Counted, Held};
 use crate::stall::Stalls;
 use crate::statement::Texts;
 
@@ -63,9 +63,11 @@ fn walks_over_a_table(step: &str) -> bool {
 #[test]
 fn no_statement_scans_a_table() {
     for (name, plan) in plans() {
-        let walks: Vec<_> = plan.iter().filter(|step| walks_over_a_table(step)).collect();
+        // `largest_id` reads the last entry of its index.
+        let walks: Vec<_> =
+            plan.iter().filter(|step| walks_over_a_table(step) && name != "largest_id").collect();
         assert!(walks.is_empty(), "{name} scans a table: {walks:#?} in {plan:#?}");
-        let sorts = plan.iter().any(|step| step.contains("TEMP B-TREE"));
+        let sorts = plan.iter().any(|step| step.contains("TEMP B-TREE FOR ORDER BY"));
         // Only running jobs are sorted, which are few.
         let sorts_few = ["leased", "expired_leases", "running_leases"].contains(&name);
         assert!(!sorts || sorts_few, "{name} sorts: {plan:#?}");
@@ -87,19 +89,20 @@ fn each_statement_uses_its_index() {
     check("first_due", "COVERING INDEX windlass_job_pending (type=? AND priority=?)");
     check("expired_leases", "windlass_job_running");
     check("running_leases", "COVERING INDEX windlass_job_running");
-    check("stopping_jobs", "windlass_job_running");
+    check("running_attempt", "windlass_job_id (id=?)");
+    check("largest_id", "COVERING INDEX windlass_job_id");
     check("first_rippling", "windlass_job_rippling");
     check("next_waiting", "windlass_blocker_waiting (chain=?)");
     check("next_eager", "windlass_blocker_eager (chain=?)");
     check("open_dependents", "windlass_blocker_chain (chain=?)");
     check("chain_jobs", "windlass_job_chain (chain=? AND position>? AND position<?)");
-    check("first_removable", "windlass_job_leaving (leaves_at<?)");
-    check("first_trimmable", "windlass_job_trimming (trim_at<?)");
+    check("first_removable", "windlass_job_leaving (leaves_at>? AND leaves_at<?)");
+    check("first_trimmable", "windlass_job_trimming (trim_at>? AND trim_at<?)");
     check("update_trim", "windlass_job_chain (chain=? AND position>? AND position<?)");
     check("list_jobs", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
     check("list_jobs_down", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
-    check("list_chains", "windlass_job_first (seq>? AND seq<?)");
-    check("list_chains_down", "windlass_job_first (seq>? AND seq<?)");
+    check("list_chains", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
+    check("list_chains_down", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
     check("list_chain_jobs", "windlass_job_chain (chain=? AND position>? AND position<?)");
     check("list_dependents", "windlass_blocker_chain (chain=? AND job>? AND job<?)");
 }
@@ -167,6 +170,7 @@ fn steps(others: u32) -> Vec<(&'static str, u64)> {
         durability: windlass_core::command::Durability::Synced,
         stalls: Stalls::default(),
         counted: Counted::default(),
+        held: Held::default(),
     };
     let steps = Arc::clone(&counted);
     let count = move || {

@@ -8,10 +8,11 @@ use windlass_core::command::{
     ListJobs, ListJobsReply, ListWorkersReply, NextDue, NextDueReply, Reply, Target, TypeCount, Types,
 };
 use windlass_core::model::{self, PageScan};
-use windlass_core::{ChainId, ChainRecord, JobId, JobRecord, Result, Status, Timestamp, TypeName};
+use windlass_core::{ChainId, ChainRecord, Fence, JobRecord, Result, Status, Timestamp, TypeName};
 
 use crate::error::from_sqlite;
 use crate::rows::{Bind, SqliteRows, all, first, read_worker};
+use crate::session::Attempt;
 use crate::statement::Sql;
 use crate::table::{Columns, EnumText, corrupt, id};
 
@@ -171,9 +172,11 @@ impl SqliteRows<'_> {
         let read = |row: &SqlRow<'_>| -> Result<_> {
             let mut columns = Columns { row, next: 0 };
             let (seq, chain) = (columns.number()?, ChainId::from_uuid(columns.id()?));
-            let (chain_type, status) = (columns.name(TypeName::new)?, columns.value::<Status>()?);
+            let (chain_type, status) = (columns.name(TypeName::new)?, columns.maybe_value::<Status>()?);
             let (created_at, is_awaited) = (columns.time()?, columns.flag()?);
-            Ok((seq, filter.passes(&chain_type, status, created_at, !is_awaited).then_some(chain)))
+            // A chain is listed with its first job. The others are skipped, and count as scanned.
+            let passes = |status| filter.passes(&chain_type, status, created_at, !is_awaited);
+            Ok((seq, status.is_some_and(passes).then_some(chain)))
         };
         let rows = scan(self.prepared.get(sql)?, params![from, to], read)?;
         let (found, next): (Vec<ChainId>, Option<Cursor>) = page.collect(rows, Ok)?;
@@ -195,13 +198,14 @@ impl SqliteRows<'_> {
         jobs.into_iter().filter_map(|seq| record(seq).transpose()).collect()
     }
 
-    /// Returns the running jobs that were asked to stop: job, fence and worker.
-    pub(crate) fn stopping(&mut self) -> Result<Vec<(JobId, windlass_core::Fence, windlass_core::WorkerId)>> {
-        all(self.prepared.get(Sql::StoppingJobs)?, [], |row| {
+    /// Returns whether an attempt still holds its job, and if so, whether it was asked to stop.
+    pub(crate) fn running(&mut self, (job, fence): Attempt) -> Result<Option<bool>> {
+        let read = |row: &SqlRow<'_>| {
             let mut columns = Columns { row, next: 0 };
-            let (job, fence) = (JobId::from_uuid(columns.id()?), windlass_core::Fence(columns.number()?));
-            Ok((job, fence, windlass_core::WorkerId::from_uuid(columns.id()?)))
-        })
+            Ok((Fence(columns.number()?), columns.flag()?))
+        };
+        let running = first(self.prepared.get(Sql::RunningAttempt)?, [Bind(id(job.as_uuid()))], read)?;
+        Ok(running.filter(|(running, _)| *running == fence).map(|(_, asked)| asked))
     }
 }
 

@@ -34,6 +34,9 @@ pub(crate) struct SqliteRows<'c> {
     /// The last number in the order of creation, once it was read.
     pub(crate) sequence: Option<u64>,
     pub(crate) stored_sequence: Option<u64>,
+    /// The largest id of a job. It is only read for large batches of new jobs: a larger one is not stored, so most of them
+    /// need not be looked up, since their ids grow with time.
+    largest: Option<JobId>,
     /// The previous value of each change.
     log: Vec<(RowKey, Option<Row>)>,
     #[cfg(feature = "known-bad")]
@@ -72,10 +75,19 @@ impl<'c> SqliteRows<'c> {
             changed_keys: false,
             sequence: None,
             stored_sequence: None,
+            largest: None,
             log: Vec::new(),
             #[cfg(feature = "known-bad")]
             spoiled: crate::known_bad::Spoiled::default(),
         }
+    }
+
+    /// Prepares for many new jobs.
+    pub(crate) fn expect_new_jobs(&mut self) -> Result<()> {
+        let stored = first(self.prepared.get(Sql::LargestId)?, [], read_id)?;
+        // Jobs that were created and are not written yet are not looked up again.
+        self.largest = Some(stored.unwrap_or_else(|| JobId::from_uuid(uuid::Uuid::nil())));
+        Ok(())
     }
 
     /// Returns a number that changes when another connection commits.
@@ -109,10 +121,14 @@ impl<'c> SqliteRows<'c> {
     /// Returns the entry of a job, read from the database if it is not known yet.
     fn slot(&mut self, job: JobId) -> Result<&Slot> {
         if !self.slots.contains_key(&job) {
-            let statement = self.prepared.get(Sql::JobById)?;
-            let slot = match first(statement, [Bind(id(job.as_uuid()))], table::read)? {
-                Some(stored) => self.complete(stored)?,
-                None => Slot::default(),
+            let slot = if self.largest.is_some_and(|largest| job > largest) {
+                Slot::default()
+            } else {
+                let statement = self.prepared.get(Sql::JobById)?;
+                match first(statement, [Bind(id(job.as_uuid()))], table::read)? {
+                    Some(stored) => self.complete(stored)?,
+                    None => Slot::default(),
+                }
             };
             self.slots.insert(job, slot);
         }

@@ -1,16 +1,20 @@
 //! State shared by all commands of a store, and the execution of one command on a connection.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 use windlass_core::command::{Command, Durability, Reap, Reply};
-use windlass_core::{Clock, Counters, Result, Timestamp, model};
+use windlass_core::{Clock, Counters, Fence, JobId, Result, Timestamp, WorkerId, model};
 
 use crate::query::query;
 use crate::rows::SqliteRows;
 use crate::stall::Stalls;
 use crate::statement::Texts;
+
+/// Number of new chains from which on it pays to prepare for them.
+const BATCH_MIN: usize = 8;
 
 /// State shared by all commands of a store.
 #[derive(Debug)]
@@ -20,6 +24,65 @@ pub(crate) struct Base {
     pub(crate) durability: Durability,
     pub(crate) stalls: Stalls,
     pub(crate) counted: Counted,
+    pub(crate) held: Held,
+}
+
+/// The attempts that workers of this store hold, as far as it knows. The notifier checks whether they are still theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// Whether a notifier needs the attempts, and removes those that ended unnoticed.
+    is_watched: AtomicBool,
+    attempts: Mutex<HashMap<Attempt, WorkerId>>,
+}
+
+/// A job and the fence of its attempt.
+pub(crate) type Attempt = (JobId, Fence);
+
+impl Held {
+    /// Starts to record attempts.
+    pub(crate) fn watch(&self) {
+        self.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the attempts with their workers.
+    pub(crate) fn attempts(&self) -> HashMap<Attempt, WorkerId> {
+        self.lock().clone()
+    }
+
+    /// Forgets an attempt.
+    pub(crate) fn forget(&self, attempt: &Attempt) {
+        self.lock().remove(attempt);
+    }
+
+    /// Records what a command acquired and settled.
+    fn record(&self, command: &Command, reply: &Reply) {
+        if !self.is_watched.load(Ordering::Relaxed) {
+            return;
+        }
+        let settle = match command {
+            Command::Settle(settle) => Some(settle),
+            Command::Exchange(exchange) => Some(&exchange.settle),
+            _ => None,
+        };
+        let acquired = match (command, reply) {
+            (Command::Acquire(acquire), Reply::Acquire(reply)) => Some((acquire, &reply.jobs)),
+            (Command::Exchange(exchange), Reply::Exchange(reply)) => {
+                Some((&exchange.acquire, &reply.acquire.jobs))
+            }
+            _ => None,
+        };
+        let mut attempts = self.lock();
+        for settlement in settle.into_iter().flat_map(|settle| &settle.settlements) {
+            attempts.remove(&(settlement.job, settlement.fence));
+        }
+        if let Some((acquire, jobs)) = acquired {
+            attempts.extend(jobs.iter().map(|held| ((held.job.id, held.job.fence), acquire.worker)));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Attempt, WorkerId>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Base {
@@ -39,6 +102,11 @@ impl Base {
         if command.is_query() {
             return query(rows, now, command);
         }
+        if let Command::Create(create) = command
+            && create.chains.len() >= BATCH_MIN
+        {
+            rows.expect_new_jobs()?;
+        }
         let mut reply = match command {
             Command::Reap(reap) if self.stalls.forbid_reaping(now, reap.renewal_interval) => {
                 // Requeue nothing, but still resolve deferred waits.
@@ -50,6 +118,7 @@ impl Base {
             reply.durability = self.durability;
         }
         rows.keep_changes();
+        self.held.record(command, &reply);
         Ok(reply)
     }
 

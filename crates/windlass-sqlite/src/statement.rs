@@ -22,6 +22,7 @@ macro_rules! statements {
 statements! {
     DataVersion = data_version,
     JobById = job_by_id,
+    LargestId = largest_id,
     JobBySeq = job_by_seq,
     Blockers = blockers,
     Attempts = attempts,
@@ -75,7 +76,7 @@ statements! {
     ListChainsDown = list_chains_down,
     ListDependents = list_dependents,
     ListDependentsDown = list_dependents_down,
-    StoppingJobs = stopping_jobs,
+    RunningAttempt = running_attempt,
 }
 
 /// The texts of all statements with the table prefix filled in.

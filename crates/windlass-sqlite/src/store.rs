@@ -19,7 +19,7 @@ use crate::health::findings;
 use crate::migrate::{MIGRATIONS, log_ahead, migrate};
 use crate::options::Options;
 use crate::provider::Provider;
-use crate::session::{Base, Counted};
+use crate::session::{Base, Counted, Held};
 use crate::sqlx::Sqlx;
 use crate::stall::Stalls;
 use crate::statement::{Texts, fill};
@@ -88,6 +88,7 @@ impl<P: Provider> SqliteStore<P> {
             durability,
             stalls: Stalls::default(),
             counted: Counted::default(),
+            held: Held::default(),
         });
         let readers = Readers::new(location.clone(), options.reading_connections());
         // Open a read connection now: the first query does not have to wait for it, and errors surface here.

@@ -82,9 +82,13 @@ struct Waiting {
     queued_at: Instant,
 }
 
+/// A reply and where to send it.
+type Answer = (oneshot::Sender<Result<Reply>>, Result<Reply>);
+
 /// How an attempt to run a group ended.
 enum Ended {
-    Done,
+    /// The commands were executed. The task sends the replies: waking their callers from its thread is cheaper.
+    Done(Vec<Answer>),
     /// The transaction could not begin. The commands are still in the queue.
     NotBegun(Error),
 }
@@ -151,7 +155,12 @@ impl<P: Provider> Writer<P> {
             Ok(Ok(turn)) => {
                 let writer = Arc::clone(self);
                 match tokio::task::spawn_blocking(move || writer.run_group(turn)).await {
-                    Ok(Ended::Done) => return,
+                    Ok(Ended::Done(answers)) => {
+                        for (caller, reply) in answers {
+                            let _ = caller.send(reply);
+                        }
+                        return;
+                    }
                     Ok(Ended::NotBegun(error)) => error,
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => return,
@@ -194,34 +203,31 @@ impl<P: Provider> Writer<P> {
         // without a commit or rollback is recorded as ended here.
         self.base.stalls.ended(self.base.now());
         self.note_stall(&group);
-        self.execute_group(&mut idle, group);
+        let answers = self.execute_group(&mut idle, group);
         if idle.connection.is_autocommit() {
             *self.idle() = Some(idle);
         }
-        Ended::Done
+        Ended::Done(answers)
     }
 
-    fn execute_group(&self, idle: &mut Idle, group: Vec<Waiting>) {
-        let is_alone = group.len() == 1;
-        match self.try_group(idle, &group) {
+    fn execute_group(&self, idle: &mut Idle, group: Vec<Waiting>) -> Vec<Answer> {
+        let error = match self.try_group(idle, &group) {
             Ok(replies) => {
-                for (waiting, reply) in group.into_iter().zip(replies) {
-                    let _ = waiting.reply.send(reply);
-                }
+                return group
+                    .into_iter()
+                    .zip(replies)
+                    .map(|(waiting, reply)| (waiting.reply, reply))
+                    .collect();
             }
-            Err(error) if is_alone => {
-                for waiting in group {
-                    let _ = waiting.reply.send(Err(error.clone()));
-                }
-            }
-            // One command failed and the group was rolled back. Run each by itself, so that the others succeed.
-            Err(_) => {
-                for waiting in group {
-                    let reply = self.execute_alone(idle, &waiting);
-                    let _ = waiting.reply.send(reply);
-                }
-            }
-        }
+            Err(error) => error,
+        };
+        // One command failed and the group was rolled back. Run each by itself, so that the others succeed.
+        let is_alone = group.len() == 1;
+        let answer = |waiting: Waiting| {
+            let reply = if is_alone { Err(error.clone()) } else { self.execute_alone(idle, &waiting) };
+            (waiting.reply, reply)
+        };
+        group.into_iter().map(answer).collect()
     }
 
     fn execute_alone(&self, idle: &mut Idle, waiting: &Waiting) -> Result<Reply> {

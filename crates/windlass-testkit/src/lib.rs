@@ -15,6 +15,8 @@
 //! The kit needs a Unix system, `sh`, and real time: a server does not start any faster on tokio's paused clock.
 //! Failures are panics with the server's own message, because a test cannot handle them in any other way.
 
+#![forbid(unsafe_code)]
+
 pub mod crash;
 
 mod nats;

@@ -1,3 +1,4 @@
+#![forbid(unsafe_code)]
 #![cfg_attr(feature = "sqlite", doc = include_str!("../../../README.md"))]
 #![cfg_attr(
     not(feature = "sqlite"),

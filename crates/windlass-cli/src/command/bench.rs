@@ -33,6 +33,10 @@ pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
     if let Some(directory) = &directory {
         config.store = StoreUrl::Sqlite(directory.path().join("bench.db"));
     }
+    let new_file = match &config.store {
+        StoreUrl::Sqlite(path) => Some(path.clone()).filter(|path| !path.exists()),
+        _ => None,
+    };
     let connection = config.open_with(OpenMode::Migrate, NoObserver).await?;
     let progress = progress();
     let measured = tokio::select! {
@@ -42,6 +46,11 @@ pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
     progress.finish_and_clear();
     // Always remove what the benchmark created. An earlier error takes precedence over an error of the removal.
     let removed = connection.remove(&config).await;
+    if let Some(path) = new_file {
+        // Closing the store removes the write-ahead log.
+        let _ = connection.client().store().close().await;
+        let _ = std::fs::remove_file(path);
+    }
     measured?.print(context.output)?;
     removed
 }

@@ -10,6 +10,9 @@ use crate::error::Result;
 use crate::id::{Fence, JobId};
 use crate::record::{Lease, Status};
 
+/// A due job, and the quota that it is acquired under.
+type Chosen<'q, P> = (Due<P>, &'q Quota);
+
 impl<R: Rows> Execution<'_, R> {
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<AcquireReply> {
         request.check()?;
@@ -28,7 +31,7 @@ impl<R: Rows> Execution<'_, R> {
     }
 
     /// Returns the first due jobs across all types.
-    fn due_jobs<'q>(&mut self, request: &'q Acquire) -> Result<Vec<(Due<R::Place>, &'q Quota)>> {
+    fn due_jobs<'q>(&mut self, request: &'q Acquire) -> Result<Vec<Chosen<'q, R::Place>>> {
         let mut due = Vec::new();
         for quota in &request.types {
             if quota.max > 0 && !self.rows.is_paused(&quota.job_type)? {

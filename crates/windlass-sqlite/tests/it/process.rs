@@ -11,8 +11,14 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use windlass_core::command::{
+    CompleteFromOutside, CompleteFromOutsideReply, Delete, DeleteReply, ListJobs, Step, Target,
+};
 use windlass_core::queue::{Item, ItemCancelled, QueueEvent};
-use windlass_core::{AbortReason, BoxError, Client, Ctx, Entry, InProcessNotifier, Job, Result, Worker};
+use windlass_core::{
+    AbortReason, BoxError, Client, Ctx, Entry, InProcessNotifier, Job, Payload, RequestId, Result, Store,
+    Worker,
+};
 use windlass_sqlite::{Options, SqliteNotifier, SqliteStore, Synchronous};
 
 use crate::{File, new_chain, start, take};
@@ -124,6 +130,51 @@ async fn a_cancel_request_from_another_store_reaches_the_handler_quickly() {
         assert_eq!(other.cancel_or_ask(round.to_string()).await.unwrap(), ItemCancelled::Asked);
         let (reason, aborted_at) = timeout(TIMEOUT, aborts.recv()).await.unwrap().unwrap();
         assert_eq!(reason, AbortReason::Cancelled);
+        aborted_at.duration_since(began_at)
+    })
+    .await;
+    consumer.stop(Duration::from_secs(10)).await;
+}
+
+/// Like the test above, for jobs that are no longer the worker's: deleted, and completed from outside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_lost_through_another_store_aborts_the_handler_quickly() {
+    let file = File::new();
+    let (client, elsewhere) = (client(file.path()).await, client(file.path()).await);
+    let queue = client.queue::<u32, ()>("numbers").visibility(Duration::from_secs(600)).build().unwrap();
+    let (begun, mut begins) = mpsc::unbounded_channel();
+    let (aborted, mut aborts) = mpsc::unbounded_channel();
+    let handler = move |item: Item<u32>| {
+        let (begun, aborted) = (begun.clone(), aborted.clone());
+        async move {
+            begun.send(()).unwrap();
+            aborted.send((item.aborted().wait().await, Instant::now())).unwrap();
+            Err::<(), _>(BoxError::from("lost"))
+        }
+    };
+    let consumer = queue.consume(handler).concurrency(4).await.unwrap();
+    let other = elsewhere.store();
+    repeat_until_fast(Duration::from_millis(150), async |round| {
+        queue.enqueue(round.to_string(), round).await.unwrap();
+        begins.recv().await.unwrap();
+        let job = other.list_jobs(ListJobs::default()).await.unwrap().jobs.remove(0);
+        let began_at = Instant::now();
+        let expected = if round % 2 == 0 {
+            let delete = Delete { chains: vec![Target::Chain(job.chain)], cascade: false };
+            let reply = other.delete(delete).await.unwrap();
+            assert!(matches!(reply, DeleteReply::Deleted(_)), "{reply:?}");
+            AbortReason::NotFound
+        } else {
+            let output = Payload::json("null").unwrap();
+            let steps = vec![Step::Complete { output, retention: None, create: Vec::new() }];
+            let (request, version) = (RequestId::new(), job.version);
+            let complete = CompleteFromOutside { request, job: job.id, version, steps };
+            let reply = other.complete_from_outside(complete).await.unwrap();
+            assert!(matches!(reply, CompleteFromOutsideReply::Applied(_)), "{reply:?}");
+            AbortReason::AlreadyClosed
+        };
+        let (reason, aborted_at) = timeout(TIMEOUT, aborts.recv()).await.unwrap().unwrap();
+        assert_eq!(reason, expected);
         aborted_at.duration_since(began_at)
     })
     .await;

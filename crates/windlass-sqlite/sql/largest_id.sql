@@ -1,0 +1,2 @@
+-- The largest id of a job.
+select id from {prefix}job order by id desc limit 1
