@@ -11,6 +11,9 @@ async fn it_measures_sqlite_and_cleans_up() {
     let ran = run(program.bare(&["bench", "--jobs", "100"])).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "its directory is removed");
+    let ran = run(program.bare(&["bench", "--store", "sqlite:new.db", "--jobs", "100"])).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "the file that it made is removed");
     program.ok(&["start", "mine"]).await;
     check(&program, true).await;
     assert_eq!(program.json(&["queues"]).await.len(), 1, "only what was there before");
