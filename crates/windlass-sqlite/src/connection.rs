@@ -81,7 +81,8 @@ impl Readers {
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed())?;
-        let (idle, location) = (Arc::clone(&self.idle), self.location.clone());
+        let (idle, location, permits) =
+            (Arc::clone(&self.idle), self.location.clone(), Arc::clone(&self.permits));
         let run = move || {
             let _permit = permit;
             let idle_connection = || idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -90,7 +91,7 @@ impl Readers {
                 None => location.open_reader()?,
             };
             let result = read(&connection, work);
-            if connection.is_autocommit() {
+            if connection.is_autocommit() && !permits.is_closed() {
                 idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             }
             result
@@ -108,7 +109,7 @@ impl Readers {
     /// Closes all connections, once the queries that use them have ended.
     pub(crate) async fn close(&self) {
         let all = self.permits.acquire_many(self.connections);
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, all).await;
+        let _all = tokio::time::timeout(CLOSE_TIMEOUT, all).await;
         self.permits.close();
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         let _ = tokio::task::spawn_blocking(move || drop(idle)).await;

@@ -9,9 +9,9 @@ use windlass_core::model::{ChainRow, JobRow, repeat_window};
 use windlass_core::{Blocker, ChainId, OnBlockerFailure, Result, Status, TypeName};
 
 use crate::error::from_sqlite;
-use crate::rows::{Bind, SqliteRows};
+use crate::rows::{Bind, SqliteRows, first};
 use crate::statement::Sql;
-use crate::table::{COLUMNS, EnumText, corrupt, id, values};
+use crate::table::{COLUMNS, Columns, EnumText, corrupt, id, values};
 
 /// A job and its chain, as one row.
 type Pair = (Arc<JobRow>, Option<Arc<ChainRow>>);
@@ -42,10 +42,25 @@ impl SqliteRows<'_> {
             pairs.push((std::mem::replace(&mut slot.stored, after.clone()), after));
         }
         let mut derived = Derived::default();
+        // A deleted chain may be created again while failed jobs still need it. Count them before any of them changes.
+        for (before, after) in &pairs {
+            if let Some((job, Some(_))) = after
+                && before.as_ref().is_none_or(|before| is_other(before, job))
+            {
+                let needed_by = self.count_needing(job.job.chain)?;
+                *derived.needed.entry(job.job.chain).or_default() += needed_by;
+                if let Some(slot) = self.slots.get_mut(&job.job.id) {
+                    slot.needed_by = 0;
+                }
+            }
+        }
         // Keys move from one chain to another, and the index allows one holder at a time: first free them all.
         for (before, after) in &pairs {
             match (before, after) {
                 (Some(before), None) => self.delete(before, &mut derived)?,
+                (Some(before), Some((job, _))) if is_other(before, job) => {
+                    self.delete(before, &mut derived)?
+                }
                 (Some(before), Some(after)) if holds_key(before) && !holds_key(after) => {
                     self.run(Sql::FreeKey, [before.0.seq])?;
                 }
@@ -55,6 +70,9 @@ impl SqliteRows<'_> {
         for (before, after) in &pairs {
             match (before, after) {
                 (None, Some(after)) => self.insert(after, &mut derived)?,
+                (Some(before), Some(after)) if is_other(before, &after.0) => {
+                    self.insert(after, &mut derived)?
+                }
                 (Some(before), Some(after)) => self.update(before, after, &mut derived)?,
                 _ => {}
             }
@@ -103,7 +121,7 @@ impl SqliteRows<'_> {
                 }
             }
             statement.raw_bind_parameter(parameter, new.seq).map_err(|error| from_sqlite(&error))?;
-            statement.raw_execute().map_err(|error| from_sqlite(&error))?;
+            check_one(statement.raw_execute().map_err(|error| from_sqlite(&error))?, new)?;
         }
         for (position, (was, is)) in old.job.blockers.iter().zip(new.job.blockers.iter()).enumerate() {
             let waiting = is_waiting(new, is);
@@ -131,7 +149,8 @@ impl SqliteRows<'_> {
 
     /// Deletes a row with its blockers and attempts.
     fn delete(&mut self, (job, chain): &Pair, derived: &mut Derived) -> Result<()> {
-        self.run(Sql::DeleteJob, [job.seq])?;
+        let deleted = self.prepared.get(Sql::DeleteJob)?.execute([job.seq]);
+        check_one(deleted.map_err(|error| from_sqlite(&error))?, job)?;
         if !job.job.blockers.is_empty() {
             self.run(Sql::DeleteBlockers, [job.seq])?;
         }
@@ -142,6 +161,16 @@ impl SqliteRows<'_> {
         derived.need(job, -1);
         derived.trim(job, chain.as_deref());
         Ok(())
+    }
+
+    /// Returns how many jobs need a chain that is not stored.
+    fn count_needing(&mut self, chain: ChainId) -> Result<i64> {
+        if self.largest_blocker.is_some_and(|largest| chain > largest) {
+            return Ok(0);
+        }
+        let read = |row: &rusqlite::Row<'_>| Columns { row, next: 0 }.number();
+        let statement = self.prepared.get(Sql::CountNeeding)?;
+        Ok(first(statement, [Bind(id(chain.as_uuid()))], read)?.unwrap_or_default())
     }
 
     /// Inserts the attempts of a job that are not stored yet.
@@ -175,6 +204,9 @@ impl SqliteRows<'_> {
         }
         for ((job_type, status), change) in derived.tally.into_iter().filter(|(_, change)| *change != 0) {
             self.run(Sql::UpdateTally, params![job_type.as_str(), status, change])?;
+            if change < 0 {
+                self.run(Sql::ClearTally, params![job_type.as_str(), status])?;
+            }
         }
         if self.sequence != self.stored_sequence {
             self.run(Sql::UpdateSequence, [self.sequence])?;
@@ -201,6 +233,19 @@ impl Derived {
         if job.job.index > 0 || chain.is_some_and(|chain| chain.latest_index > 1) {
             self.trimmed.insert(job.job.chain);
         }
+    }
+}
+
+/// Whether a job was deleted and created again with the same id.
+fn is_other(before: &Pair, after: &JobRow) -> bool {
+    before.0.seq != after.seq
+}
+
+/// Fails unless a statement changed one row.
+fn check_one(changed: usize, job: &JobRow) -> Result<()> {
+    match changed {
+        1 => Ok(()),
+        _ => Err(corrupt(format_args!("the row of the job {} is missing", job.job.id))),
     }
 }
 

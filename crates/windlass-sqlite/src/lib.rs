@@ -15,8 +15,7 @@
 //!   [`Synchronous::Normal`] a power failure may lose the latest commits, but a crash of the process cannot. The reply
 //!   to a creation states which of the two applies.
 //! - **Transactions** belong to the driver. `client.begin()` returns an sqlx transaction, started with `begin
-//!   immediate`, in which the application writes its own rows next to its jobs. Any other sqlx transaction on the file
-//!   works too. [`SqliteStore::over`] uses the application's own pool, and [`provider`] defines the trait to implement
+//!   immediate`, in which the application writes its own rows next to its jobs. [`SqliteStore::over`] uses the application's own pool, and [`provider`] defines the trait to implement
 //!   for another driver.
 //! - **One writer.** Commands of one process that wait for the write lock run in one transaction and share its commit,
 //!   renewals first. A transaction that the application holds open is a writer too. Other writes wait for it for up to
@@ -28,7 +27,8 @@
 //!   file on a network file system: SQLite's locks do not work there.
 //! - **The clock** is this machine's. Commands that write read it while they hold the write lock.
 //! - **The rules are those of the model** ([`windlass_core::model`]), which runs on the rows of this store. A command
-//!   reads rows by id, or in the order of an index; its cost does not depend on how many other jobs are stored.
+//!   reads rows by id, or in the order of an index; its cost does not depend on how many other jobs are stored. Only
+//!   reaps, counts and the query for the next due time read all running jobs.
 //! - **Jobs scheduled for later cost nothing**: an acquire walks an index of pending jobs by type, priority and due
 //!   time, and reads only the jobs that it takes.
 //! - **No reaping right after a stall.** If writes were blocked for at least half a renewal interval, reaps requeue no
@@ -39,7 +39,7 @@
 //!
 //! The store's own commands run on tokio's threads for blocking work, on connections of their own. A command inside a
 //! transaction of the application runs on the application's connection, on the thread that polls it: it first waits for
-//! the write lock, without blocking, and then takes some ten microseconds per job.
+//! the write lock, without blocking, and then runs its statements, which takes a few hundred microseconds.
 //!
 //! # Cancel safety
 //!

@@ -104,7 +104,6 @@ impl<P: Provider> SqliteNotifier<P> {
     /// Creates a notifier on top of one that other parts of this process use too.
     #[must_use]
     pub fn over(inside: InProcessNotifier, store: Arc<SqliteStore<P>>) -> Self {
-        store.base().held.watch();
         let watch = Watch { inside: inside.clone(), store, awaited: Mutex::default() };
         Self { inside, watch: Arc::new(watch) }
     }
@@ -124,6 +123,7 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
             // Subscribe before adding the topics: the watch task drops chains and workers without a subscriber, and
             // would drop these if it ran in between.
             let subscription = self.inside.subscribe(topics.clone()).await?;
+            self.watch.store.base().held.watch(true);
             if self.watch.awaited().add(topics) {
                 tokio::spawn(watch(Arc::downgrade(&self.watch)));
             }
@@ -225,8 +225,8 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
             changed = true;
         }
         if changed && Instant::now() >= running_at {
-            let _ = watch.query_running().await;
-            (changed, running_at) = (false, Instant::now() + RUNNING_INTERVAL);
+            changed = watch.query_running().await.is_err();
+            running_at = Instant::now() + RUNNING_INTERVAL;
         }
     }
 }
@@ -240,7 +240,7 @@ const fn is_query_due(quiet_ticks: u32) -> bool {
 
 /// Returns the path of the write-ahead log.
 fn wal_path<P: Provider>(watch: &Weak<Watch<P>>) -> Option<PathBuf> {
-    let mut path = watch.upgrade()?.store.provider().path().into_os_string();
+    let mut path = watch.upgrade()?.store.path().as_os_str().to_owned();
     path.push("-wal");
     Some(path.into())
 }
@@ -263,6 +263,9 @@ impl<P: Provider> Watch<P> {
         awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
         awaited.workers.retain(|worker| self.inside.is_subscribed(&Topic::OwnershipLost(*worker)));
         awaited.watching = awaited.is_needed();
+        if !awaited.watching {
+            self.store.base().held.watch(false);
+        }
         awaited.watching
     }
 

@@ -4,6 +4,7 @@
 //! them: before a read that finds rows by anything but their id, and at the end. A row that changes several times, such
 //! as a job that is created and then its chain, is written once.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ pub(crate) struct SqliteRows<'c> {
     /// The largest id of a job. It is only read for large batches of new jobs: a larger one is not stored, so most of them
     /// need not be looked up, since their ids grow with time.
     largest: Option<JobId>,
+    /// The largest chain that any job waits or waited for. It is read with the largest id.
+    pub(crate) largest_blocker: Option<ChainId>,
     /// The previous value of each change.
     log: Vec<(RowKey, Option<Row>)>,
     #[cfg(feature = "known-bad")]
@@ -76,6 +79,7 @@ impl<'c> SqliteRows<'c> {
             sequence: None,
             stored_sequence: None,
             largest: None,
+            largest_blocker: None,
             log: Vec::new(),
             #[cfg(feature = "known-bad")]
             spoiled: crate::known_bad::Spoiled::default(),
@@ -87,6 +91,9 @@ impl<'c> SqliteRows<'c> {
         let stored = first(self.prepared.get(Sql::LargestId)?, [], read_id)?;
         // Jobs that were created and are not written yet are not looked up again.
         self.largest = Some(stored.unwrap_or_else(|| JobId::from_uuid(uuid::Uuid::nil())));
+        let blocker = first(self.prepared.get(Sql::LargestBlocker)?, [], read_id)?;
+        let blocker = blocker.map_or(uuid::Uuid::nil(), |job| *job.as_uuid());
+        self.largest_blocker = Some(ChainId::from_uuid(blocker));
         Ok(())
     }
 
@@ -375,6 +382,7 @@ impl Rows for SqliteRows<'_> {
         max: usize,
     ) -> Result<Vec<JobId>> {
         self.flush()?;
+        let except: HashSet<_> = except.iter().collect();
         let statement = self.prepared.get(Sql::ExpiredLeases)?;
         let mut rows = statement.query([now.as_millis()]).map_err(|error| from_sqlite(&error))?;
         let mut jobs = Vec::new();

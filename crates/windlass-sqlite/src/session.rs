@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
-use windlass_core::command::{Command, Durability, Reap, Reply};
+use windlass_core::command::{Command, Durability, Reap, Reply, Settled};
 use windlass_core::{Clock, Counters, Fence, JobId, Result, Timestamp, WorkerId, model};
 
 use crate::query::query;
@@ -39,9 +39,12 @@ pub(crate) struct Held {
 pub(crate) type Attempt = (JobId, Fence);
 
 impl Held {
-    /// Starts to record attempts.
-    pub(crate) fn watch(&self) {
-        self.is_watched.store(true, Ordering::Relaxed);
+    /// Starts to record attempts, or stops and forgets them.
+    pub(crate) fn watch(&self, is_watched: bool) {
+        self.is_watched.store(is_watched, Ordering::Relaxed);
+        if !is_watched {
+            self.lock().clear();
+        }
     }
 
     /// Returns the attempts with their workers.
@@ -54,14 +57,14 @@ impl Held {
         self.lock().remove(attempt);
     }
 
-    /// Records what a command acquired and settled.
-    fn record(&self, command: &Command, reply: &Reply) {
+    /// Records what a committed command acquired and settled.
+    pub(crate) fn record(&self, command: &Command, reply: &Reply) {
         if !self.is_watched.load(Ordering::Relaxed) {
             return;
         }
-        let settle = match command {
-            Command::Settle(settle) => Some(settle),
-            Command::Exchange(exchange) => Some(&exchange.settle),
+        let settled = match (command, reply) {
+            (Command::Settle(settle), Reply::Settle(reply)) => Some((settle, reply)),
+            (Command::Exchange(exchange), Reply::Exchange(reply)) => Some((&exchange.settle, &reply.settle)),
             _ => None,
         };
         let acquired = match (command, reply) {
@@ -72,8 +75,13 @@ impl Held {
             _ => None,
         };
         let mut attempts = self.lock();
-        for settlement in settle.into_iter().flat_map(|settle| &settle.settlements) {
-            attempts.remove(&(settlement.job, settlement.fence));
+        if let Some((settle, reply)) = settled {
+            for (settlement, settled) in settle.settlements.iter().zip(&reply.settled) {
+                // A refused settlement leaves the job with its worker.
+                if !matches!(settled, Settled::Refused(_)) {
+                    attempts.remove(&(settlement.job, settlement.fence));
+                }
+            }
         }
         if let Some((acquire, jobs)) = acquired {
             attempts.extend(jobs.iter().map(|held| ((held.job.id, held.job.fence), acquire.worker)));
@@ -118,7 +126,6 @@ impl Base {
             reply.durability = self.durability;
         }
         rows.keep_changes();
-        self.held.record(command, &reply);
         Ok(reply)
     }
 

@@ -1,6 +1,7 @@
 //! The store: routes each command to the writer, to a read connection, or into a transaction.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -65,8 +66,12 @@ impl<P: Provider> SqliteStore<P> {
         options.check_prefix()?;
         let options = options.at(provider.path());
         options.check_path()?;
-        let location = Location { path: provider.path(), busy_timeout: options.write_timeout() };
         let synchronous = provider.synchronous().await?;
+        // The driver has connected, so the file exists. Without links and relative to no directory, its name leads all
+        // connections to the same file, and the notifier to the log beside it.
+        let path = provider.path();
+        let path = path.canonicalize().unwrap_or(path);
+        let location = Location { path, busy_timeout: options.write_timeout() };
         let (preparing, opening) = (options.clone(), location.clone());
         let prepare = move || -> Result<()> {
             let connection = opening.open_writer(synchronous, preparing.write_timeout())?;
@@ -90,6 +95,7 @@ impl<P: Provider> SqliteStore<P> {
             counted: Counted::default(),
             held: Held::default(),
         });
+        let options = options.at(location.path.clone());
         let readers = Readers::new(location.clone(), options.reading_connections());
         // Open a read connection now: the first query does not have to wait for it, and errors surface here.
         readers.run(|_| Ok(())).await?;
@@ -101,6 +107,11 @@ impl<P: Provider> SqliteStore<P> {
     #[must_use]
     pub fn provider(&self) -> &P {
         &self.writer.provider
+    }
+
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        self.options.file()
     }
 
     pub(crate) fn base(&self) -> &Arc<Base> {

@@ -37,6 +37,9 @@ const GROUP_MAX: usize = 128;
 /// Delay before a lock that another connection holds is retried.
 const RETRY: Duration = Duration::from_millis(2);
 
+/// How long closing waits for a group.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long SQLite itself waits for a lock. It blocks a thread, so the rest of the wait happens outside.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(30);
 
@@ -140,9 +143,13 @@ impl<P: Provider> Writer<P> {
         begun
     }
 
-    /// Closes the connection, once the group that uses it has ended.
+    /// Closes the connection. Waits for the group that uses it, up to a limit; a group that takes longer closes it.
     pub(crate) async fn close(self: &Arc<Self>) {
         self.queue().closed = true;
+        let began_at = Instant::now();
+        while self.queue().running && began_at.elapsed() < CLOSE_TIMEOUT {
+            sleep(RETRY).await;
+        }
         let writer = Arc::clone(self);
         let close = move || drop(writer.idle().take());
         let _ = tokio::task::spawn_blocking(close).await;
@@ -204,7 +211,7 @@ impl<P: Provider> Writer<P> {
         self.base.stalls.ended(self.base.now());
         self.note_stall(&group);
         let answers = self.execute_group(&mut idle, group);
-        if idle.connection.is_autocommit() {
+        if idle.connection.is_autocommit() && !self.queue().closed {
             *self.idle() = Some(idle);
         }
         Ended::Done(answers)
@@ -231,9 +238,8 @@ impl<P: Provider> Writer<P> {
     }
 
     fn execute_alone(&self, idle: &mut Idle, waiting: &Waiting) -> Result<Reply> {
-        let began_at = Instant::now();
         while let Err(error) = begin(&idle.connection) {
-            if error.kind() != ErrorKind::Busy || began_at.elapsed() >= self.write_timeout {
+            if error.kind() != ErrorKind::Busy || waiting.queued_at.elapsed() >= self.write_timeout {
                 return Err(error);
             }
             std::thread::sleep(RETRY);
@@ -261,6 +267,11 @@ impl<P: Provider> Writer<P> {
             Ok((replies, kept)) => {
                 idle.kept = kept;
                 self.base.counted.commit();
+                for (waiting, reply) in group.iter().zip(&replies) {
+                    if let Ok(reply) = reply {
+                        self.base.held.record(&waiting.command, reply);
+                    }
+                }
                 Ok(replies)
             }
             Err(error) => {

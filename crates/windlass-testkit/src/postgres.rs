@@ -369,8 +369,10 @@ pub(crate) fn url(port: u16, database: &str) -> String {
     format!("postgres://{USER}@{}:{port}/{database}", Ipv4Addr::LOCALHOST)
 }
 
-pub(crate) fn query(url: &str, sql: &str) -> String {
+fn query(url: &str, sql: &str) -> String {
     let output = Command::new(Programs::find().path("psql"))
+        // A test may shorten the role's timeouts. They are not meant for its own statements.
+        .env("PGOPTIONS", "-c statement_timeout=0 -c lock_timeout=0")
         .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"])
         .args(["--command", sql, url])
         .stdin(Stdio::null())

@@ -1,7 +1,7 @@
 use super::row::{RowKey, repeat_window};
 use super::{Execution, Rows};
 use crate::command::{Expire, ExpireReply, Expired};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
 
 impl<R: Rows> Execution<'_, R> {
@@ -28,7 +28,13 @@ impl<R: Rows> Execution<'_, R> {
         while left > 0
             && let Some(chain) = self.rows.first_trimmable(self.now)?
         {
-            left -= self.trim(chain, left)?;
+            let trimmed = self.trim(chain, left)?;
+            if trimmed == 0 {
+                let text =
+                    format!("the chain {chain} has no inner job to delete: restore the store from a backup");
+                return Err(Error::new(ErrorKind::Corrupt, text));
+            }
+            left -= trimmed;
         }
         reply.jobs = request.max - u32::try_from(left).unwrap_or(0);
         reply.more =

@@ -1,6 +1,7 @@
 //! Tests of behavior that is specific to SQLite.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod again;
 mod atomic;
 mod crash;
 mod differential;
