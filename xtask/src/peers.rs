@@ -12,8 +12,8 @@ const PROGRAM: &str = "bench/effectum";
 /// How often the two run, in turn.
 const ROUNDS: usize = 3;
 
-/// Numbers of jobs: started one by one, started in batches, drained. Those of a quick run of `windlass-bench`.
-const JOBS: [&str; 3] = ["10000", "20000", "10000"];
+/// Numbers of jobs: started one by one, started in batches, drained. Those of `windlass-bench`.
+const JOBS: [&str; 3] = ["20000", "100000", "50000"];
 
 /// The workloads that both run, with the ratio to reach.
 const WORKLOADS: [(&str, f64); 3] =
@@ -28,7 +28,7 @@ pub(crate) fn effectum() -> Result {
     for _ in 0..ROUNDS {
         for (workload, _) in WORKLOADS {
             let mut command = Command::new(&ours);
-            command.args(["sqlite", "--quick", "--normal", "--rounds", "1", "--json", "--only", workload]);
+            command.args(["sqlite", "--normal", "--rounds", "1", "--json", "--only", workload]);
             read_ours(&workspace::output(&mut command)?, workload, &mut our_rates)?;
         }
         read_theirs(&workspace::output(Command::new(&theirs).args(JOBS))?, &mut their_rates);
