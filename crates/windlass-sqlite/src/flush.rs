@@ -96,6 +96,7 @@ impl SqliteRows<'_> {
             let trace = blocker.trace.as_ref().map(|trace| trace.as_str());
             let values = params![job.seq, position, chain, blocker.resolved, waiting, eager, trace];
             self.run(Sql::InsertBlocker, values)?;
+            self.largest_blocker = self.largest_blocker.map(|largest| largest.max(blocker.chain));
         }
         self.insert_attempts(job, &[])?;
         derived.count(job, 1);

@@ -123,8 +123,13 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
             // Subscribe before adding the topics: the watch task drops chains and workers without a subscriber, and
             // would drop these if it ran in between.
             let subscription = self.inside.subscribe(topics.clone()).await?;
-            self.watch.store.base().held.watch(true);
-            if self.watch.awaited().add(topics) {
+            let begins = {
+                // Under the lock, since the watch task stops the recording under it when it ends.
+                let mut awaited = self.watch.awaited();
+                self.watch.store.base().held.watch(true);
+                awaited.add(topics)
+            };
+            if begins {
                 tokio::spawn(watch(Arc::downgrade(&self.watch)));
             }
             Ok(subscription)
@@ -313,7 +318,9 @@ impl<P: Provider> Watch<P> {
     /// no slot for the job any more, or renews its lease once too often.
     async fn query_running(&self) -> Result<()> {
         let base = Arc::clone(self.store.base());
-        let held = base.held.attempts();
+        let mut held = base.held.attempts();
+        // Attempts of other workers belong to another notifier on the same store.
+        held.retain(|_, worker| self.awaited().workers.contains(worker));
         self.awaited().stopping.retain(|attempt| held.contains_key(attempt));
         if held.is_empty() {
             return Ok(());

@@ -13,7 +13,7 @@ use crate::rows::SqliteRows;
 use crate::stall::Stalls;
 use crate::statement::Texts;
 
-/// Number of new chains from which on it pays to prepare for them.
+/// Minimum size of a batch of new chains for which `expect_new_jobs` saves more than it costs.
 const BATCH_MIN: usize = 8;
 
 /// State shared by all commands of a store.

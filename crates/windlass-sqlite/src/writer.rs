@@ -62,7 +62,7 @@ struct Idle {
     connection: Connection,
     /// Rows that the next group will need, and which are still valid unless another connection has written.
     kept: Kept,
-    /// The value of `pragma data_version` at the end of the last group. It changes when another connection commits.
+    /// The value of `pragma data_version` in the last group. It changes when another connection commits.
     version: i64,
 }
 

@@ -154,7 +154,7 @@ async fn a_job_lost_through_another_store_aborts_the_handler_quickly() {
     };
     let consumer = queue.consume(handler).concurrency(4).await.unwrap();
     let other = elsewhere.store();
-    repeat_until_fast(Duration::from_millis(300), async |round| {
+    repeat_until_fast(Duration::from_millis(150), async |round| {
         queue.enqueue(round.to_string(), round).await.unwrap();
         begins.recv().await.unwrap();
         let job = other.list_jobs(ListJobs::default()).await.unwrap().jobs.remove(0);
