@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::sync::{Mutex, watch};
 use windlass_conformance::{Erased, Fixture, Subject, Verdict, run_cases};
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, ChainRecord, Clock, Decorator, Fence, JobId, JobRecord, ManualClock,
+    BoxFuture, Capabilities, ChainId, ChainRecord, Clock, Decorator, Fence, JobId, JobRecord, ManualClock,
     MemoryStore, MemoryTx, Payload, RequestId, Result, Store, TransactionDecorator, Transactional,
 };
 
@@ -67,7 +69,14 @@ struct Bad {
     fault: Fault,
     /// Executes the commands of transactions, outside them.
     autocommits_to: Option<MemoryStore>,
+    /// The number of callers that found a key free.
+    found_free: watch::Sender<usize>,
+    /// Held by a caller that writes after it found a key free.
+    turn: Arc<Mutex<()>>,
 }
+
+/// How long a caller waits for another one that finds the same key free.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Bad {
     async fn run(&self, command: Command) -> Result<Reply> {
@@ -76,6 +85,9 @@ impl Bad {
             (Fault::LeaseNotRenewed, Command::Renew(renew)) => self.pretend_renewal(renew).await?,
             (Fault::LostInBatch, Command::Create(create)) if create.chains.len() > 1 => {
                 self.lose_last(create).await?
+            }
+            (Fault::KeyCheckedFirst, Command::Create(create)) => {
+                self.check_key_first(create.chains[0].clone()).await?
             }
             (Fault::ClosedKeyForgotten, Command::GetChains(get)) => self.forget_closed(get).await?,
             (Fault::RepeatsGuessed, Command::Settle(settle)) => self.guess_repeats(settle).await?,
@@ -117,7 +129,7 @@ impl Bad {
             (Fault::PageCut, Command::ListJobs(list)) => list.page.max = list.page.max.min(1_000),
             (_, Command::Create(create)) => {
                 for chain in &mut create.chains {
-                    self.tamper_chain(chain).await?;
+                    self.tamper_chain(chain);
                 }
             }
             _ => {}
@@ -125,7 +137,7 @@ impl Bad {
         Ok(command)
     }
 
-    async fn tamper_chain(&self, chain: &mut NewChain) -> Result<()> {
+    fn tamper_chain(&self, chain: &mut NewChain) {
         match self.fault {
             Fault::KeyDropped => chain.key = None,
             Fault::BlockersDropped => chain.job.blockers.clear(),
@@ -135,20 +147,8 @@ impl Bad {
                 let text = String::from_utf8_lossy(chain.job.input.bytes()).into_owned();
                 chain.job.input = Payload::new(chain.job.input.codec().clone(), text).unwrap();
             }
-            Fault::KeyCheckedFirst => {
-                if let Some(key) = &mut chain.key {
-                    let target = || Target::Key(chain.job.job_type.clone(), key.key.clone());
-                    let first = self.inner.get_chains(GetChains { chains: vec![target()] }).await?;
-                    tokio::task::yield_now().await;
-                    if first.chains[0].is_none() {
-                        let now = self.inner.get_chains(GetChains { chains: vec![target()] }).await?;
-                        key.replaces = now.chains[0].as_ref().map(|chain| chain.id);
-                    }
-                }
-            }
             _ => {}
         }
-        Ok(())
     }
 
     fn distort(&self, reply: Reply) -> Reply {
@@ -196,6 +196,31 @@ impl Bad {
             }
         }
         Ok(Reply::Settle(reply))
+    }
+
+    async fn check_key_first(&self, mut new: NewChain) -> Result<Reply> {
+        let found_free = self.holder(&new).await?.is_none();
+        if found_free {
+            // Wait for a second caller, so that both find the key free whatever the scheduling.
+            self.found_free.send_modify(|callers| *callers += 1);
+            let mut callers = self.found_free.subscribe();
+            let _ = tokio::time::timeout(PATIENCE, callers.wait_for(|callers| *callers > 1)).await;
+        }
+        // Callers write in turn: the second one that found the key free takes it from the first one.
+        let _turn = self.turn.lock().await;
+        let holder = self.holder(&new).await?;
+        if let (true, Some(key)) = (found_free, &mut new.key) {
+            key.replaces = holder;
+        }
+        Ok(Reply::Create(self.inner.create(Create { chains: vec![new] }).await?))
+    }
+
+    /// Returns the chain that holds the new chain's key.
+    async fn holder(&self, new: &NewChain) -> Result<Option<ChainId>> {
+        let Some(key) = &new.key else { return Ok(None) };
+        let target = Target::Key(new.job.job_type.clone(), key.key.clone());
+        let reply = self.inner.get_chains(GetChains { chains: vec![target] }).await?;
+        Ok(reply.chains[0].as_ref().map(|chain| chain.id))
     }
 
     async fn lose_last(&self, create: &Create) -> Result<Reply> {
@@ -263,7 +288,13 @@ impl Fixture for BadFixture {
     fn open(&self) -> BoxFuture<'_, Subject> {
         let clock = Arc::new(ManualClock::default());
         let memory = || MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
-        let bad = Bad { inner: memory(), fault: self.0, autocommits_to: None };
+        let bad = Bad {
+            inner: memory(),
+            fault: self.0,
+            autocommits_to: None,
+            found_free: watch::Sender::new(0),
+            turn: Arc::default(),
+        };
         let mut transactions = bad.clone();
         if matches!(self.0, Fault::Autocommits) {
             // A memory store has one writer. A command that commits by itself must not wait for the
