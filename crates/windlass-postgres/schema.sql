@@ -258,11 +258,11 @@ function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, types text
 
 function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function apply_carrying_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
+function settle_one_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
 
 function apply_steps_v1(now bigint, by_request uuid, own job, items settlement_v1[], new_jobs new_v1[], busy integer[])
 
-function apply_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
+function apply_outcome_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
 
 function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 
@@ -272,9 +272,9 @@ function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 
 function close_job_v1(now bigint, own job, how text, how_ended text, new_error text, codec text, result bytea, by_worker uuid)
 
-function complete_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
+function complete_plain_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
-function continue_v1(now bigint, own job, new new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text, OUT refusal reply_v1, OUT next job, OUT closed reply_v1)
+function continue_chain_v1(now bigint, own job, new new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text, OUT refusal reply_v1, OUT next job, OUT closed reply_v1)
 
 function count_closed_v1(of_type text, how text, OUT jobs bigint, OUT estimated boolean)
 
@@ -302,7 +302,7 @@ function exchange_v1(given bigint, items settlement_v1[], new_jobs new_v1[], by_
 
 function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function find_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
+function resolve_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
 
 function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 
@@ -310,11 +310,11 @@ function free_keys_v1(new_jobs new_v1[])
 
 function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
+function existing_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 
 function holder_v1(now bigint, key_type text, key_text text)
 
-function holds_v1(now bigint, c chain)
+function holds_key_v1(now bigint, c chain)
 
 function in_snapshot_v1()
 
@@ -324,9 +324,9 @@ function known_types_v1()
 
 function later_v1(moment bigint, span bigint)
 
-function leader_v1(given bigint, of_name text, own uuid, ttl bigint) set lock_timeout=1s set search_path=pg_catalog, pg_temp
+function leader_lock_v1(given bigint, of_name text, own uuid, ttl bigint) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 
-function leaving_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
+function removable_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
 
 function lock_blockers_v1(new_jobs new_v1[])
 
@@ -352,7 +352,7 @@ function new_jobs_v1(ids uuid[], types text[], codecs text[], inputs bytea[], du
 
 function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], new_jobs new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function complete_from_outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], new_jobs new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function own_v1(given bigint)
 
@@ -360,15 +360,15 @@ function pause_v1(given bigint, types text[], pausing boolean) set lock_timeout=
 
 function pending_types_v1(types text[])
 
-function put_back_v1(now bigint, own job, due bigint, new_error text, how_ended text)
+function requeue_v1(now bigint, own job, due bigint, new_error text, how_ended text)
 
 function reaches_v1(chains uuid[], sought uuid)
 
 function reap_v1(given bigint, types text[], max_jobs integer, spared uuid[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function remember_v1(own job, at_time bigint, how_ended text, its_error text)
+function record_attempt_v1(own job, at_time bigint, how_ended text, its_error text)
 
-function remove_v1(chains uuid[])
+function remove_chains_v1(chains uuid[])
 
 function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 

@@ -59,7 +59,7 @@ end
 $$;
 
 -- Adds the running attempt of a job to its history, ended now. Drops the oldest entry if there are too many.
-create function windlass.remember_v1(own windlass.job, at_time bigint, how_ended text, its_error text)
+create function windlass.record_attempt_v1(own windlass.job, at_time bigint, how_ended text, its_error text)
 returns void language plpgsql as $$
 begin
   insert into windlass.attempt (job, fence, attempt, worker, started_at, ended_at, ended, error)
@@ -75,10 +75,10 @@ end
 $$;
 
 -- Requeues a running job. Only retries and reaped leases count as attempts.
-create function windlass.put_back_v1(now bigint, own windlass.job, due bigint, new_error text, how_ended text)
+create function windlass.requeue_v1(now bigint, own windlass.job, due bigint, new_error text, how_ended text)
 returns void language plpgsql as $$
 begin
-  perform windlass.remember_v1(own, now, how_ended, new_error);
+  perform windlass.record_attempt_v1(own, now, how_ended, new_error);
   update windlass.job
   set status = 'pending', due_at = due, error = coalesce(new_error, error), version = version + 1, lease_until = null,
     request = null, attempt = attempt - case when how_ended in ('rescheduled', 'released') then 1 else 0 end

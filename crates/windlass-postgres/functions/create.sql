@@ -50,7 +50,7 @@ $$;
 
 -- Resolves blockers to stored chains. `named` are chains of the same command that already exist under their key, and
 -- `meant` are the existing chains. Also returns the first blocker that is not stored.
-create function windlass.find_blockers_v1(
+create function windlass.resolve_blockers_v1(
   blockers uuid[], named uuid[], meant uuid[], out chains uuid[], out missing uuid
 ) language plpgsql as $$
 begin
@@ -114,7 +114,7 @@ begin
       return reply;
     end if;
   end if;
-  select f.chains, f.missing into chains, missing from windlass.find_blockers_v1(new.blockers, named, meant) f;
+  select f.chains, f.missing into chains, missing from windlass.resolve_blockers_v1(new.blockers, named, meant) f;
   if missing is not null then
     reply.ids := array[missing];
     reply.words := array['refused', 'blocker_not_found'];
@@ -259,7 +259,7 @@ begin
     mine := windlass.take_keys_v1(now, ids, types, keys, replaces);
     perform set_config('lock_timeout', '1s', true);
     if cardinality(mine) < keyed then
-      held := array(select h from windlass.held_v1(now, ids, types, keys, replaces, mine) h);
+      held := array(select h from windlass.existing_v1(now, ids, types, keys, replaces, mine) h);
     end if;
     if cardinality(mine) + cardinality(held) = keyed then
       stored := windlass.store_plain_v1(

@@ -70,6 +70,6 @@ begin
   join windlass.chain c on c.id = d.id
   join windlass.job l on l.id = c.latest
   order by d.n;
-  perform windlass.remove_v1(doomed);
+  perform windlass.remove_chains_v1(doomed);
 end
 $$;

@@ -1,5 +1,5 @@
 -- Removes chains with all their rows.
-create function windlass.remove_v1(chains uuid[]) returns void language plpgsql as $$
+create function windlass.remove_chains_v1(chains uuid[]) returns void language plpgsql as $$
 declare
   jobs constant uuid[] := chains || array(select j.id from windlass.job j where j.chain = any (chains) and j.position > 0);
 begin
@@ -39,7 +39,7 @@ $$;
 
 -- Returns and locks the chains to remove now, longest expired first, with at most this many jobs in total. A chain
 -- that becomes removable when another one is removed is left to a later call.
-create function windlass.leaving_v1(now bigint, max_jobs integer, out chains uuid[], out jobs integer, out too_long uuid)
+create function windlass.removable_v1(now bigint, max_jobs integer, out chains uuid[], out jobs integer, out too_long uuid)
 language plpgsql as $$
 declare
   candidate record;
@@ -89,13 +89,13 @@ declare
   open_chain uuid;
 begin
   loop
-    select * into leaving from windlass.leaving_v1(now, left_over);
+    select * into leaving from windlass.removable_v1(now, left_over);
     exit when cardinality(leaving.chains) = 0;
     return query
     select 'expired', null::integer, array[c.id], array[c.type, c.closed_as], null::bigint[], null::bytea[]
     from windlass.chain c
     where c.id = any (leaving.chains);
-    perform windlass.remove_v1(leaving.chains);
+    perform windlass.remove_chains_v1(leaving.chains);
     left_over := left_over - leaving.jobs;
   end loop;
   if leaving.too_long is not null then

@@ -66,7 +66,7 @@ end
 $$;
 
 -- Whether a chain holds its key now. An expression, so that PostgreSQL can inline it.
-create function windlass.holds_v1(now bigint, c windlass.chain) returns boolean language sql stable as $$
+create function windlass.holds_key_v1(now bigint, c windlass.chain) returns boolean language sql stable as $$
   select (c.key_window is null or now < windlass.later_v1(c.created_at, c.key_window))
     and (
       c.closed_as is null
@@ -85,7 +85,7 @@ begin
     select c.id
     from windlass.key k
     join windlass.chain c on c.id = k.chain
-    where k.type = key_type and k.key = key_text and windlass.holds_v1(now, c)
+    where k.type = key_type and k.key = key_text and windlass.holds_key_v1(now, c)
   );
 end
 $$;
@@ -118,7 +118,7 @@ begin
     join windlass.key k on k.type = n.type and k.key = n.key
     where n.id not in (select unnest(taken))
       and not exists (
-        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_v1(now, c)
+        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_key_v1(now, c)
       )
     order by k.type, k.key
     for no key update of k
@@ -130,7 +130,7 @@ begin
     from unnest(ids, types, keys, replaces) n (id, type, key, replaces)
     where k.type = n.type and k.key = n.key and n.id in (select unnest(locked))
       and not exists (
-        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_v1(now, c)
+        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_key_v1(now, c)
       )
     returning k.chain
   )
@@ -141,7 +141,7 @@ $$;
 
 -- Returns the replies for new chains whose key another chain holds. Omits chains with large outputs, because all
 -- outputs are returned in one array.
-create function windlass.held_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
+create function windlass.existing_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 returns setof windlass.reply_v1 language plpgsql stable as $$
 begin
   return query
@@ -152,7 +152,7 @@ begin
   join windlass.key k on k.type = n.type and k.key = n.key
   join windlass.chain c on c.id = k.chain
   join windlass.job l on l.id = c.latest
-  where n.id not in (select unnest(mine)) and c.id is distinct from n.replaces and windlass.holds_v1(now, c)
+  where n.id not in (select unnest(mine)) and c.id is distinct from n.replaces and windlass.holds_key_v1(now, c)
     and coalesce(octet_length(l.output), 0) <= 65536
     -- An item whose id is already stored is reported as a repeat or a refusal.
     and not exists (select from windlass.chain where id = n.id)

@@ -146,7 +146,7 @@ begin
   end if;
 
   if own.ended is not null and own.worker is not null then
-    perform windlass.remember_v1(own, own.closed_at, own.ended, own.error);
+    perform windlass.record_attempt_v1(own, own.closed_at, own.ended, own.error);
   end if;
   update windlass.blocker b
   set resolved = b.resolved or n.resolved, waiting = not (b.resolved or n.resolved), needed = true

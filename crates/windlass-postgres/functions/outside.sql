@@ -37,7 +37,7 @@ begin
         reply := ('created', new.item, null, array['busy'], null, null);
         raise exception using errcode = 'WL001', message = 'the next job waits for a chain that somebody has';
       end if;
-      continued := windlass.continue_v1(now, current_job, new, created.named, created.meant, null, how_ended);
+      continued := windlass.continue_chain_v1(now, current_job, new, created.named, created.meant, null, how_ended);
       reply := continued.refusal;
       if reply.words is not null then
         raise exception using errcode = 'WL001', message = 'the next job is refused';
@@ -69,7 +69,7 @@ end
 $$;
 
 -- Ends a job without a worker.
-create function windlass.outside_v1(
+create function windlass.complete_from_outside_v1(
   given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items windlass.settlement_v1[],
   new_jobs windlass.new_v1[]
 ) returns setof windlass.reply_v1 language plpgsql

@@ -39,7 +39,7 @@ begin
   loop
     how := case when own.cancel_requested then 'cancelled' when own.attempt >= own.max_attempts then 'failed' end;
     if how is null then
-      perform windlass.put_back_v1(now, own, now, lease_expired, 'reaped');
+      perform windlass.requeue_v1(now, own, now, lease_expired, 'reaped');
     else
       continue when own.chain = any (busy);
       perform windlass.close_job_v1(now, own, how, 'reaped', lease_expired, null, null, null);

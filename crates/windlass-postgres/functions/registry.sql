@@ -35,7 +35,7 @@ end
 $$;
 
 -- Acquires, renews or releases a lock.
-create function windlass.leader_v1(given bigint, of_name text, own uuid, ttl bigint)
+create function windlass.leader_lock_v1(given bigint, of_name text, own uuid, ttl bigint)
 returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
 as $$

@@ -1,5 +1,5 @@
 -- Closes the current job of a chain and adds the next one. Returns the chain if it closed, or a refusal.
-create function windlass.continue_v1(
+create function windlass.continue_chain_v1(
   now bigint, own windlass.job, new windlass.new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text,
   out refusal windlass.reply_v1, out next windlass.job, out closed windlass.reply_v1
 ) language plpgsql as $$
@@ -12,7 +12,7 @@ begin
     refusal.words := array['refused', 'id_taken'];
     return;
   end if;
-  select f.chains, f.missing into chains, missing from windlass.find_blockers_v1(new.blockers, named, meant) f;
+  select f.chains, f.missing into chains, missing from windlass.resolve_blockers_v1(new.blockers, named, meant) f;
   if missing is not null then
     refusal.ids := array[missing];
     refusal.words := array['refused', 'blocker_not_found'];
@@ -93,7 +93,7 @@ $$;
 
 -- Settles one attempt, without the chains that it carries. All rows it needs are locked. A refusal of the next job is
 -- raised as an error, so that carried chains are rolled back with it.
-create function windlass.apply_v1(
+create function windlass.apply_outcome_v1(
   now bigint, own windlass.job, item windlass.settlement_v1, next windlass.new_v1, named uuid[], meant uuid[]
 ) returns windlass.reply_v1[] language plpgsql as $$
 declare
@@ -111,7 +111,7 @@ begin
     perform windlass.close_job_v1(now, own, 'completed', 'completed', null, item.codec, item.output, own.worker);
     closed := windlass.close_chain_v1(now, own.chain, 'completed', item.retention);
   elsif item.outcome = 'continue' then
-    continued := windlass.continue_v1(now, own, next, named, meant, own.worker, 'continued');
+    continued := windlass.continue_chain_v1(now, own, next, named, meant, own.worker, 'continued');
     if (continued.refusal).words is not null then
       return array[continued.refusal];
     end if;
@@ -123,9 +123,9 @@ begin
     );
     closed := windlass.close_chain_v1(now, own.chain, 'failed', item.retention);
   elsif item.outcome = 'release' then
-    perform windlass.put_back_v1(now, own, own.due_at, null, 'released');
+    perform windlass.requeue_v1(now, own, own.due_at, null, 'released');
   else
-    perform windlass.put_back_v1(
+    perform windlass.requeue_v1(
       now, own, windlass.due_v1(now, item.due_at, item.due_after), item.error,
       case item.outcome when 'retry' then 'retried' else 'rescheduled' end
     );
@@ -212,7 +212,7 @@ end
 $$;
 
 -- Settles one attempt with the chains that it carries, completely or not at all.
-create function windlass.apply_carrying_v1(
+create function windlass.settle_one_v1(
   now bigint, own windlass.job, item windlass.settlement_v1, carried windlass.new_v1[], next windlass.new_v1,
   stopping uuid, busy integer[]
 ) returns windlass.reply_v1[] language plpgsql as $$
@@ -226,7 +226,7 @@ begin
   if reply.part is not null then
     raise exception using errcode = 'WL001', message = 'a carried chain is refused';
   end if;
-  applied := windlass.apply_v1(now, own, item, next, created.named, created.meant);
+  applied := windlass.apply_outcome_v1(now, own, item, next, created.named, created.meant);
   reply := applied[1];
   if reply.part is null then
     raise exception using errcode = 'WL001', message = 'the next job is refused';
@@ -242,7 +242,7 @@ $$;
 --
 -- Waits briefly for locked rows. If one stays locked, completes nothing: the caller then settles item by item and
 -- skips it.
-create function windlass.complete_v1(
+create function windlass.complete_plain_v1(
   now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
 ) returns windlass.reply_v1 language plpgsql as $$
 declare
@@ -304,7 +304,7 @@ create function windlass.settle_plain_items_v1(
   now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
 ) returns setof windlass.reply_v1 language plpgsql as $$
 declare
-  completed windlass.reply_v1 := windlass.complete_v1(now, jobs, fences, codecs, outputs, retentions);
+  completed windlass.reply_v1 := windlass.complete_plain_v1(now, jobs, fences, codecs, outputs, retentions);
   count constant integer := cardinality(jobs);
   none text[];
 begin
@@ -385,7 +385,7 @@ begin
     ) then
       replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
     elsif item.carried = 0 and item.outcome <> 'continue' or own.cancel_requested and item.outcome = 'continue' then
-      replies := replies || windlass.apply_v1(now, own, item, null, '{}', '{}');
+      replies := replies || windlass.apply_outcome_v1(now, own, item, null, '{}', '{}');
     else
       carried := new_jobs[item.created + 1 : item.created + item.carried];
       next := case when item.outcome = 'continue' then new_jobs[item.created + item.carried + 1] end;
@@ -393,14 +393,14 @@ begin
         replies := replies || ('settled', item.item, null, array['busy'], null, null)::windlass.reply_v1;
       elsif item.carried = 0 then
         -- A next job is refused before anything is written, so no subtransaction is needed.
-        applied := windlass.apply_v1(now, own, item, next, '{}', '{}');
+        applied := windlass.apply_outcome_v1(now, own, item, next, '{}', '{}');
         reply := applied[1];
         if reply.part is null then
           applied := array[('settled', item.item, reply.ids, reply.words, null, null)::windlass.reply_v1];
         end if;
         replies := replies || applied;
       else
-        replies := replies || windlass.apply_carrying_v1(
+        replies := replies || windlass.settle_one_v1(
           now, own, item, carried, next, case when own.cancel_requested then own.chain end, busy_new_jobs
         );
       end if;

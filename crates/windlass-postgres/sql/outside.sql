@@ -1,4 +1,4 @@
 select *
-from windlass.outside_v1(
+from windlass.complete_from_outside_v1(
   windlass.own_v1($1), $2, $3, $4, $5, windlass.settlements_v1($6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17), windlass.new_jobs_v1($18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)
 )

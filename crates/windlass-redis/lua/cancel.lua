@@ -1,6 +1,6 @@
 -- Cancels chains.
 
-local function cancel(of)
+local function cancel_one(of)
   if of.closed_as then
     return { closed = { chain = of.id, closed_as = of.closed_as } }
   end
@@ -21,7 +21,7 @@ end
 local replies = {}
 for at, target in ipairs(request.chains) do
   local of = find(target)
-  replies[at] = of and cancel(of) or 'not_found'
+  replies[at] = of and cancel_one(of) or 'not_found'
 end
 ripple()
 commit()

@@ -39,7 +39,7 @@ local function expired()
   return found
 end
 
-local function reap(row)
+local function reap_one(row)
   local reply = {
     type = row.type, chain_type = row.chain_type, attempt = row.attempt, worker = row.worker,
     lease_until = row.lease_until,
@@ -51,7 +51,7 @@ local function reap(row)
     row.error = LEASE_EXPIRED
     finish(row, closed_as, 'reaped', nil)
   else
-    put_back(row, now, LEASE_EXPIRED, 'reaped')
+    requeue(row, now, LEASE_EXPIRED, 'reaped')
   end
   reply.job = placed(row)
   return reply
@@ -63,7 +63,7 @@ for at, entry in ipairs(expired()) do
   if at > request.max then
     break
   end
-  replies[at] = reap(must(job(id_of(entry)), 'job ' .. id_of(entry)))
+  replies[at] = reap_one(must(job(id_of(entry)), 'job ' .. id_of(entry)))
 end
 ripple()
 commit()

@@ -1,7 +1,7 @@
 -- Reopens chains that failed or were cancelled.
 
 -- Returns why the job cannot be reopened, or nil.
-local function obstacle(row, of)
+local function retry_refusal(row, of)
   local other = of.key and holder(of.chain_type, of.key)
   if other and other.id ~= of.id then
     return { why = 'key_taken', chain = other.id }
@@ -56,7 +56,7 @@ end
 local function reopen(row, of)
   local record = latest_attempt(row)
   if record then
-    remember(row, record)
+    push_history(row, record)
   end
   if row.status == 'cancelled' then
     need(row, 1)
@@ -72,7 +72,7 @@ local function reopen(row, of)
   depend(row, true)
 end
 
-local function retry(target)
+local function retry_one(target)
   local row = job(target.job)
   if not row then
     return 'not_found'
@@ -82,7 +82,7 @@ local function retry(target)
     return { not_retriable = row.status }
   end
   local of = chain_of(row)
-  local refused = obstacle(row, of)
+  local refused = retry_refusal(row, of)
   if refused then
     return { refused = refused }
   end
@@ -92,7 +92,7 @@ end
 
 local replies = {}
 for at, target in ipairs(request.chains) do
-  replies[at] = retry(target)
+  replies[at] = retry_one(target)
 end
 commit()
 return cmsgpack.pack({ chains = replies })

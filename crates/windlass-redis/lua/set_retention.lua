@@ -7,7 +7,7 @@ local function retain(of)
   change_chain(of)
   of.retain_until = after(now, request.retention)
   if of.needed == 0 then
-    add(leaving(), leaves_at(of), member(of))
+    add(leaving(), removable_at(of), member(of))
   end
   return { ['until'] = of.retain_until }
 end

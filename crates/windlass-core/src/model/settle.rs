@@ -78,7 +78,12 @@ impl<R: Rows> Execution<'_, R> {
             };
             let error = error.or_else(|| row.job.error.clone());
             let (closed_as, end) = (ClosedAs::Cancelled, Some(AttemptEnd::Cancelled));
-            return Ok(self.end(row, Closing { closed_as, output: None, error, by, end }, None, ripple)?);
+            return Ok(self.finish(
+                row,
+                Closing { closed_as, output: None, error, by, end },
+                None,
+                ripple,
+            )?);
         }
         match outcome {
             Outcome::Complete { output, retention, create } => {
@@ -86,7 +91,7 @@ impl<R: Rows> Execution<'_, R> {
                 let created = self.create_carried(create, &mut Aliases::new(), stopping)?;
                 let (closed_as, end) = (ClosedAs::Completed, Some(AttemptEnd::Completed));
                 let closing = Closing { closed_as, output: Some(output.clone()), error: None, by, end };
-                Ok(Applied { created, ..self.end(row, closing, *retention, ripple)? })
+                Ok(Applied { created, ..self.finish(row, closing, *retention, ripple)? })
             }
             Outcome::Continue { next, create } => {
                 self.continue_chain(row, next, create, (by, Some(AttemptEnd::Continued)), ripple)
@@ -127,11 +132,11 @@ impl<R: Rows> Execution<'_, R> {
         ripple: &mut Ripple,
     ) -> Result<Applied> {
         let (by, closed_as, end) = (row.worker, ClosedAs::Failed, Some(end));
-        self.end(row, Closing { closed_as, output: None, error: Some(error), by, end }, retention, ripple)
+        self.finish(row, Closing { closed_as, output: None, error: Some(error), by, end }, retention, ripple)
     }
 
     /// Closes the job and its chain.
-    fn end(
+    fn finish(
         &mut self,
         row: Arc<JobRow>,
         closing: Closing,

@@ -72,7 +72,7 @@ end
 
 -- Returns the pending set of a level whose head comes first, among those that are due and within their quota, and
 -- that head.
-local function first_lane(pending_sets)
+local function first_pending_set(pending_sets)
   local found, head
   for _, candidate in ipairs(pending_sets) do
     local entry = candidate.quota.left > 0 and first(candidate.jobs) or nil
@@ -96,7 +96,7 @@ local function take(asked)
   local taken = {}
   for _, level in ipairs(levels(unpaused(asked.types))) do
     while #taken < asked.max do
-      local found, head = first_lane(level.pending_sets)
+      local found, head = first_pending_set(level.pending_sets)
       if not found then
         break
       end

@@ -30,8 +30,8 @@ local function close_job(row, closed_as, ended_as, closed_by)
 end
 
 -- Requeues a running job. Only retries and reaped leases count as attempts.
-local function put_back(row, due, error_text, ended_as)
-  remember(row, attempt_of(row, ended_as, now, error_text))
+local function requeue(row, due, error_text, ended_as)
+  push_history(row, attempt_of(row, ended_as, now, error_text))
   displace(row)
   change(row)
   if ended_as == 'rescheduled' or ended_as == 'released' then
@@ -59,7 +59,7 @@ local function close_chain(of, closed_as, retention)
     remove(in_order(of, true), of.id)
   end
   if of.needed == 0 then
-    add(leaving(), leaves_at(of), member(of))
+    add(leaving(), removable_at(of), member(of))
   elseif has_dependents(of) then
     add(rippling(), now, member(of))
   end

@@ -132,7 +132,7 @@ local function displace(row)
 end
 
 -- Returns when a closed chain may be removed.
-local function leaves_at(of)
+local function removable_at(of)
   return math.max(of.retain_until, after(of.chain_closed, REPEAT_WINDOW))
 end
 
@@ -148,7 +148,7 @@ local function need(row, by)
       if blocking.closed_as and former == 0 then
         remove(leaving(), member(blocking))
       elseif blocking.closed_as and blocking.needed == 0 then
-        add(leaving(), leaves_at(blocking), member(blocking))
+        add(leaving(), removable_at(blocking), member(blocking))
       end
     end
   end
@@ -235,7 +235,7 @@ local function free_key(of)
 end
 
 -- Adds a record to a row's history. Drops the oldest if there are too many.
-local function remember(row, record)
+local function push_history(row, record)
   local key = name('history', row.id)
   stage('RPUSH', key, cmsgpack.pack(record))
   stage('LTRIM', key, -HISTORY_MAX, -1)

@@ -29,11 +29,6 @@ local function fail(row, error_text, ended_as, retention)
   return close(row, 'failed', ended_as, retention)
 end
 
-local function requeue(row, due, error_text, ended_as)
-  put_back(row, due, error_text, ended_as)
-  return applied(row)
-end
-
 -- Creates the chains that a settlement carries. Returns nil and the refusal if one is refused. A chain that was asked
 -- to stop (`stopping`) gets no successor, because nothing would stop the successor.
 local function create_carried(list, aliases, stopping)
@@ -139,20 +134,23 @@ local OUTCOMES = {
     if row.max_attempts and row.attempt >= row.max_attempts then
       return fail(row, item.error, 'exhausted')
     end
-    return requeue(row, due_at(item), item.error, 'retried')
+    requeue(row, due_at(item), item.error, 'retried')
+    return applied(row)
   end,
   reschedule = function(row, item)
-    return requeue(row, due_at(item), item.error, 'rescheduled')
+    requeue(row, due_at(item), item.error, 'rescheduled')
+    return applied(row)
   end,
   fail = function(row, item)
     return fail(row, item.error, 'failed', item.retention)
   end,
   release = function(row)
-    return requeue(row, row.due, nil, 'released')
+    requeue(row, row.due, nil, 'released')
+    return applied(row)
   end,
 }
 
-local function apply(row, item)
+local function apply_outcome(row, item)
   if row.cancel and item.outcome ~= 'complete' and item.outcome ~= 'fail' then
     change(row)
     row.error = item.error or row.error
@@ -161,7 +159,7 @@ local function apply(row, item)
   return OUTCOMES[item.outcome](row, item)
 end
 
-local function settle(item)
+local function settle_one(item)
   local row, lost = held(item.job, item.fence)
   if not row then
     local stored = job(item.job)
@@ -173,10 +171,10 @@ local function settle(item)
   end
   -- Only an outcome that creates something can be refused midway and must be undone.
   if not item.next and not item.create[1] then
-    return { applied = apply(row, item) }
+    return { applied = apply_outcome(row, item) }
   end
   mark()
-  local reply, refused = apply(row, item)
+  local reply, refused = apply_outcome(row, item)
   if not reply then
     undo()
     return { refused = refused }
@@ -188,7 +186,7 @@ end
 local function settle_all(settlements)
   local replies = {}
   for at, item in ipairs(settlements) do
-    replies[at] = settle(item)
+    replies[at] = settle_one(item)
   end
   ripple()
   return { settled = replies, ripple = take_report() }

@@ -23,7 +23,7 @@ async fn known_bad_marks_strand_a_job() {
     let pool = PgPool::connect(&server.url()).await.unwrap();
     let own = "\"windlass\".in_snapshot_v1()";
     spoil_in(&pool, "windlass", "close_chain_v1", own, "false").await;
-    spoil_in(&pool, "windlass", "complete_v1", own, "false").await;
+    spoil_in(&pool, "windlass", "complete_plain_v1", own, "false").await;
     let strands = [
         "attached_after_the_snapshot",
         "failed_after_a_dependent_attached",
