@@ -15,7 +15,7 @@ use windlass_core::{
 
 use crate::provider::Provider;
 use crate::rows::SqliteRows;
-use crate::session::Attempt;
+use crate::session::{Attempt, Base, Recording};
 use crate::sqlx::Sqlx;
 use crate::store::SqliteStore;
 
@@ -73,8 +73,8 @@ struct Awaited {
     heads: HashMap<TypeName, Head>,
     /// Types for which this process has published a hint since the last query.
     announced: HashSet<TypeName>,
-    /// Whether a task is watching the file.
-    watching: bool,
+    /// Held while a task is watching the file. The task compares the attempts that the store records with the file.
+    watching: Option<Recording>,
 }
 
 /// How the first job of a type compares with the last query.
@@ -123,12 +123,7 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
             // Subscribe before adding the topics: the watch task drops chains and workers without a subscriber, and
             // would drop these if it ran in between.
             let subscription = self.inside.subscribe(topics.clone()).await?;
-            let begins = {
-                // Under the lock, since the watch task stops the recording under it when it ends.
-                let mut awaited = self.watch.awaited();
-                self.watch.store.base().held.watch(true);
-                awaited.add(topics)
-            };
+            let begins = self.watch.awaited().add(topics, self.watch.store.base());
             if begins {
                 tokio::spawn(watch(Arc::downgrade(&self.watch)));
             }
@@ -156,7 +151,7 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
 
 impl Awaited {
     /// Adds topics. Returns whether the caller must start the watch task.
-    fn add(&mut self, topics: Vec<Topic>) -> bool {
+    fn add(&mut self, topics: Vec<Topic>, store: &Arc<Base>) -> bool {
         for topic in topics {
             match topic {
                 Topic::Scheduled(job_type) => {
@@ -171,8 +166,10 @@ impl Awaited {
                 _ => {}
             }
         }
-        let begins = !self.watching && self.is_needed();
-        self.watching |= begins;
+        let begins = self.watching.is_none() && self.is_needed();
+        if begins {
+            self.watching = Some(Recording::start(store));
+        }
         begins
     }
 
@@ -267,11 +264,10 @@ impl<P: Provider> Watch<P> {
         let mut awaited = self.awaited();
         awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
         awaited.workers.retain(|worker| self.inside.is_subscribed(&Topic::OwnershipLost(*worker)));
-        awaited.watching = awaited.is_needed();
-        if !awaited.watching {
-            self.store.base().held.watch(false);
+        if !awaited.is_needed() {
+            awaited.watching = None;
         }
-        awaited.watching
+        awaited.watching.is_some()
     }
 
     /// Announces jobs and closed chains that have subscribers. Returns whether it found a new job, which the next query

@@ -1,7 +1,7 @@
 //! State shared by all commands of a store, and the execution of one command on a connection.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
@@ -30,8 +30,8 @@ pub(crate) struct Base {
 /// The attempts that workers of this store hold, as far as it knows. The notifier checks whether they are still theirs.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// Whether a notifier needs the attempts, and removes those that ended unnoticed.
-    is_watched: AtomicBool,
+    /// How many notifiers need the attempts, and remove those that ended unnoticed.
+    watchers: AtomicUsize,
     attempts: Mutex<HashMap<Attempt, WorkerId>>,
 }
 
@@ -39,14 +39,6 @@ pub(crate) struct Held {
 pub(crate) type Attempt = (JobId, Fence);
 
 impl Held {
-    /// Starts to record attempts, or stops and forgets them.
-    pub(crate) fn watch(&self, is_watched: bool) {
-        self.is_watched.store(is_watched, Ordering::Relaxed);
-        if !is_watched {
-            self.lock().clear();
-        }
-    }
-
     /// Returns the attempts with their workers.
     pub(crate) fn attempts(&self) -> HashMap<Attempt, WorkerId> {
         self.lock().clone()
@@ -59,7 +51,7 @@ impl Held {
 
     /// Records what a committed command acquired and settled.
     pub(crate) fn record(&self, command: &Command, reply: &Reply) {
-        if !self.is_watched.load(Ordering::Relaxed) {
+        if self.watchers.load(Ordering::Relaxed) == 0 {
             return;
         }
         let settled = match (command, reply) {
@@ -90,6 +82,26 @@ impl Held {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Attempt, WorkerId>> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a store recording the attempts that its workers hold. When the last of these is dropped, the store stops and
+/// forgets them.
+#[derive(Debug)]
+pub(crate) struct Recording(Arc<Base>);
+
+impl Recording {
+    pub(crate) fn start(base: &Arc<Base>) -> Self {
+        base.held.watchers.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(base))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if self.0.held.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.held.lock().clear();
+        }
     }
 }
 
