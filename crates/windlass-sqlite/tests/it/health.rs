@@ -2,9 +2,10 @@
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqliteSynchronous};
 use windlass_core::Store;
+use windlass_core::command::{Create, ListJobs};
 use windlass_sqlite::{SqliteStore, Sqlx};
 
-use crate::File;
+use crate::{File, new_chain};
 
 #[tokio::test]
 async fn a_large_log_is_a_finding() {
@@ -15,6 +16,23 @@ async fn a_large_log_is_a_finding() {
         std::fs::OpenOptions::new().write(true).open(file.directory.path().join("jobs.db-wal")).unwrap();
     log.set_len(65 << 20).unwrap();
     check(&store, "the write-ahead log is 65 MiB", "wal_checkpoint").await;
+}
+
+/// Queries run beside every write, so checkpoints never find a moment when nobody reads.
+#[tokio::test]
+async fn the_log_stays_small_under_load() {
+    let file = File::new();
+    let store = file.open().await;
+    let log = file.directory.path().join("jobs.db-wal");
+    let mut largest = 0;
+    for _ in 0..40 {
+        let chains = (0..1_000).map(|_| new_chain()).collect();
+        let (created, listed) =
+            tokio::join!(store.create(Create { chains }), store.list_jobs(ListJobs::default()));
+        (created.unwrap(), listed.unwrap());
+        largest = largest.max(log.metadata().unwrap().len());
+    }
+    assert!(largest < 24 << 20, "the log had {} MiB", largest >> 20);
 }
 
 #[tokio::test]
