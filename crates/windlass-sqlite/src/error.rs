@@ -10,9 +10,9 @@ pub fn from_code(code: i32, message: &str) -> Error {
     // The low byte is the primary result code. The other bits refine it.
     let (kind, remedy) = match (code, code & 0xff) {
         (517, _) => (
-            ErrorKind::Busy,
-            "another connection has written since the transaction began with a read; roll it back, and use `begin \
-             immediate`",
+            ErrorKind::Conflict,
+            "the transaction has read, and another connection has written since then; roll it back and repeat it, or \
+             take the write lock first with `begin immediate`",
         ),
         (_, 5 | 6) => (
             ErrorKind::Busy,

@@ -111,17 +111,16 @@ impl<P: Provider> SqliteStore<P> {
     /// Executes a command in a transaction of the application, which ignores the fence if the store does.
     pub(crate) async fn execute_badly_in(
         &self,
-        tx: &mut P::Tx,
+        tx: P::TxRef<'_>,
         known_bad: KnownBad,
+        first: &str,
         mut command: Command,
     ) -> Result<Reply> {
-        let mut reply = None;
-        let mut work = |connection: &Connection| {
+        let execute = |connection: &Connection| {
             let mut rows = SqliteRows::new(connection, &self.base().texts);
-            reply = Some(self.base().execute_spoiled(&mut rows, known_bad, None, &mut command));
+            self.base().execute_spoiled(&mut rows, known_bad, None, &mut command)
         };
-        self.provider().with_connection(tx, &mut work).await?;
-        reply.unwrap_or_else(|| Err(crate::connection::closed()))
+        self.lend(tx, first, execute).await
     }
 
     async fn execute_alone_badly(&self, known_bad: KnownBad, mut command: Command) -> Result<Reply> {
@@ -133,14 +132,11 @@ impl<P: Provider> SqliteStore<P> {
         let spoiled = self.read(read).await?;
         let mut tx = windlass_core::Transactional::begin(self).await?;
         let mut spoiled = Some(spoiled);
-        let mut reply = None;
-        let mut work = |connection: &Connection| {
+        let execute = |connection: &Connection| {
             let mut rows = SqliteRows::new(connection, &self.base().texts);
-            reply = Some(self.base().execute_spoiled(&mut rows, known_bad, spoiled.take(), &mut command));
+            self.base().execute_spoiled(&mut rows, known_bad, spoiled.take(), &mut command)
         };
-        self.provider().run_in(&mut tx, "select 1").await?;
-        self.provider().with_connection(&mut tx, &mut work).await?;
-        let reply = reply.unwrap_or_else(|| Err(crate::connection::closed()));
+        let reply = self.lend(P::tx_ref(&mut tx), "select 1", execute).await;
         match &reply {
             Ok(_) => windlass_core::Transactional::commit(self, tx).await?,
             Err(_) => drop(windlass_core::Transactional::rollback(self, tx).await),

@@ -15,8 +15,11 @@
 //!   [`Synchronous::Normal`] a power failure may lose the latest commits, but a crash of the process cannot. The reply
 //!   to a creation states which of the two applies.
 //! - **Transactions** belong to the driver. `client.begin()` returns an sqlx transaction, started with `begin
-//!   immediate`, in which the application writes its own rows next to its jobs. [`SqliteStore::over`] uses the application's own pool, and [`provider`] defines the trait to implement
-//!   for another driver.
+//!   immediate`, in which the application writes its own rows next to its jobs. `client.in_tx` takes any transaction of
+//!   sqlx, or a connection on which one was begun ([`ConnectionRef`]). A deferred transaction takes the write lock at its
+//!   first command; if it has read by then, and another connection has written since, the command fails with an error of
+//!   kind `Conflict`. [`SqliteStore::over`] uses the application's own pool, and [`provider`] defines the trait to
+//!   implement for another driver.
 //! - **One writer.** Commands of one process that wait for the write lock run in one transaction and share its commit,
 //!   renewals first. A transaction that the application holds open is a writer too. Other writes wait for it for up to
 //!   [`busy_timeout`](Options::busy_timeout), then fail with an error of kind `Busy` and write nothing. SQLite has no
@@ -90,5 +93,5 @@ pub mod known_bad;
 
 pub use crate::notifier::SqliteNotifier;
 pub use crate::options::{Options, PREFIX_MAX_BYTES, Synchronous};
-pub use crate::sqlx::Sqlx;
+pub use crate::sqlx::{ConnectionRef, Sqlx};
 pub use crate::store::SqliteStore;

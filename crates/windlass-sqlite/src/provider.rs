@@ -20,6 +20,16 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// The driver's transaction, in which the application writes its own rows. Dropping it rolls it back.
     type Tx: Send + 'static;
 
+    /// A borrowed transaction: one that [`begin`](Self::begin) returned, or any other of the driver that converts into this
+    /// type.
+    type TxRef<'t>: Send;
+
+    /// Borrows a transaction.
+    fn tx_ref(tx: &mut Self::Tx) -> Self::TxRef<'_>;
+
+    /// Reborrows a borrowed transaction.
+    fn reborrow<'t>(tx: &'t mut Self::TxRef<'_>) -> Self::TxRef<'t>;
+
     /// Returns the path of the database file.
     fn path(&self) -> PathBuf;
 
@@ -44,7 +54,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     fn begin(&self, write_timeout: Duration) -> BoxFuture<'_, Result<Self::Tx>>;
 
     /// Runs a statement without parameters in a transaction.
-    fn run_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>>;
+    fn run_in<'a>(&'a self, tx: Self::TxRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
     /// Lends the connection of a transaction: calls `work` with it once. The store has finalized all its statements when
     /// `work` returns.
@@ -52,7 +62,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// The store calls [`run_in`](Self::run_in) right before, to take the write lock: `work` does not wait for it.
     fn with_connection<'a>(
         &'a self,
-        tx: &'a mut Self::Tx,
+        tx: Self::TxRef<'a>,
         work: &'a mut (dyn FnMut(&Connection) + Send),
     ) -> BoxFuture<'a, Result<()>>;
 

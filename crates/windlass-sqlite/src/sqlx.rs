@@ -1,9 +1,11 @@
 //! The sqlx driver: the application's own pool and transactions.
 
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rusqlite::Connection as Lent;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, Sqlite, Transaction};
 use tokio::time::{sleep, timeout};
@@ -84,14 +86,60 @@ impl Sqlx {
 
 impl From<SqlitePool> for Sqlx {
     /// Uses the application's pool, which stays open when the store is closed. Its connections need a busy timeout. They
-    /// must be connections to a file, which the store opens too.
+    /// must be connections to a file, which the store opens too. The store's own connections use the same `synchronous`
+    /// as the pool, but none of its other pragmas.
     fn from(pool: SqlitePool) -> Self {
         Self { pool, owned: false }
     }
 }
 
+/// A connection borrowed inside a transaction: from a [`Transaction`], or a connection on which one was begun.
+#[derive(Debug)]
+pub struct ConnectionRef<'t>(&'t mut SqliteConnection);
+
+impl<'t> From<&'t mut Transaction<'_, Sqlite>> for ConnectionRef<'t> {
+    fn from(tx: &'t mut Transaction<'_, Sqlite>) -> Self {
+        Self(tx)
+    }
+}
+
+impl<'t> From<&'t mut SqliteConnection> for ConnectionRef<'t> {
+    fn from(connection: &'t mut SqliteConnection) -> Self {
+        Self(connection)
+    }
+}
+
+impl<'t> From<&'t mut PoolConnection<Sqlite>> for ConnectionRef<'t> {
+    fn from(connection: &'t mut PoolConnection<Sqlite>) -> Self {
+        Self(connection)
+    }
+}
+
+impl Deref for ConnectionRef<'_> {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        self.0
+    }
+}
+
+impl DerefMut for ConnectionRef<'_> {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        self.0
+    }
+}
+
 impl Provider for Sqlx {
     type Tx = Transaction<'static, Sqlite>;
+    type TxRef<'t> = ConnectionRef<'t>;
+
+    fn tx_ref(tx: &mut Self::Tx) -> ConnectionRef<'_> {
+        tx.into()
+    }
+
+    fn reborrow<'t>(tx: &'t mut ConnectionRef<'_>) -> ConnectionRef<'t> {
+        ConnectionRef(tx.0)
+    }
 
     fn path(&self) -> PathBuf {
         self.pool.connect_options().get_filename().to_owned()
@@ -126,20 +174,20 @@ impl Provider for Sqlx {
         })
     }
 
-    fn run_in<'a>(&'a self, tx: &'a mut Self::Tx, text: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn run_in<'a>(&'a self, tx: ConnectionRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
         let script = sqlx::raw_sql(AssertSqlSafe(text));
-        Box::pin(async move { (&mut **tx).execute(script).await.map(drop).map_err(from_driver) })
+        Box::pin(async move { tx.0.execute(script).await.map(drop).map_err(from_driver) })
     }
 
     fn with_connection<'a>(
         &'a self,
-        tx: &'a mut Self::Tx,
+        tx: ConnectionRef<'a>,
         work: &'a mut (dyn FnMut(&Lent) + Send),
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             // Each `lock_handle` leaves a message in the connection's queue, which only an ordinary statement is sure to
             // drain. After 50 in a row, sqlx 0.9.0 waits forever. `run_in` precedes every one of these.
-            let mut handle = tx.lock_handle().await.map_err(from_driver)?;
+            let mut handle = tx.0.lock_handle().await.map_err(from_driver)?;
             let raw = handle.as_raw_handle().as_ptr();
             // SAFETY: the handle is open, and the guard keeps sqlx' thread from using it until it is dropped. `lent` was
             // declared after the guard, so it is dropped before. Dropping it finalizes its cached statements, and leaves

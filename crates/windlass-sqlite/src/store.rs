@@ -149,24 +149,32 @@ impl<P: Provider> SqliteStore<P> {
     }
 
     /// Executes a command in a transaction of the application, in full or not at all.
-    async fn run_in(&self, tx: &mut P::Tx, command: &Command) -> Result<Reply> {
+    async fn run_in(&self, tx: P::TxRef<'_>, command: &Command) -> Result<Reply> {
         // Wait for the write lock here, where the wait does not block the runtime. Later it would: the command runs on
         // this thread. A transaction that has read before others wrote cannot get it.
         let first = if command.is_query() { "select 1" } else { &self.take_lock };
-        self.provider().run_in(tx, first).await?;
         #[cfg(feature = "known-bad")]
         if let Some(known_bad) = self.options.variant() {
-            return self.execute_badly_in(tx, known_bad, command.clone()).await;
+            return self.execute_badly_in(tx, known_bad, first, command.clone()).await;
         }
-        let mut reply = None;
-        let mut work = |connection: &Connection| reply = Some(execute_in(self.base(), connection, command));
-        self.provider().with_connection(tx, &mut work).await?;
+        self.lend(tx, first, |connection| execute_in(self.base(), connection, command)).await
+    }
+
+    /// Runs a statement on the driver's connection, and then work on this thread.
+    pub(crate) async fn lend<T: Send>(
+        &self,
+        mut tx: P::TxRef<'_>,
+        first: &str,
+        mut work: impl FnMut(&Connection) -> Result<T> + Send,
+    ) -> Result<T> {
+        self.provider().run_in(P::reborrow(&mut tx), first).await?;
+        let mut result = None;
+        let mut work = |connection: &Connection| result = Some(work(connection));
+        self.provider().with_connection(P::reborrow(&mut tx), &mut work).await?;
         self.base().counted.round_trip();
-        reply.unwrap_or_else(|| {
-            Err(Error::new(
-                ErrorKind::Unavailable,
-                "the driver did not lend its connection: fix the provider",
-            ))
+        result.unwrap_or_else(|| {
+            let text = "the driver did not lend its connection: fix the provider";
+            Err(Error::new(ErrorKind::Unavailable, text))
         })
     }
 
@@ -176,7 +184,7 @@ impl<P: Provider> SqliteStore<P> {
         let text = "delete from {prefix}job; delete from {prefix}blocker; delete from {prefix}attempt; \
                     delete from {prefix}tally; delete from {prefix}paused; delete from {prefix}worker; \
                     delete from {prefix}leader";
-        self.provider().run_in(&mut tx, &fill(text, self.options.table_prefix())).await?;
+        self.provider().run_in(P::tx_ref(&mut tx), &fill(text, self.options.table_prefix())).await?;
         self.end(self.provider().commit(tx).await)
     }
 
@@ -199,10 +207,7 @@ impl<P: Provider> SqliteStore<P> {
 
 /// Executes a command in the open transaction of a connection. A savepoint undoes the writes of a command that fails.
 fn execute_in(base: &Base, connection: &Connection, command: &Command) -> Result<Reply> {
-    if connection.is_autocommit() {
-        let text = "there is no transaction, or an error has ended it: roll it back, and begin a new one";
-        return Err(Error::new(ErrorKind::Invalid, text));
-    }
+    check_in_transaction(connection)?;
     let run = |text| connection.execute_batch(text).map_err(|error| from_sqlite(&error));
     if command.is_query() {
         return base.execute_on(connection, command);
@@ -219,10 +224,18 @@ fn execute_in(base: &Base, connection: &Connection, command: &Command) -> Result
     }
 }
 
+fn check_in_transaction(connection: &Connection) -> Result<()> {
+    if connection.is_autocommit() {
+        let text = "there is no transaction, or an error has ended it: roll it back, and begin a new one";
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}
+
 /// Fails if the driver cannot write to the file: here, rather than at the first command in a transaction.
 async fn check_writable<P: Provider>(provider: &P, take_lock: &str, timeout: Duration) -> Result<()> {
     let mut tx = provider.begin(timeout).await?;
-    provider.run_in(&mut tx, take_lock).await?;
+    provider.run_in(P::tx_ref(&mut tx), take_lock).await?;
     provider.rollback(tx).await
 }
 
@@ -277,14 +290,14 @@ for_each_command!(store);
 
 impl<P: Provider> Transactional for SqliteStore<P> {
     type Tx = P::Tx;
-    type TxRef<'t> = &'t mut P::Tx;
+    type TxRef<'t> = P::TxRef<'t>;
 
-    fn tx_ref(tx: &mut P::Tx) -> &mut P::Tx {
-        tx
+    fn tx_ref(tx: &mut P::Tx) -> P::TxRef<'_> {
+        P::tx_ref(tx)
     }
 
-    fn reborrow<'t>(tx: &'t mut &mut P::Tx) -> &'t mut P::Tx {
-        tx
+    fn reborrow<'t>(tx: &'t mut P::TxRef<'_>) -> P::TxRef<'t> {
+        P::reborrow(tx)
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<P::Tx>> {
@@ -306,22 +319,27 @@ impl<P: Provider> Transactional for SqliteStore<P> {
         })
     }
 
-    fn savepoint<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.provider().run_in(tx, "savepoint windlass").await })
+    fn savepoint<'a>(&'a self, tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
+        // Outside a transaction, SQLite would begin one here.
+        let set = |connection: &Connection| {
+            check_in_transaction(connection)?;
+            connection.execute_batch("savepoint windlass").map_err(|error| from_sqlite(&error))
+        };
+        Box::pin(self.lend(tx, "select 1", set))
     }
 
-    fn release<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
+    fn release<'a>(&'a self, tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move { self.provider().run_in(tx, "release windlass").await.map_err(no_savepoint) })
     }
 
-    fn rollback_to<'a>(&'a self, tx: &'a mut P::Tx) -> BoxFuture<'a, Result<()>> {
+    fn rollback_to<'a>(&'a self, tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let text = "rollback to windlass; release windlass";
             self.provider().run_in(tx, text).await.map_err(no_savepoint)
         })
     }
 
-    fn execute_in<'a>(&'a self, tx: &'a mut P::Tx, command: Command) -> BoxFuture<'a, Result<Reply>> {
+    fn execute_in<'a>(&'a self, tx: P::TxRef<'a>, command: Command) -> BoxFuture<'a, Result<Reply>> {
         Box::pin(async move {
             self.check_open()?;
             if !command.is_transactional() {

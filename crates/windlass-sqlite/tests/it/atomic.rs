@@ -86,7 +86,7 @@ pub(crate) async fn applied_before_cut(
         let batch = Batch::new(&store).await;
         let mut tx = if in_transaction { Some(store.begin().await.unwrap()) } else { None };
         let mut settling = match &mut tx {
-            Some(tx) => store.execute_in(tx, batch.settle.clone().into()),
+            Some(tx) => store.execute_in(tx.into(), batch.settle.clone().into()),
             None => Box::pin(async { store.settle(batch.settle.clone()).await.map(Reply::Settle) }),
         };
         let mut waited = 0;

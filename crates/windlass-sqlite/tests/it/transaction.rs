@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{Executor, Row, SqlitePool};
+use sqlx::{Connection, Executor, Row, SqliteConnection, SqlitePool};
 use windlass_core::command::{Create, GetJobs, ListJobs};
 use windlass_core::{Client, Entry, ErrorKind, Job, Result, Store, Transactional, Worker};
 use windlass_sqlite::{Options, SqliteStore, Sqlx};
@@ -36,6 +36,7 @@ async fn users(pool: &SqlitePool) -> Vec<String> {
 /// Creates a client on the application's own pool, in a database with a table of the application.
 async fn application(file: &File) -> (Client<SqliteStore>, SqlitePool) {
     let connect = SqliteConnectOptions::new().filename(file.path()).create_if_missing(true);
+    let connect = connect.busy_timeout(Duration::from_secs(60));
     let pool = SqlitePoolOptions::new().max_connections(4).connect_with(connect).await.unwrap();
     pool.execute("create table users (id integer primary key, name text not null)").await.unwrap();
     let store = SqliteStore::over(Sqlx::from(pool.clone()), Options::default()).await.unwrap();
@@ -97,6 +98,97 @@ async fn commands_run_in_the_applications_own_transaction() {
     assert!(client.chain(chain).await.unwrap().is_some());
 }
 
+/// Starts a chain in a transaction that was begun on the connection, and commits it.
+async fn start_on(client: &Client<SqliteStore>, connection: &mut SqliteConnection, begin: &'static str) {
+    connection.execute(begin).await.unwrap();
+    connection.execute("insert into users (name) values ('Ada')").await.unwrap();
+    client.in_tx(&mut *connection).start(Welcome { user: 1 }).await.unwrap();
+    connection.execute("commit").await.unwrap();
+}
+
+#[tokio::test]
+async fn any_transaction_of_the_driver_will_do() {
+    let file = File::new();
+    let (client, pool) = application(&file).await;
+
+    // A deferred transaction of the pool, which has read before.
+    let mut tx = pool.begin().await.unwrap();
+    tx.fetch_all("select name from users").await.unwrap();
+    client.in_tx(&mut tx).start(Welcome { user: 1 }).await.unwrap();
+    tx.commit().await.unwrap();
+
+    // A transaction that borrows its connection, and one nested in it.
+    let mut connection =
+        SqliteConnection::connect(&format!("sqlite:{}", file.path().display())).await.unwrap();
+    let mut outer = connection.begin().await.unwrap();
+    let mut inner = outer.begin().await.unwrap();
+    client.in_tx(&mut inner).start(Welcome { user: 1 }).await.unwrap();
+    inner.rollback().await.unwrap();
+    client.in_tx(&mut outer).start(Welcome { user: 1 }).await.unwrap();
+    outer.commit().await.unwrap();
+
+    // Connections on which the application begins transactions itself.
+    start_on(&client, &mut connection, "begin").await;
+    start_on(&client, &mut connection, "begin immediate").await;
+    let mut pooled = pool.acquire().await.unwrap();
+    pooled.execute("begin exclusive").await.unwrap();
+    client.in_tx(&mut pooled).start(Welcome { user: 1 }).await.unwrap();
+    pooled.execute("commit").await.unwrap();
+
+    let jobs = client.store().list_jobs(ListJobs::default()).await.unwrap().jobs;
+    assert_eq!((jobs.len(), users(&pool).await.len()), (5, 2));
+    connection.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deferred_transaction_waits_for_the_write_lock() {
+    let file = File::new();
+    let (client, pool) = application(&file).await;
+    let mut other = pool.begin_with("begin immediate").await.unwrap();
+    other.execute("insert into users (name) values ('Ada')").await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    let mut inside = client.in_tx(&mut tx);
+    let mut starting = Box::pin(async { inside.start(Welcome { user: 1 }).await });
+    assert!(!is_ready(&mut starting).await);
+    other.commit().await.unwrap();
+    let chain = starting.await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(client.chain(chain).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_deferred_transaction_that_read_before_others_wrote_is_a_conflict() {
+    let file = File::new();
+    let (client, pool) = application(&file).await;
+    let mut tx = pool.begin().await.unwrap();
+    tx.fetch_all("select name from users").await.unwrap();
+    pool.execute("insert into users (name) values ('Ada')").await.unwrap();
+    let error = client.in_tx(&mut tx).start(Welcome { user: 1 }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(error.to_string().contains("begin immediate"), "the error names a remedy: {error}");
+    tx.rollback().await.unwrap();
+    // As the error says, the same transaction succeeds when it is repeated.
+    let mut tx = pool.begin().await.unwrap();
+    tx.fetch_all("select name from users").await.unwrap();
+    client.in_tx(&mut tx).start(Welcome { user: 1 }).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(client.store().list_jobs(ListJobs::default()).await.unwrap().jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn on_a_connection_without_a_transaction_commands_are_refused() {
+    let file = File::new();
+    let (client, pool) = application(&file).await;
+    let mut connection = pool.acquire().await.unwrap();
+    let error = client.in_tx(&mut connection).start(Welcome { user: 1 }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let error = client.store().savepoint((&mut connection).into()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("there is no transaction"), "{error}");
+    assert!(!connection.is_in_transaction());
+    assert!(client.store().list_jobs(ListJobs::default()).await.unwrap().jobs.is_empty());
+}
+
 #[tokio::test]
 async fn outside_a_transaction_commands_are_refused() {
     let file = File::new();
@@ -105,7 +197,7 @@ async fn outside_a_transaction_commands_are_refused() {
     tx.execute("commit").await.unwrap();
     let new = new_chain();
     let create = Create { chains: vec![new.clone()] };
-    let error = store.execute_in(&mut tx, create.into()).await.unwrap_err();
+    let error = store.execute_in((&mut tx).into(), create.into()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("there is no transaction"), "{error}");
     drop(tx);

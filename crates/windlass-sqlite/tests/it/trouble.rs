@@ -22,7 +22,7 @@ fn large_chain() -> NewChain {
 /// Creates chains in a transaction of the driver, whose connections have a limit.
 async fn create_in(store: &SqliteStore, chains: Vec<NewChain>) -> Result<(), Error> {
     let mut tx = store.begin().await?;
-    let created = store.execute_in(&mut tx, Create { chains }.into()).await;
+    let created = store.execute_in((&mut tx).into(), Create { chains }.into()).await;
     // The command failed as a whole, so the transaction may be committed without it, unless SQLite has ended it.
     let ended = store.commit(tx).await;
     created.map(drop)?;
