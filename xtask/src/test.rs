@@ -53,11 +53,16 @@ pub(crate) fn run(options: Options) -> Result {
 const FAST_SEEDS: &str = "50";
 
 /// The tests of a fast run: those that need no server and take seconds.
-const FAST_TESTS: [(&str, &[&str]); 5] = [
+const FAST_TESTS: [(&str, &[&str]); 10] = [
     ("windlass-macros", &["lib"]),
     ("windlass-core", &["lib", "it", "sim"]),
     ("windlass-conformance", &["memory", "in_process", "behavior", "covered"]),
     ("windlass-sqlite", &["lib", "conformance"]),
+    ("windlass-postgres", &["lib"]),
+    ("windlass-redis", &["lib"]),
+    ("windlass-nats", &["lib"]),
+    ("windlass-bench", &["lib", "bin"]),
+    ("windlass-cli", &["lib", "bin"]),
     ("xtask", &["bin"]),
 ];
 

@@ -140,11 +140,31 @@ fn check(suites: &[Suite]) -> Result {
             none_lost(&format!("{contract} cases on {store} in a normal run"), &full, &normal)?;
         }
     }
-    let notifiers = |tier: fn(&Suite) -> &Tier| -> BTreeSet<String> {
-        let pairs = suites.iter().filter(|suite| suite.contract == "behavior" && !tier(suite).run.is_empty());
-        pairs.filter_map(|suite| Some(suite.subject.split_once('+')?.1.to_owned())).collect()
-    };
-    none_lost("notifiers in a normal run", &notifiers(|suite| &suite.full), &notifiers(|suite| &suite.normal))
+    check_notifiers(suites)
+}
+
+/// The store that a normal run tests each notifier on.
+const NOTIFIER_STORE: &str = "memory";
+
+/// Checks that a normal run has the same notifier-dependent cases on every notifier, and among them all cases whose
+/// names say so.
+fn check_notifiers(suites: &[Suite]) -> Result {
+    let pairs: Vec<_> = suites
+        .iter()
+        .filter(|suite| suite.contract == "behavior" && store(suite) == NOTIFIER_STORE)
+        .map(|suite| (suite, suite.normal.run.union(&suite.normal.ignored).cloned().collect::<BTreeSet<_>>()))
+        .collect();
+    let all = |suite: &Suite| suite.full.run.len() + suite.full.ignored.len();
+    let partial = pairs.iter().filter(|(suite, known)| known.len() < all(suite));
+    let dependent: BTreeSet<_> = partial.flat_map(|(_, known)| known.iter().cloned()).collect();
+    let named = pairs.iter().flat_map(|(suite, _)| suite.full.run.iter().cloned());
+    let named = named.filter(|case| case.starts_with("notify.")).collect();
+    for (suite, known) in &pairs {
+        let what = format!("notifier-dependent cases on {} in a normal run", suite.subject);
+        none_lost(&what, &dependent, known)?;
+        none_lost(&what, &named, known)?;
+    }
+    Ok(())
 }
 
 /// Returns the store of a suite, or its notifier if it has no store, without the driver.
@@ -220,6 +240,25 @@ mod tests {
         let own = behavior("redis+redis", tier(&["a"], &["b"]), tier(&["a"], &["b"]));
         let other = behavior("redis+none", tier(&["b"], &[]), all);
         assert_eq!(check(&[own, other]), Ok(()));
+    }
+
+    #[test]
+    fn every_notifier_has_the_same_cases() {
+        let all = tier(&["a", "b", "notify.c", "wait.d"], &[]);
+        let some = tier(&["notify.c", "wait.d"], &[]);
+        let pair = |notifier: &str, normal: &Tier| {
+            behavior(&format!("memory+{notifier}"), normal.clone(), all.clone())
+        };
+        assert_eq!(check(&[pair("none", &all), pair("nats", &some), pair("redis", &some)]), Ok(()));
+        let lost = [pair("none", &all), pair("nats", &some), pair("redis", &tier(&["notify.c"], &[]))];
+        let message = "notifier-dependent cases on memory+redis in a normal run: missing wait.d";
+        assert_eq!(check(&lost), Err(message.to_owned()));
+        let lost = [pair("none", &all), pair("nats", &tier(&["wait.d"], &[]))];
+        let message = "notifier-dependent cases on memory+nats in a normal run: missing notify.c";
+        assert_eq!(check(&lost), Err(message.to_owned()));
+        let lost = [pair("none", &all), pair("nats", &tier(&[], &[]))];
+        let message = "notifier-dependent cases on memory+nats in a normal run: missing notify.c";
+        assert_eq!(check(&lost), Err(message.to_owned()));
     }
 
     #[test]
