@@ -70,8 +70,8 @@ pub(crate) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Pro
     Ok(String::from_utf8_lossy(&messages).lines().filter_map(program).collect())
 }
 
-/// Number of test programs that run at the same time. Many tests wait for servers, so one program leaves cores idle.
-const CONCURRENCY: usize = 2;
+/// Number of test programs that run at the same time. Many tests wait for servers, so fewer would leave cores idle.
+const CONCURRENCY: usize = 3;
 
 /// The package whose tests take longest. They start first, so that the run does not end with one long program.
 const SLOWEST: &str = "windlass-postgres";

@@ -123,6 +123,7 @@ impl Program for Bouncer {
              admin_users = {user}\n\
              pool_mode = transaction\n\
              max_client_conn = 500\n\
+             server_login_retry = 1\n\
              ignore_startup_parameters = extra_float_digits\n"
         );
         fs::write(&path, text).expect("a file can be written");
