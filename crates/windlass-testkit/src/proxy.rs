@@ -16,7 +16,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::server::free_ports;
+use crate::server::{Port, free_ports};
 
 /// Maximum number of bytes in flight in one direction of a connection.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -41,7 +41,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// ```
 #[derive(Debug)]
 pub struct Proxy {
-    port: u16,
+    port: Port,
     target: SocketAddr,
     shared: Arc<Shared>,
     /// `None` while the proxy refuses connections.
@@ -90,7 +90,7 @@ impl Proxy {
         // Do not let the system choose the port: it could assign it to another process while this proxy refuses
         // connections.
         for port in free_ports() {
-            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await {
                 let acceptor = Some(tokio::spawn(accept(listener, target, Arc::clone(&shared))));
                 return Self { port, target, shared, acceptor };
             }
@@ -101,7 +101,7 @@ impl Proxy {
     /// Returns the port on 127.0.0.1 for clients. It never changes.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     /// Returns the number of open connections.
@@ -158,7 +158,7 @@ impl Proxy {
     pub async fn resume(&mut self) {
         self.shared.flow.send_replace(Flow::Passes);
         if self.acceptor.is_none() {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port)).await;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port())).await;
             let listener = listener.expect("no other process takes the port of a proxy");
             self.acceptor = Some(tokio::spawn(accept(listener, self.target, Arc::clone(&self.shared))));
         }

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::certificate;
-use crate::server::{Program, Server, free_ports, is_installed, located};
+use crate::server::{Port, Program, Server, free_ports, is_installed, located};
 
 /// Environment variable with the server program. If it is not set, the kit uses the first of [`PROGRAMS`] that is
 /// installed.
@@ -79,7 +79,7 @@ impl RedisServerBuilder {
         self.start_on(free_ports()).await
     }
 
-    async fn start_on(self, ports: impl Iterator<Item = u16>) -> RedisServer {
+    async fn start_on(self, ports: impl Iterator<Item = Port>) -> RedisServer {
         let directory =
             TempDir::with_prefix("windlass-redis-").expect("a temporary directory can be created");
         if self.tls {
@@ -283,7 +283,8 @@ mod tests {
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let other = RedisServer::start().await;
         let ports = [taken.local_addr().unwrap().port(), other.port()];
-        let server = RedisServer::builder().start_on(ports.into_iter().chain(free_ports())).await;
+        let both = ports.into_iter().map(Port::unreserved);
+        let server = RedisServer::builder().start_on(both.chain(free_ports())).await;
         assert!(!ports.contains(&server.port()));
         assert_ne!(server.pid(), other.pid());
     }
@@ -292,7 +293,8 @@ mod tests {
     #[should_panic(expected = "taken; its log:")]
     async fn starting_fails_when_all_ports_are_taken() {
         let other = RedisServer::start().await;
-        let _ = RedisServer::builder().start_on(std::iter::repeat(other.port())).await;
+        let taken = std::iter::repeat_with(|| Port::unreserved(other.port()));
+        let _ = RedisServer::builder().start_on(taken).await;
     }
 
     #[tokio::test]

@@ -42,7 +42,7 @@ pub(crate) struct Server<P> {
     process: Option<Supervised>,
     directory: TempDir,
     program: P,
-    port: u16,
+    port: Port,
     paused: bool,
 }
 
@@ -56,8 +56,8 @@ enum StartFailure {
 
 impl<P: Program> Server<P> {
     /// Starts the server on the first free port of `ports`. Returns when it answers, or panics with the server's log.
-    pub(crate) async fn start(program: P, directory: TempDir, ports: impl Iterator<Item = u16>) -> Self {
-        let mut server = Self { process: None, directory, program, port: 0, paused: false };
+    pub(crate) async fn start(program: P, directory: TempDir, ports: impl Iterator<Item = Port>) -> Self {
+        let mut server = Self { process: None, directory, program, port: Port::default(), paused: false };
         let mut failure = StartFailure::AddressInUse;
         for port in ports.take(PORT_ATTEMPTS) {
             server.port = port;
@@ -79,7 +79,7 @@ impl<P: Program> Server<P> {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
@@ -132,7 +132,7 @@ impl<P: Program> Server<P> {
     }
 
     async fn launch(&mut self) -> Result<(), StartFailure> {
-        let command_line = self.program.command_line(self.directory.path(), self.port);
+        let command_line = self.program.command_line(self.directory.path(), self.port());
         let mut process =
             Supervised::start(&command_line, self.directory.path(), &self.log_path(), P::LAST_SIGNAL)
                 .map_err(StartFailure::Io)?;
@@ -144,7 +144,7 @@ impl<P: Program> Server<P> {
                     Err(error) => Some(Err(StartFailure::Io(error))),
                     Ok(Some(status)) => Some(Err(StartFailure::Ended(status.to_string()))),
                     Ok(None) => {
-                        this.program.answers(this.directory.path(), this.port, pid).await.then_some(Ok(()))
+                        this.program.answers(this.directory.path(), this.port(), pid).await.then_some(Ok(()))
                     }
                 }
             }
@@ -172,7 +172,7 @@ impl<P: Program> Server<P> {
     }
 
     fn explain(&self, failure: &StartFailure) -> String {
-        let (name, port) = (self.program.name(), self.port);
+        let (name, port) = (self.program.name(), self.port());
         let what = match failure {
             StartFailure::AddressInUse => format!("{name} found port {port} taken"),
             StartFailure::Io(error) => format!("{name} could not be started: {error}"),
@@ -201,14 +201,45 @@ impl<P> Drop for Server<P> {
     }
 }
 
+/// A port that no other test process uses as long as this exists, even while nothing listens on it.
+#[derive(Debug, Default)]
+pub(crate) struct Port {
+    number: u16,
+    /// A file that is locked, and unlocked when it is closed.
+    _reserved: Option<fs::File>,
+}
+
+impl Port {
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Reserves a port. Returns `None` if it is reserved already, or if a process listens on it.
+    fn reserve(number: u16) -> Option<Self> {
+        let file = match fs::File::create(env::temp_dir().join(format!("windlass-port-{number}"))) {
+            // The file belongs to another user, who may use the port.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+            file => file.expect("a temporary file can be created"),
+        };
+        file.try_lock().ok()?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+        Some(Self { number, _reserved: Some(file) })
+    }
+
+    /// Returns a port that may be taken.
+    #[cfg(test)]
+    pub(crate) fn unreserved(number: u16) -> Self {
+        Self { number, _reserved: None }
+    }
+}
+
 /// Random ports on which no process listens at the moment.
 ///
 /// They are below the range that common systems use for outgoing connections. A port in that range could be taken by
 /// the time of a restart. Also, a client that reconnects while the server is down could get that same port as its
 /// source port, and would then be connected to itself.
-pub(crate) fn free_ports() -> impl Iterator<Item = u16> {
-    std::iter::repeat_with(|| fastrand::u16(20_000..32_000))
-        .filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+pub(crate) fn free_ports() -> impl Iterator<Item = Port> {
+    std::iter::repeat_with(|| fastrand::u16(20_000..32_000)).filter_map(Port::reserve)
 }
 
 /// Whether `PATH` contains a program.
@@ -235,6 +266,12 @@ pub(crate) fn located(variable: &str, given: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_reserved_once() {
+        let port = free_ports().next().unwrap();
+        assert!(Port::reserve(port.number()).is_none());
+    }
 
     #[test]
     fn a_relative_program_is_found_from_the_packages_and_the_workspaces_directory() {
