@@ -65,7 +65,9 @@ pub(super) fn start<S: Store + ?Sized>(
     } else {
         let About { job, job_type, chain, .. } = &*task.about;
         let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = task.number);
-        tokio::spawn(run(task, attempt).instrument(span))
+        // The future has several kilobytes, and spawning moves it many times. Its box is moved instead.
+        let run: BoxFuture<'static, ()> = Box::pin(run(task, attempt).instrument(span));
+        tokio::spawn(run)
     };
     abort.runs(spawned.abort_handle());
 }
