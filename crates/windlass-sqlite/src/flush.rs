@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rusqlite::params;
+use rusqlite::types::ValueRef;
 use windlass_core::limit::TIMESTAMP_MAX_MS;
 use windlass_core::model::{ChainRow, JobRow, repeat_window};
 use windlass_core::{Blocker, ChainId, OnBlockerFailure, Result, Status, TypeName};
 
 use crate::error::from_sqlite;
 use crate::rows::{Bind, SqliteRows, first};
-use crate::statement::Sql;
+use crate::statement::{Sql, Write};
 use crate::table::{COLUMNS, Columns, EnumText, corrupt, id, values};
 
 /// A job and its chain, as one row.
@@ -84,9 +85,12 @@ impl SqliteRows<'_> {
         if job.job.index == 0 && chain.is_none() {
             return Err(corrupt(format_args!("the first job of the chain {} has no chain", job.job.chain)));
         }
-        let statement = self.prepared.get(Sql::InsertJob)?;
-        for (parameter, value) in values(job, chain.as_deref()).into_iter().enumerate() {
-            statement.raw_bind_parameter(parameter + 1, Bind(value)).map_err(|error| from_sqlite(&error))?;
+        let values = values(job, chain.as_deref());
+        // Most columns of a new job are null. Binding them would take longer than inserting the row.
+        let statement =
+            self.prepared.write(Write::Insert(columns(|bit| values.get(bit) != Some(&ValueRef::Null))))?;
+        for (place, value) in values.into_iter().filter(|value| *value != ValueRef::Null).enumerate() {
+            statement.raw_bind_parameter(place + 1, Bind(value)).map_err(|error| from_sqlite(&error))?;
         }
         statement.raw_execute().map_err(|error| from_sqlite(&error))?;
         for (position, blocker) in job.job.blockers.iter().enumerate() {
@@ -108,10 +112,9 @@ impl SqliteRows<'_> {
     fn update(&mut self, before: &Pair, after: &Pair, derived: &mut Derived) -> Result<()> {
         let (old, new) = (&before.0, &after.0);
         let (old_values, new_values) = (values(old, before.1.as_deref()), values(new, after.1.as_deref()));
-        let differs = |bit: &usize| old_values.get(*bit) != new_values.get(*bit);
-        let changed = (0..COLUMNS.len()).filter(differs).fold(0, |changed, bit| changed | 1_u64 << bit);
+        let changed = columns(|bit| old_values.get(bit) != new_values.get(bit));
         if changed != 0 {
-            let statement = self.prepared.update(changed)?;
+            let statement = self.prepared.write(Write::Update(changed))?;
             let mut parameter = 1;
             for (bit, value) in new_values.into_iter().enumerate() {
                 if changed >> bit & 1 == 1 {
@@ -257,4 +260,9 @@ fn holds_key((_, chain): &Pair) -> bool {
 /// Whether a job is blocked, and by this chain too.
 fn is_waiting(job: &JobRow, blocker: &Blocker) -> bool {
     job.job.status == Status::Blocked && !blocker.resolved
+}
+
+/// Returns the set of columns for which `is_in` holds, by their places in [`COLUMNS`].
+fn columns(is_in: impl Fn(usize) -> bool) -> u64 {
+    (0..COLUMNS.len()).filter(|bit| is_in(*bit)).fold(0, |columns, bit| columns | 1_u64 << bit)
 }

@@ -46,7 +46,6 @@ statements! {
     ExpiredWorkers = expired_workers,
     GetLock = get_lock,
     ExpiredLocks = expired_locks,
-    InsertJob = insert_job,
     DeleteJob = delete_job,
     InsertBlocker = insert_blocker,
     UpdateBlocker = update_blocker,
@@ -111,10 +110,7 @@ pub(crate) fn fill(text: &str, prefix: &str) -> String {
     if !text.contains("{columns}") {
         return text.replace("{prefix}", prefix);
     }
-    let parameters: Vec<_> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
-    text.replace("{prefix}", prefix)
-        .replace("{columns}", &COLUMNS.join(", "))
-        .replace("{parameters}", &parameters.join(", "))
+    text.replace("{prefix}", prefix).replace("{columns}", &COLUMNS.join(", "))
 }
 
 /// The statements that were prepared on a connection so far. Looking one up in the connection's own cache costs more
@@ -123,14 +119,43 @@ pub(crate) struct Prepared<'c> {
     connection: &'c Connection,
     texts: &'c Texts,
     statements: Vec<Option<CachedStatement<'c>>>,
-    /// Updates by the set of columns that they change.
-    updates: Vec<(u64, CachedStatement<'c>)>,
+    /// Writes of jobs by their kind and the set of columns that they write.
+    writes: Vec<(Write, CachedStatement<'c>)>,
+}
+
+/// A write of a job's row, with the set of its columns: bit 0 is the first of [`COLUMNS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// Inserts these columns. The others are null.
+    Insert(u64),
+    /// Changes these columns.
+    Update(u64),
+}
+
+impl Write {
+    const fn columns(self) -> u64 {
+        match self {
+            Self::Insert(columns) | Self::Update(columns) => columns,
+        }
+    }
+
+    fn text(self, prefix: &str) -> String {
+        let columns = COLUMNS.iter().enumerate().filter(|(bit, _)| self.columns() >> bit & 1 == 1);
+        let columns: Vec<_> = columns.map(|(_, column)| *column).collect();
+        match self {
+            Self::Insert(_) => {
+                let parameters = vec!["?"; columns.len()].join(", ");
+                format!("insert into {prefix}job ({}) values ({parameters})", columns.join(", "))
+            }
+            Self::Update(_) => format!("update {prefix}job set {} = ? where seq = ?", columns.join(" = ?, ")),
+        }
+    }
 }
 
 impl<'c> Prepared<'c> {
     pub(crate) fn new(connection: &'c Connection, texts: &'c Texts) -> Self {
         let statements = Sql::ALL.iter().map(|_| None).collect();
-        Self { connection, texts, statements, updates: Vec::new() }
+        Self { connection, texts, statements, writes: Vec::new() }
     }
 
     pub(crate) fn get(&mut self, sql: Sql) -> Result<&mut CachedStatement<'c>> {
@@ -146,23 +171,21 @@ impl<'c> Prepared<'c> {
         }
     }
 
-    /// Returns the update of these columns of a job: bit 0 is the first of [`COLUMNS`]. Its parameters are the values in
-    /// order, then `seq`.
-    pub(crate) fn update(&mut self, changed: u64) -> Result<&mut CachedStatement<'c>> {
-        let place = match self.updates.iter().position(|(columns, _)| *columns == changed) {
+    /// Returns the statement of a write. Its parameters are the values of the columns in order, and then `seq` for an
+    /// update.
+    pub(crate) fn write(&mut self, write: Write) -> Result<&mut CachedStatement<'c>> {
+        let place = match self.writes.iter().position(|(known, _)| *known == write) {
             Some(place) => place,
             None => {
-                let columns = COLUMNS.iter().enumerate().filter(|(bit, _)| changed >> bit & 1 == 1);
-                let set: Vec<_> = columns.map(|(_, column)| format!("{column} = ?")).collect();
-                let text = format!("update {}job set {} where seq = ?", self.texts.prefix, set.join(", "));
+                let text = write.text(&self.texts.prefix);
                 let statement = self.connection.prepare_cached(&text).map_err(|error| from_sqlite(&error))?;
-                self.updates.push((changed, statement));
-                self.updates.len() - 1
+                self.writes.push((write, statement));
+                self.writes.len() - 1
             }
         };
-        self.updates
+        self.writes
             .get_mut(place)
             .map(|(_, statement)| statement)
-            .ok_or_else(|| crate::table::corrupt("no update"))
+            .ok_or_else(|| crate::table::corrupt("no statement"))
     }
 }

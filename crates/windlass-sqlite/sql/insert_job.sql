@@ -1,2 +1,0 @@
-insert into {prefix}job ({columns})
-values ({parameters})
