@@ -70,15 +70,19 @@ pub(crate) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Pro
     Ok(String::from_utf8_lossy(&messages).lines().filter_map(program).collect())
 }
 
-/// Number of test programs that run at the same time. Many tests wait for servers, so fewer would leave cores idle.
-const CONCURRENCY: usize = 3;
+/// Number of test programs that run at the same time. Many tests wait for servers, so one program leaves cores idle.
+const CONCURRENCY: usize = 2;
 
-/// The package whose tests take longest. They start first, so that the run does not end with one long program.
-const SLOWEST: &str = "windlass-postgres";
+/// The packages whose tests take longest, slowest first. They start first, so that the run does not end with one long
+/// program.
+const SLOWEST: [&str; 5] =
+    ["windlass-postgres", "windlass-sqlite", "windlass-cli", "windlass-redis", "windlass-bench"];
 
 /// Runs all programs, also after one has failed.
 pub(crate) fn run_all(workspace: &Workspace, mut programs: Vec<Program>) -> Result {
-    programs.sort_by_key(|program| program.package == SLOWEST);
+    // The last one starts first.
+    let rank = |program: &Program| SLOWEST.iter().rposition(|slow| *slow == program.package);
+    programs.sort_by_key(|program| rank(program).map_or(0, |rank| SLOWEST.len() - rank));
     let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
     let next = || waiting.lock().expect("no thread panics with the lock").pop();
     let run = || {

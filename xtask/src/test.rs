@@ -1,10 +1,20 @@
 //! `cargo xtask test`: the command that every change must pass.
 
+use std::{
+    env,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{self, Command},
+};
+
+use tempfile::TempDir;
+
 use crate::{
     HELP, Result, Workspace, examples, prerequisites,
     programs::{self, Program},
     steps::Steps,
-    tidy, tiers,
+    tidy, tiers, workspace,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +42,62 @@ impl Options {
     }
 }
 
+/// Where Linux keeps files in memory, and how many bytes of it must be free to use it.
+const MEMORY: &str = "/dev/shm";
+const MEMORY_MIN: u64 = 4 << 30;
+
+/// Creates a directory in memory for the temporary files of the tests, which start hundreds of servers. On a disk, most of
+/// the time would go into copying their files and syncing them. What the tests kill are processes, not the machine.
+///
+/// Returns `None` if there is too little memory, or if the caller has set `TMPDIR`.
+fn directory_in_memory() -> Option<TempDir> {
+    if env::var_os("TMPDIR").is_some() {
+        return None;
+    }
+    let free =
+        workspace::output(Command::new("df").args(["--block-size=1", "--output=avail", MEMORY])).ok()?;
+    let free: u64 = String::from_utf8_lossy(&free).lines().last()?.trim().parse().ok()?;
+    if free.min(available_memory()?) < MEMORY_MIN {
+        return None;
+    }
+    remove_leftovers();
+    let prefix = format!("{PREFIX}{}-", process::id());
+    let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in(MEMORY).ok()?;
+    // Servers run as other users.
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).ok()?;
+    Some(directory)
+}
+
+/// Prefix of the directories in memory. The id of their process follows.
+const PREFIX: &str = "windlass-test-";
+
+/// Returns how many bytes of memory the machine can give away.
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+}
+
+/// Removes the directories of runs that were killed.
+fn remove_leftovers() {
+    for entry in fs::read_dir(MEMORY).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let Some(process) = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()) else {
+            continue;
+        };
+        if !Path::new("/proc").join(process).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 pub(crate) fn run(options: Options) -> Result {
     let mut workspace = Workspace::locate();
+    let directory = directory_in_memory();
+    if let Some(path) = directory.as_ref().and_then(|directory| directory.path().to_str()) {
+        workspace.set("TMPDIR", path);
+    }
     // Some tests run handlers that panic. Their backtraces would hide the failures.
     workspace.set("RUST_BACKTRACE", "0");
     if options.full {
