@@ -258,11 +258,9 @@ function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, types text
 
 function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function settle_one_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
+function apply_outcome_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
 
 function apply_steps_v1(now bigint, by_request uuid, own job, items settlement_v1[], new_jobs new_v1[], busy integer[])
-
-function apply_outcome_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
 
 function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 
@@ -271,6 +269,8 @@ function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys 
 function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 
 function close_job_v1(now bigint, own job, how text, how_ended text, new_error text, codec text, result bytea, by_worker uuid)
+
+function complete_from_outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], new_jobs new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function complete_plain_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
@@ -300,17 +300,15 @@ function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs te
 
 function exchange_v1(given bigint, items settlement_v1[], new_jobs new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function existing_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 
-function resolve_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
+function expire_v1(given bigint, max_jobs integer) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 
 function free_keys_v1(new_jobs new_v1[])
 
 function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
-
-function existing_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 
 function holder_v1(now bigint, key_type text, key_text text)
 
@@ -325,8 +323,6 @@ function known_types_v1()
 function later_v1(moment bigint, span bigint)
 
 function leader_lock_v1(given bigint, of_name text, own uuid, ttl bigint) set lock_timeout=1s set search_path=pg_catalog, pg_temp
-
-function removable_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
 
 function lock_blockers_v1(new_jobs new_v1[])
 
@@ -352,15 +348,11 @@ function new_jobs_v1(ids uuid[], types text[], codecs text[], inputs bytea[], du
 
 function next_due_v1(given bigint, types text[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function complete_from_outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], new_jobs new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
-
 function own_v1(given bigint)
 
 function pause_v1(given bigint, types text[], pausing boolean) set lock_timeout=250ms set search_path=pg_catalog, pg_temp
 
 function pending_types_v1(types text[])
-
-function requeue_v1(now bigint, own job, due bigint, new_error text, how_ended text)
 
 function reaches_v1(chains uuid[], sought uuid)
 
@@ -368,9 +360,15 @@ function reap_v1(given bigint, types text[], max_jobs integer, spared uuid[]) se
 
 function record_attempt_v1(own job, at_time bigint, how_ended text, its_error text)
 
+function removable_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs integer, OUT too_long uuid)
+
 function remove_chains_v1(chains uuid[])
 
 function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
+function requeue_v1(now bigint, own job, due bigint, new_error text, how_ended text)
+
+function resolve_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
 
 function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[], patient boolean)
 
@@ -389,6 +387,8 @@ function set_retention_v1(given bigint, chains uuid[], jobs uuid[], types text[]
 function set_trim_v1(of_chain uuid)
 
 function settle_items_v1(now bigint, items settlement_v1[], new_jobs new_v1[], INOUT left_over integer, OUT replies reply_v1[])
+
+function settle_one_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
 
 function settle_plain_items_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 

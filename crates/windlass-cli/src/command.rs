@@ -17,14 +17,22 @@ mod wait;
 mod why;
 mod work;
 
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use windlass::{Client, Store};
 
 use crate::arguments::{Arguments, Command, Global, Pause, Resume};
 use crate::exit::{Code, Failure, Result};
 use crate::output::Output;
 use crate::signal;
 use crate::store::{Connection, OpenMode, StoreConfig};
+
+/// How long a command that is done waits for its notifications and its store.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the subcommand. All but `completions` and `man` run on a tokio runtime.
 pub(crate) fn run(arguments: Arguments) -> Result {
@@ -50,40 +58,50 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 /// Runs the command, or returns early when the process is interrupted. Each call to the store is applied completely or
 /// not at all, so most commands have nothing to clean up.
 async fn run_until_interrupted(context: Context, command: Command) -> Result {
-    if command.handles_interrupts() {
-        return run_in(context, command).await;
+    let opened = Arc::clone(&context.opened);
+    let done = if command.handles_interrupts() {
+        dispatch(&context, command).await
+    } else {
+        // Run on a separate thread, so that a blocking read or write does not delay the response to a signal.
+        let running = spawn_blocking(move || Handle::current().block_on(dispatch(&context, command)));
+        tokio::select! {
+            done = running => done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
+            () = signal::shutdown_requested() => return Err(Failure::new(Code::Interrupted, "interrupted")),
+        }
+    };
+    // The command is done. Neither an interrupt nor an error of the store changes its result now.
+    if let Some(client) = opened.get() {
+        tokio::select! {
+            _ = timeout(CLOSE_TIMEOUT, client.close()) => {}
+            () = signal::shutdown_requested() => {}
+        }
     }
-    // Run on a separate thread, so that a blocking read or write does not delay the response to a signal.
-    let running = spawn_blocking(move || Handle::current().block_on(run_in(context, command)));
-    tokio::select! {
-        done = running => done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
-        () = signal::shutdown_requested() => Err(Failure::new(Code::Interrupted, "interrupted")),
-    }
+    done
 }
 
-async fn run_in(context: Context, command: Command) -> Result {
+async fn dispatch(context: &Context, command: Command) -> Result {
     match command {
-        Command::Demo(demo) => demo::run(&context, &demo).await,
-        Command::Start(start) => start::run(&context, start).await,
-        Command::Enqueue(enqueue) => enqueue::enqueue(&context, &enqueue).await,
-        Command::Work(work) => work::run(&context, *work).await,
-        Command::Wait(wait) => wait::run(&context, &wait).await,
-        Command::Result(wanted) => enqueue::result(&context, &wanted).await,
-        Command::Complete(complete) => complete::run(&context, complete).await,
-        Command::Cancel(cancel) => manage::cancel(&context, &cancel).await,
-        Command::Retry(retry) => manage::retry(&context, &retry).await,
-        Command::Trigger(trigger) => manage::trigger(&context, &trigger).await,
-        Command::Delete(delete) => manage::delete(&context, &delete).await,
-        Command::Pause(Pause { types }) => manage::pause(&context, types, true).await,
-        Command::Resume(Resume { types }) => manage::pause(&context, types, false).await,
-        Command::Jobs(jobs) => list::jobs(&context, jobs).await,
-        Command::Chains(chains) => list::chains(&context, chains).await,
-        Command::Queues(queues) => list::queues(&context, queues).await,
-        Command::Workers(_) => list::workers(&context).await,
-        Command::Stats(_) => list::stats(&context).await,
-        Command::Migrate(migrate) => migrate::run(&context, &migrate).await,
-        Command::Doctor(_) => doctor::run(&context).await,
-        Command::Bench(bench) => bench::run(&context, &bench).await,
+        Command::Demo(demo) => demo::run(context, &demo).await,
+        Command::Start(start) => start::run(context, start).await,
+        Command::Enqueue(enqueue) => enqueue::enqueue(context, &enqueue).await,
+        Command::Work(work) => work::run(context, *work).await,
+        Command::Wait(wait) => wait::run(context, &wait).await,
+        Command::Result(wanted) => enqueue::result(context, &wanted).await,
+        Command::Complete(complete) => complete::run(context, complete).await,
+        Command::Cancel(cancel) => manage::cancel(context, &cancel).await,
+        Command::Retry(retry) => manage::retry(context, &retry).await,
+        Command::Trigger(trigger) => manage::trigger(context, &trigger).await,
+        Command::Delete(delete) => manage::delete(context, &delete).await,
+        Command::Pause(Pause { types }) => manage::pause(context, types, true).await,
+        Command::Resume(Resume { types }) => manage::pause(context, types, false).await,
+        Command::Jobs(jobs) => list::jobs(context, jobs).await,
+        Command::Chains(chains) => list::chains(context, chains).await,
+        Command::Queues(queues) => list::queues(context, queues).await,
+        Command::Workers(_) => list::workers(context).await,
+        Command::Stats(_) => list::stats(context).await,
+        Command::Migrate(migrate) => migrate::run(context, &migrate).await,
+        Command::Doctor(_) => doctor::run(context).await,
+        Command::Bench(bench) => bench::run(context, &bench).await,
         Command::Completions(_) | Command::Man(_) => Ok(()),
     }
 }
@@ -95,15 +113,20 @@ pub(crate) struct Context {
     pub(crate) output: Output,
     /// Whether a store URL was given. If not, `demo` and `bench` use a temporary SQLite file.
     pub(crate) is_store_named: bool,
+    /// The client that the command uses.
+    opened: Arc<OnceLock<Client<dyn Store>>>,
 }
 
 impl Context {
     fn new(global: &Global) -> Result<Self> {
         let (config, output) = (StoreConfig::new(global)?, Output::new(global.json));
-        Ok(Self { config, output, is_store_named: global.named_store().is_some() })
+        let (is_store_named, opened) = (global.named_store().is_some(), Arc::default());
+        Ok(Self { config, output, is_store_named, opened })
     }
 
     pub(crate) async fn open(&self, mode: OpenMode) -> Result<Connection> {
-        self.config.open(mode).await
+        let connection = self.config.open(mode).await?;
+        let _ = self.opened.set(connection.client());
+        Ok(connection)
     }
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use windlass::nats::{self, NatsNotifier};
-use windlass::notifier::{InProcessNotifier, Topic};
+use windlass::notifier::InProcessNotifier;
 use windlass::observer::NoObserver;
 use windlass::postgres::{self, PostgresNotifier, PostgresStore};
 use windlass::redis::{self, RedisNotifier, RedisStore};
-use windlass::sqlite::{self, SqliteNotifier, SqliteStore};
+use windlass::sqlite::{self, SqliteStore};
 use windlass::{ChainId, Client, MemoryStore, Notifier, Observer, Store};
 
 pub(crate) use url::StoreUrl;
@@ -29,12 +29,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Timeout for creating or migrating tables. Another process may be migrating at the same time.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Timeout for subscribing to a command's own hint. The notifier may have to connect first.
-const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long a command then waits to receive its own hint. If the hint is lost, the command waits this long for nothing.
-const HINT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// URL parameter that turns off the driver's cache of prepared statements.
 const NO_STATEMENT_CACHE: &str = "statement-cache-capacity=0";
@@ -154,33 +148,29 @@ impl StoreConfig {
         other: Option<Arc<dyn Notifier>>,
         observer: impl Observer,
     ) -> Result<Connection> {
+        let notifier = |own: &dyn Store| other.unwrap_or_else(|| own.notifier());
         let (store, notifier) = match &self.store {
             StoreUrl::Memory => {
-                let notifier = other.unwrap_or_else(|| Arc::new(InProcessNotifier::new()));
-                (AnyStore::Memory(client(MemoryStore::new(), &notifier, observer)), notifier)
+                let store = MemoryStore::new();
+                let notifier = notifier(&store);
+                (AnyStore::Memory(client(store, &notifier, observer)), notifier)
             }
             StoreUrl::Sqlite(path) => {
                 let migrate = self.is_missing() || mode == OpenMode::Migrate;
-                let store = Arc::new(SqliteStore::open(self.sqlite_options(path).migrate(migrate)).await?);
-                let notifier = other.unwrap_or_else(|| Arc::new(SqliteNotifier::new(Arc::clone(&store))));
+                let store = SqliteStore::open(self.sqlite_options(path).migrate(migrate)).await?;
+                let notifier = notifier(&store);
                 (AnyStore::Sqlite(client(store, &notifier, observer)), notifier)
             }
             StoreUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
                 let options = self.postgres_options(url).migrate(mode == OpenMode::Migrate);
-                let store = PostgresStore::open(provider.clone(), options.clone()).await?;
-                let notifier = match other {
-                    Some(other) => other,
-                    None => Arc::new(PostgresNotifier::new(provider, &options)?),
-                };
+                let store = PostgresStore::open(provider, options).await?;
+                let notifier = notifier(&store);
                 (AnyStore::Postgres(client(store, &notifier, observer)), notifier)
             }
             StoreUrl::Redis(url) => {
                 let store = RedisStore::open(url, self.redis_options()).await?;
-                let notifier = match other {
-                    Some(other) => other,
-                    None => Arc::new(RedisNotifier::open(url, &self.redis_options()).await?),
-                };
+                let notifier = notifier(&store);
                 (AnyStore::Redis(client(store, &notifier, observer)), notifier)
             }
         };
@@ -237,22 +227,6 @@ impl Connection {
             AnyStore::Postgres(client) => client.clone().into_dyn(),
             AnyStore::Redis(client) => client.clone().into_dyn(),
         }
-    }
-
-    /// Runs a command that publishes hints, and waits until one of them was delivered. Hints are sent in the
-    /// background, so they would be lost if the process ended right away. The subscription starts before the command
-    /// and shows the delivery. The command returns whether it published a hint.
-    pub(crate) async fn run_and_deliver_hints<T>(
-        &self,
-        topics: Vec<Topic>,
-        command: impl Future<Output = Result<(T, bool)>>,
-    ) -> Result<T> {
-        let subscription = timeout(SUBSCRIBE_TIMEOUT, self.notifier.subscribe(topics)).await;
-        let (done, hinted) = command.await?;
-        if let (true, Ok(Ok(mut subscription))) = (hinted, subscription) {
-            let _ = timeout(HINT_TIMEOUT, subscription.next()).await;
-        }
-        Ok(done)
     }
 
     /// Removes the namespace with all its data. It must no longer be in use.

@@ -65,6 +65,7 @@ mod case;
 mod cases;
 mod excluded;
 mod fixture;
+pub mod latency;
 mod notifier;
 mod outcome;
 pub mod race;

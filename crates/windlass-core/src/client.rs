@@ -13,6 +13,7 @@ mod start;
 mod trace;
 mod transaction;
 mod wait;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use transaction::{InTx, PendingAnnouncements, Tx};
 pub use wait::Wait;
 use wait::query_batcher;
 pub(crate) use wait::{ChainWait, WaitOptions, wait_options};
+pub(crate) use watch::Watcher;
 
 use crate::chain::Chain;
 use crate::command::{Created, ListWorkers, NewChain, Pause, WorkerInfo};
@@ -42,7 +44,7 @@ use crate::error::Result;
 use crate::id::ChainId;
 use crate::job::{Blockers, Entry};
 use crate::name::TypeName;
-use crate::notifier::{InProcessNotifier, Notifier};
+use crate::notifier::{Notifier, Reach};
 use crate::observer::{Log, Observer};
 use crate::queue::{Encoding, Json, QueueBuilder};
 use crate::record::ChainRecord;
@@ -50,6 +52,9 @@ use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
 use send::send_repeatedly;
 use start::start_batcher;
+
+/// How long closing a client waits for its hints to be published.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client of a store: starts, awaits, queries and changes chains. Cheap to clone; clones share everything.
 ///
@@ -64,6 +69,8 @@ pub(crate) struct Shared<S: ?Sized> {
     /// Batches the queries of callers that wait for a chain to close.
     chain_queries: QueryBatcher,
     pub(crate) dispatcher: Arc<Dispatcher>,
+    /// Transactions that the application ends itself.
+    watcher: Arc<Watcher>,
     /// The number of transactions that have asked to resolve waits since the task that resolves them started.
     /// 0 if no task runs.
     pub(crate) resolving: Arc<AtomicU32>,
@@ -76,22 +83,24 @@ type QueryBatcher = Batcher<ChainId, Option<ChainRecord>>;
 /// A builder for a [`Client`]. See [`Client::builder`].
 pub struct ClientBuilder<S: ?Sized> {
     store: Arc<S>,
-    notifier: Arc<dyn Notifier>,
+    notifier: Option<Arc<dyn Notifier>>,
     observers: Vec<Arc<dyn Observer>>,
     publishes_events: bool,
 }
 
 impl<S: Store + ?Sized> Client<S> {
-    /// Creates a client of this store with the default settings. It notifies only inside this process.
+    /// Creates a client of this store with the default settings: it notifies, and is notified by, every process
+    /// that uses the store. See [`Store::notifier`].
+    ///
+    /// Does not connect, and may be called outside a runtime.
     pub fn new(store: impl Into<Arc<S>>) -> Self {
         Self::builder(store).build()
     }
 
     /// Returns a builder for a client of this store, to set a notifier and observers.
     pub fn builder(store: impl Into<Arc<S>>) -> ClientBuilder<S> {
-        let notifier = Arc::new(InProcessNotifier::new());
         let observers: Vec<Arc<dyn Observer>> = vec![Arc::new(Log)];
-        ClientBuilder { store: store.into(), notifier, observers, publishes_events: false }
+        ClientBuilder { store: store.into(), notifier: None, observers, publishes_events: false }
     }
 
     /// Returns the store.
@@ -175,6 +184,29 @@ impl<S: Store + ?Sized> Client<S> {
         Ok(commands::run(self, ListWorkers).await?.workers)
     }
 
+    /// Returns which processes the client's hints arrive from at present.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        self.shared.dispatcher.reach()
+    }
+
+    /// Publishes the hints that are still queued, so that workers in other processes learn of the latest
+    /// changes, and closes the notifier and the store. Call it before the process exits.
+    ///
+    /// Clones of this client, and other clients of the same store, stop working too.
+    ///
+    /// # Errors
+    ///
+    /// The error of the store. Hints that cannot be published within a few seconds are dropped: workers find
+    /// the changes by polling.
+    pub async fn close(&self) -> Result<()> {
+        self.shared.watcher.flush(FLUSH_TIMEOUT).await;
+        self.shared.dispatcher.flush(FLUSH_TIMEOUT).await;
+        // Nothing depends on the notifier, so its error is of no use to the caller.
+        let _ = self.shared.dispatcher.close().await;
+        self.store().close().await
+    }
+
     commands!([&self] self);
 
     /// Pauses or resumes a job type. Ignores whether the type was paused before, so the command can be
@@ -204,9 +236,17 @@ impl<S: ?Sized> Client<S> {
         chain_queries: QueryBatcher,
     ) -> Client<T> {
         let dispatcher = Arc::clone(&self.shared.dispatcher);
+        let watcher = Arc::clone(&self.shared.watcher);
         let resolving = Arc::clone(&self.shared.resolving);
         Client {
-            shared: Arc::new(Shared { starts, chain_queries, dispatcher, resolving, store: store.into() }),
+            shared: Arc::new(Shared {
+                starts,
+                chain_queries,
+                dispatcher,
+                watcher,
+                resolving,
+                store: store.into(),
+            }),
         }
     }
 }
@@ -221,6 +261,10 @@ impl<S: Transactional> Client<S> {
     /// can be a transaction of the store, or one of the application's own database driver. The commands are
     /// refused if no transaction is open.
     ///
+    /// Commit as usual: soon after the commit, the client announces the changes to workers, waits and
+    /// observers, and runs the commit hooks. It finds out by itself how the transaction ended, and which
+    /// changes were rolled back to a savepoint.
+    ///
     /// ```
     /// # use windlass_core::{Client, Entry, Job, MemoryStore, Transactional};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
@@ -230,9 +274,8 @@ impl<S: Transactional> Client<S> {
     /// let client = Client::new(MemoryStore::new());
     /// # let store = client.store();
     /// let mut tx = store.begin().await?;
-    /// let mut inside = client.in_tx(&mut tx);
-    /// let chain = inside.start(Mail { to: "ada".into() }).await?;
-    /// inside.announcements().announce_after(store.commit(tx)).await?;
+    /// let chain = client.in_tx(&mut tx).start(Mail { to: "ada".into() }).await?;
+    /// store.commit(tx).await?;
     /// assert!(client.chain(chain).await?.is_some());
     /// # Ok(()) }
     /// ```
@@ -242,10 +285,10 @@ impl<S: Transactional> Client<S> {
 }
 
 impl<S: Store + ?Sized> ClientBuilder<S> {
-    /// Sets the notifier. Default: an [`InProcessNotifier`].
+    /// Sets the notifier. Default: the one that the store brings ([`Store::notifier`]).
     #[must_use]
     pub fn notifier(mut self, notifier: impl Notifier) -> Self {
-        self.notifier = Arc::new(notifier);
+        self.notifier = Some(Arc::new(notifier));
         self
     }
 
@@ -272,11 +315,13 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
     #[must_use]
     pub fn build(self) -> Client<S> {
         let Self { store, notifier, observers, publishes_events } = self;
+        let notifier = notifier.unwrap_or_else(|| store.notifier());
         let dispatcher = Dispatcher::new(notifier, observers, publishes_events);
         let starts = start_batcher(&store, &dispatcher);
         let chain_queries = query_batcher(&store);
-        let resolving = Arc::default();
-        Client { shared: Arc::new(Shared { starts, chain_queries, dispatcher, resolving, store }) }
+        let (watcher, resolving) = (Arc::default(), Arc::default());
+        let shared = Shared { starts, chain_queries, dispatcher, watcher, resolving, store };
+        Client { shared: Arc::new(shared) }
     }
 }
 

@@ -53,7 +53,9 @@ pub use job::{
 };
 pub use memory::{MemoryStore, MemoryTx};
 pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
-pub use notifier::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
+pub use notifier::{
+    Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal, Subscription, Topic,
+};
 pub use observer::{About, Event, Log, NoObserver, Observer, Traced};
 pub use payload::Payload;
 pub use queue::Queue;
@@ -65,7 +67,7 @@ pub use record::{
 pub use refusal::Refusal;
 pub use store::{
     BoxFuture, Capabilities, Capability, Counters, Decorator, Finding, Store, TransactionDecorator,
-    Transactional,
+    Transactional, TxEnd, TxId,
 };
 pub use time::{Millis, Timestamp};
 pub use uuid;

@@ -12,6 +12,7 @@ use crate::command::*;
 use crate::error::{Error, ErrorKind, Result};
 use crate::for_each_command;
 use crate::model::{Effect, Model};
+use crate::notifier::{InProcessNotifier, Notifier};
 use crate::store::{BoxFuture, Capabilities, Counters, Store, Transactional};
 use crate::time::{Millis, Timestamp};
 
@@ -34,6 +35,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     busy_timeout: Duration,
     commands: AtomicU64,
+    notifier: InProcessNotifier,
 }
 
 #[derive(Default)]
@@ -82,7 +84,9 @@ impl MemoryStore {
     pub fn with_clock_and_busy_timeout(clock: Arc<dyn Clock>, busy_timeout: Duration) -> Self {
         let writer = Arc::new(Semaphore::new(1));
         let (state, commands) = (Mutex::default(), AtomicU64::new(0));
-        Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands }) }
+        // Nobody outside this process can use the store.
+        let notifier = InProcessNotifier::complete();
+        Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands, notifier }) }
     }
 
     /// Returns an error if the transaction belongs to another store.
@@ -221,6 +225,10 @@ macro_rules! store {
                     self.shared.open_state()?.model = Model::new();
                     Ok(())
                 })
+            }
+
+            fn notifier(&self) -> Arc<dyn Notifier> {
+                Arc::new(self.shared.notifier.clone())
             }
 
             fn counters(&self) -> Counters {

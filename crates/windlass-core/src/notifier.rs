@@ -1,6 +1,7 @@
 //! The [`Notifier`] trait: hints that wake waiting workers and callers.
 
 mod in_process;
+mod lazy;
 mod message;
 mod subscription;
 
@@ -10,9 +11,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use in_process::InProcessNotifier;
+pub use lazy::LazyNotifier;
 pub use subscription::{Publisher, Signal, Subscription};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::TypeName;
 use crate::store::BoxFuture;
@@ -63,9 +65,28 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
         false
     }
 
+    /// Returns which processes hints arrive from at present. Answers immediately.
+    ///
+    /// Workers and waits poll rarely while hints arrive from everywhere, and often otherwise.
+    fn reach(&self) -> Reach {
+        Reach::Process
+    }
+
     /// Closes the notifier and ends its subscriptions. Later calls return an error of kind `Closed`. Closing
     /// again does nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// The processes that hints arrive from.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Reach {
+    /// Every process that uses the store.
+    Everywhere,
+    /// This process only, or it is not known yet.
+    Process,
+    /// This process only, although the notifier is meant to reach others: it cannot connect, for this reason.
+    Lost(Error),
 }
 
 /// A notification that something has changed.
@@ -141,6 +162,10 @@ impl<N: Notifier + ?Sized> Notifier for Arc<N> {
 
     fn is_watched(&self) -> bool {
         (**self).is_watched()
+    }
+
+    fn reach(&self) -> Reach {
+        (**self).reach()
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -9,6 +9,7 @@ mod decorator;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 pub(crate) use any::AnyStore;
 pub use decorator::{Decorator, TransactionDecorator};
@@ -24,6 +25,7 @@ use crate::command::{
 };
 use crate::error::{Error, Result};
 use crate::for_each_command;
+use crate::notifier::{InProcessNotifier, Notifier};
 
 /// The boxed future that the methods of stores and notifiers return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -356,8 +358,33 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         Counters::default()
     }
 
+    /// Returns a notifier that reaches every process which uses this store. A client uses it unless it is
+    /// given another one, so it should connect when it is first used: this may be called outside a runtime.
+    ///
+    /// Default: an [`InProcessNotifier`], which reaches no other process.
+    fn notifier(&self) -> Arc<dyn Notifier> {
+        Arc::new(InProcessNotifier::new())
+    }
+
     /// Closes the store. Later commands return an error of kind `Closed`. Closing again does nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Identifies a transaction. Stores decide what it means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TxId(pub u64);
+
+/// How a transaction has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxEnd {
+    /// It has not.
+    Open,
+    /// It was committed.
+    Committed,
+    /// It was rolled back.
+    RolledBack,
+    /// It was committed or rolled back.
+    Unknown,
 }
 
 macro_rules! execute {
@@ -425,16 +452,26 @@ pub trait Transactional: Store {
     /// Rolls a transaction back and discards its writes.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Checks that `tx` is inside an open transaction. Outside one, a command would commit by itself.
+    /// Checks that `tx` is inside an open transaction, and identifies it for [`ends`](Self::ends).
+    /// Outside a transaction, a command would commit by itself.
     ///
-    /// The default does nothing. It suits stores whose commands detect this themselves.
+    /// The default does nothing. It suits stores with a single writer whose commands detect this themselves.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no transaction is open.
-    fn check_open<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
+    fn identify<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<TxId>> {
         drop(tx);
-        Box::pin(async { Ok(()) })
+        Box::pin(async { Ok(TxId::default()) })
+    }
+
+    /// Returns for each transaction how it has ended, if it has. May wait for them to end.
+    ///
+    /// The default creates nothing, in a write of its own. It suits stores with a single writer: the write
+    /// succeeds when no transaction is open.
+    fn ends(&self, transactions: Vec<TxId>) -> BoxFuture<'_, Result<Vec<TxEnd>>> {
+        let write = self.create(Create { chains: Vec::new() });
+        Box::pin(async move { write.await.map(|_| vec![TxEnd::Unknown; transactions.len()]) })
     }
 
     /// Sets a savepoint. Savepoints nest.

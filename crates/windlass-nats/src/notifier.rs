@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{fmt, io};
 
+use async_nats::connection::State;
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr, Subscriber, ToServerAddrs,
 };
@@ -15,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use windlass_core::{
-    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
+    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Reach, Result, Subscription, Topic, TypeName,
 };
 
 use crate::budget::Budgets;
@@ -26,6 +27,9 @@ pub const NAMESPACE_MAX_BYTES: usize = 64;
 
 /// How long a subscription waits for the server to confirm it.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long closing waits for queued hints to be sent.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often to check whether the client has reconnected. The check only reads a counter.
 const RECONNECT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -193,10 +197,26 @@ impl Notifier for NatsNotifier {
         })
     }
 
+    fn reach(&self) -> Reach {
+        match self.client.connection_state() {
+            State::Connected => Reach::Everywhere,
+            State::Pending => Reach::Process,
+            State::Disconnected => {
+                let text = "the connection to NATS was lost: it is opened again as soon as a server answers";
+                Reach::Lost(Error::new(ErrorKind::Unavailable, text))
+            }
+        }
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<()>> {
-        self.watcher.abort();
-        self.connects.send_replace(None);
-        Box::pin(async { Ok(()) })
+        Box::pin(async {
+            self.watcher.abort();
+            self.connects.send_replace(None);
+            // The client only queues what it publishes. A process may close its notifier right after it has scheduled a
+            // job.
+            let _ = timeout(CLOSE_TIMEOUT, self.client.flush()).await;
+            Ok(())
+        })
     }
 }
 

@@ -48,9 +48,8 @@
 //! ) -> Result<(), Failure> {
 //!     let mut tx = database.transaction().await?;
 //!     tx.execute("insert into account (name) values ($1)", &[&name]).await?;
-//!     let mut inside = client.in_tx(&mut tx);
-//!     inside.start(Greet { name }).await?;
-//!     inside.announcements().announce_after(tx.commit()).await?;
+//!     client.in_tx(&mut tx).start(Greet { name }).await?;
+//!     tx.commit().await?;
 //!     Ok(())
 //! }
 //! # }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 use windlass_core::{
-    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
+    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Reach, Result, Subscription, Topic, TypeName,
 };
 
 use crate::error::pooled;
@@ -32,6 +32,9 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long `subscribe` waits for the listening connection.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long closing waits for queued hints to be sent.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Delay between connection attempts: initial and maximum. It doubles after each failure.
 const RECONNECT_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -59,12 +62,16 @@ pub struct PostgresNotifier<P> {
 }
 
 struct Shared<P> {
-    provider: P,
+    provider: Arc<P>,
     channel: String,
     notify: Statement,
     state: Mutex<State>,
     queued: Notify,
     listening: watch::Sender<Listening>,
+    /// Whether the listening connection is open.
+    is_connected: AtomicBool,
+    /// Held while hints are being sent, so that closing can wait for it.
+    sending: tokio::sync::Mutex<()>,
     next_subscriber: AtomicU64,
 }
 
@@ -96,16 +103,18 @@ impl<P: Provider> PostgresNotifier<P> {
     /// Creates a notifier for the namespace in `options`. A background task opens the listening connection and reopens
     /// it whenever it is lost. If the server denies access, subscribing fails with
     /// [`ErrorKind::AccessDenied`].
-    pub fn new(provider: P, options: &Options) -> Result<Self> {
+    pub fn new(provider: impl Into<Arc<P>>, options: &Options) -> Result<Self> {
         let names = options.names()?;
         let text = names.render(include_str!("../sql/notify.sql"));
         let shared = Arc::new(Shared {
-            provider,
+            provider: provider.into(),
             channel: names.identifier(),
             notify: Statement::new(text, options.cached_statements),
             state: Mutex::default(),
             queued: Notify::new(),
             listening: watch::channel(Listening::Connecting).0,
+            is_connected: AtomicBool::new(false),
+            sending: tokio::sync::Mutex::default(),
             next_subscriber: AtomicU64::new(0),
         });
         let tasks = vec![
@@ -172,16 +181,39 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
         Box::pin(async { self.shared.open().map(|_| true) })
     }
 
+    fn reach(&self) -> Reach {
+        match &*self.shared.listening.borrow() {
+            Listening::Live if self.shared.is_connected.load(Ordering::Acquire) => Reach::Everywhere,
+            Listening::Live => {
+                let text =
+                    "the listening connection was lost: it is opened again as soon as the server answers";
+                Reach::Lost(Error::new(ErrorKind::Unavailable, text))
+            }
+            Listening::Connecting => Reach::Process,
+            Listening::Unsupported => Reach::Lost(pooled()),
+            Listening::Denied(error) => Reach::Lost(error.clone()),
+        }
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<()>> {
-        let topics = {
-            let mut state = self.shared.state();
-            state.closed = true;
-            state.queue.clear();
-            std::mem::take(&mut state.topics)
-        };
-        drop(topics);
-        self.stop();
-        Box::pin(async { Ok(()) })
+        Box::pin(async {
+            let (lines, topics) = {
+                let mut state = self.shared.state();
+                state.closed = true;
+                (state.take().0, std::mem::take(&mut state.topics))
+            };
+            drop(topics);
+            // A process may close its notifier right after it has scheduled a job: send what is queued.
+            let last = async {
+                let _sending = self.shared.sending.lock().await;
+                if !lines.is_empty() {
+                    let _ = self.shared.send(payloads(lines)).await;
+                }
+            };
+            let _ = timeout(CLOSE_TIMEOUT, last).await;
+            self.stop();
+            Ok(())
+        })
     }
 }
 
@@ -268,6 +300,7 @@ impl<P: Provider> Shared<P> {
         loop {
             self.queued.notified().await;
             loop {
+                let sending = self.sending.lock().await;
                 let (lines, dropped) = self.state().take();
                 if lines.is_empty() {
                     break;
@@ -281,6 +314,7 @@ impl<P: Provider> Shared<P> {
                 if let Err(error) = self.send(payloads(lines)).await {
                     tracing::debug!(%error, "sending a notification failed");
                 }
+                drop(sending);
                 sleep(SEND_INTERVAL).await;
             }
         }
@@ -304,6 +338,7 @@ impl<P: Provider> Shared<P> {
                     if !matches!(self.listening.send_replace(Listening::Live), Listening::Connecting) {
                         self.gap();
                     }
+                    let _connected = Connected::new(&self.is_connected);
                     self.deliver_all(&mut *listener).await
                 }
                 Err(error) => error,
@@ -385,6 +420,22 @@ impl<P> Shared<P> {
     fn state(&self) -> MutexGuard<'_, State> {
         // Safe to ignore poisoning: no code panics in the middle of a change under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Marks the listening connection as open until it is dropped, also if the task that listens is aborted.
+struct Connected<'a>(&'a AtomicBool);
+
+impl<'a> Connected<'a> {
+    fn new(is_connected: &'a AtomicBool) -> Self {
+        is_connected.store(true, Ordering::Release);
+        Self(is_connected)
+    }
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

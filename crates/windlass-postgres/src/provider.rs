@@ -47,6 +47,10 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Runs statements that have no parameters and return no rows in a transaction.
     fn script_in<'a>(&'a self, tx: Self::TxRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
+    /// Runs statements without parameters in a transaction, in one round trip. Returns the last row's first column, as
+    /// text.
+    fn ask_in<'a>(&'a self, tx: Self::TxRef<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>>>;
+
     /// Begins a transaction.
     ///
     /// Cancel-safe: if the future is dropped early, no connection returns to the pool inside a transaction.

@@ -161,6 +161,14 @@ impl Provider for Sqlx {
         Box::pin(async move { tx.0.execute(script).await.map(drop).map_err(from_driver) })
     }
 
+    fn ask_in<'a>(&'a self, tx: ConnectionRef<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        let script = sqlx::raw_sql(AssertSqlSafe(text));
+        Box::pin(async move {
+            let rows = script.fetch_all(tx.0).await.map_err(from_driver)?;
+            rows.last().map(|row| row.try_get_unchecked(0)).transpose().map_err(from_driver)
+        })
+    }
+
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {
         let pool = self.pool.clone();
         Box::pin(begun(async move { pool.begin().await }))

@@ -9,13 +9,14 @@ use std::time::Duration;
 use tokio::time::sleep;
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Finding, Result, Store, Transactional,
-    for_each_command,
+    BoxFuture, Capabilities, Clock, Counters, Error, ErrorKind, Finding, LazyNotifier, Notifier, Result,
+    Store, Transactional, TxEnd, TxId, for_each_command,
 };
 
 use crate::error::name_role;
 use crate::health;
 use crate::migrate::{MIGRATIONS, migrate};
+use crate::notifier::PostgresNotifier;
 use crate::options::Options;
 use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement};
 use crate::settings::{self, TABLES};
@@ -30,11 +31,13 @@ const LOCK_DELAY: Duration = Duration::from_millis(20);
 
 /// A store in a PostgreSQL database. See the [crate documentation](crate).
 pub struct PostgresStore<P> {
-    provider: P,
+    provider: Arc<P>,
+    options: Options,
     names: Names,
     statements: Statements,
     in_transaction: Statements,
     savepoints: Statement,
+    ends: Statement,
     clock: Option<Arc<dyn Clock>>,
     durability: Durability,
     /// Whether each command runs in a transaction begun for it, because the defaults of the session do not suit the
@@ -64,9 +67,11 @@ impl<P: Provider> PostgresStore<P> {
             statements: Statements::new(&names, options.cached_statements),
             in_transaction: Statements::in_transaction(&names, options.cached_statements),
             savepoints: Statement::new(SAVEPOINTS.to_owned(), options.cached_statements),
-            provider,
+            ends: Statement::new(ENDS.to_owned(), options.cached_statements),
+            provider: Arc::new(provider),
             names,
-            clock: options.clock,
+            clock: options.clock.clone(),
+            options,
             durability: defaults.durability,
             begins: AtomicBool::new(defaults.needs_begin),
             has_short_timeout: AtomicBool::new(defaults.has_short_timeout),
@@ -79,7 +84,7 @@ impl<P: Provider> PostgresStore<P> {
     }
 
     /// Returns the provider.
-    pub const fn provider(&self) -> &P {
+    pub fn provider(&self) -> &P {
         &self.provider
     }
 
@@ -180,6 +185,19 @@ impl<P: Provider> PostgresStore<P> {
 const SAVEPOINTS: &str = "select 'savepoints', null::integer, null::uuid[], null::text[], \
      array[nullif(current_setting('windlass.savepoints', true), '')::bigint], null::bytea[]";
 
+/// Reads the id of a transaction. A savepoint is refused outside a transaction.
+const IDENTIFY: &str = "savepoint windlass_open; release savepoint windlass_open; \
+     select pg_catalog.pg_current_xact_id()::text";
+
+/// Reads how transactions have ended, in order.
+const ENDS: &str = "select 'transaction', null::integer, null::uuid[], \
+     array[pg_catalog.pg_xact_status(asked.id::pg_catalog.xid8)], null::bigint[], null::bytea[] \
+     from pg_catalog.unnest($1::text[]) with ordinality as asked (id, at) order by asked.at";
+
+fn unexpected() -> Error {
+    Error::new(ErrorKind::Unavailable, "PostgreSQL did not identify the transaction: try again")
+}
+
 /// The execution of one command, alone or in a transaction of the application.
 pub(crate) struct Call<'a, P: Provider> {
     store: &'a PostgresStore<P>,
@@ -279,6 +297,14 @@ macro_rules! store {
                 }
             }
 
+            fn notifier(&self) -> Arc<dyn Notifier> {
+                let (provider, options) = (Arc::clone(&self.provider), self.options.clone());
+                Arc::new(LazyNotifier::new(move || {
+                    let notifier = PostgresNotifier::<P>::new(Arc::clone(&provider), &options);
+                    Box::pin(async { Ok(Arc::new(notifier?) as Arc<dyn Notifier>) })
+                }))
+            }
+
             fn close(&self) -> BoxFuture<'_, Result<()>> {
                 Box::pin(async {
                     self.closed.store(true, Ordering::Release);
@@ -344,11 +370,32 @@ impl<P: Provider> Transactional for PostgresStore<P> {
 
     /// Sets and releases a savepoint, which fails outside a transaction. Neither the drivers nor PostgreSQL offer a
     /// direct way to check.
-    fn check_open<'a>(&'a self, tx: P::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
+    fn identify<'a>(&'a self, tx: P::TxRef<'a>) -> BoxFuture<'a, Result<TxId>> {
         Box::pin(async move {
             self.call(None)?;
             self.round_trips.fetch_add(1, Ordering::Relaxed);
-            self.provider.script_in(tx, "savepoint windlass_open; release savepoint windlass_open").await
+            let id = self.provider.ask_in(tx, IDENTIFY).await?;
+            id.and_then(|id| id.parse().ok()).map(TxId).ok_or_else(unexpected)
+        })
+    }
+
+    fn ends(&self, transactions: Vec<TxId>) -> BoxFuture<'_, Result<Vec<TxEnd>>> {
+        Box::pin(async move {
+            self.call(None)?;
+            self.round_trips.fetch_add(1, Ordering::Relaxed);
+            let ids = transactions.iter().map(|id| Some(id.0.to_string())).collect();
+            let found = self.provider.run(&self.ends, vec![Parameter::Texts(Some(ids))]).await?;
+            if found.len() != transactions.len() {
+                return Err(unexpected());
+            }
+            let end = |row: &Row| match row.texts.first().and_then(Option::as_deref) {
+                Some("in progress") => TxEnd::Open,
+                Some("committed") => TxEnd::Committed,
+                Some("aborted") => TxEnd::RolledBack,
+                // The server has forgotten it.
+                _ => TxEnd::Unknown,
+            };
+            Ok(found.iter().map(end).collect())
         })
     }
 

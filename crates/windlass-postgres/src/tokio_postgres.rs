@@ -235,6 +235,17 @@ impl Provider for TokioPostgres {
         Box::pin(async move { tx.batch_execute(text).await.map_err(from_driver) })
     }
 
+    fn ask_in<'a>(&'a self, tx: ClientRef<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(async move {
+            let messages = tx.simple_query(text).await.map_err(from_driver)?;
+            let value = |message: &SimpleQueryMessage| match message {
+                SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                _ => None,
+            };
+            Ok(messages.iter().rev().find_map(value))
+        })
+    }
+
     fn begin(&self) -> BoxFuture<'_, Result<PooledTx>> {
         Box::pin(self.begin_with("begin"))
     }

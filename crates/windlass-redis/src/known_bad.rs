@@ -69,7 +69,7 @@ impl KnownBad {
             }
             (Self::SettleHalfApplied, "settle" | "exchange") => Call::new(&replace(text, "    undo()\n", "")),
             (Self::BatchHalfWritten, "settle" | "exchange") => {
-                let settled = "replies[at] = settle(item)\n";
+                let settled = "replies[at] = settle_one(item)\n";
                 let written = format!(
                     "{settled}    commit()\n    journal, indexes, dirty, counts = {{}}, {{}}, {{}}, {{}}\n"
                 );

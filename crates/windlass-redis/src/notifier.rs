@@ -10,7 +10,7 @@ mod listener;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use windlass_core::{
-    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Result, Subscription, Topic, TypeName,
+    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Reach, Result, Subscription, Topic, TypeName,
 };
 
 use crate::connection::Connection;
@@ -32,6 +32,9 @@ use listener::Listener;
 
 /// How long `subscribe` waits for the subscription to become live.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long closing waits for queued hints to be sent.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of hints in one script call.
 const BATCH_MAX: usize = 500;
@@ -54,12 +57,17 @@ pub struct RedisNotifier {
 
 struct Shared {
     tag: String,
+    publish: Text,
     state: Mutex<State>,
     /// Notified when a hint has been queued.
     wanted: Notify,
     /// Notified when `State::topics` has changed.
     changed: Notify,
     live: watch::Sender<Live>,
+    /// Whether the listening connection is open.
+    is_connected: AtomicBool,
+    /// Held while hints are being sent, so that closing can wait for it.
+    sending: tokio::sync::Mutex<()>,
     next_subscriber: AtomicU64,
 }
 
@@ -102,10 +110,13 @@ impl RedisNotifier {
         permission::check_notifier(&mut connection, &tag).await?;
         let shared = Arc::new(Shared {
             tag,
+            publish: Text::new(include_str!("../lua/notifier/publish.lua")),
             state: Mutex::default(),
             wanted: Notify::new(),
             changed: Notify::new(),
             live: watch::Sender::default(),
+            is_connected: AtomicBool::new(false),
+            sending: tokio::sync::Mutex::default(),
             next_subscriber: AtomicU64::new(0),
         });
         let listener = Listener::new(client, Arc::clone(&shared))?;
@@ -178,15 +189,36 @@ impl Notifier for RedisNotifier {
         })
     }
 
+    fn reach(&self) -> Reach {
+        let live = self.shared.live.borrow();
+        match &live.denied {
+            Some(denied) => Reach::Lost(denied.clone()),
+            None if self.shared.is_connected.load(Ordering::Acquire) => Reach::Everywhere,
+            // No listener has connected yet.
+            None if live.version == 0 => Reach::Process,
+            None => {
+                let text =
+                    "the listening connection was lost: it is opened again as soon as the server answers";
+                Reach::Lost(Error::new(ErrorKind::Unavailable, text))
+            }
+        }
+    }
+
     fn close(&self) -> BoxFuture<'_, Result<()>> {
-        let (topics, waiting) = {
-            let mut state = self.shared.state();
-            state.closed = true;
-            (std::mem::take(&mut state.topics), std::mem::take(&mut state.waiting))
-        };
-        drop((topics, waiting));
-        self.stop();
-        Box::pin(async { Ok(()) })
+        Box::pin(async {
+            let topics = {
+                let mut state = self.shared.state();
+                state.closed = true;
+                std::mem::take(&mut state.topics)
+            };
+            drop(topics);
+            // A process may close its notifier right after it has scheduled a job: send what is queued.
+            let mut connection = self.connection.clone();
+            let _ = timeout(CLOSE_TIMEOUT, self.shared.send_queued(&mut connection)).await;
+            drop(std::mem::take(&mut self.shared.state().waiting));
+            self.stop();
+            Ok(())
+        })
     }
 }
 
@@ -257,27 +289,32 @@ impl Shared {
 
     /// Sends queued hints in batches, forever.
     async fn keep_sending(self: Arc<Self>, mut connection: Connection) {
-        let publish = Text::new(include_str!("../lua/notifier/publish.lua"));
         loop {
             self.wanted.notified().await;
-            loop {
-                let batch: Vec<_> = {
-                    let mut state = self.state();
-                    let count = state.waiting.len().min(BATCH_MAX);
-                    state.waiting.drain(..count).collect()
-                };
-                if batch.is_empty() {
-                    break;
-                }
-                let arguments: Vec<_> = batch.iter().flat_map(|waiting| arguments(&waiting.hint)).collect();
-                let sent: Result<()> = send(&mut connection, &publish, &self.tag, &arguments).await;
-                if let Err(error) = &sent {
-                    tracing::debug!(%error, "sending hints failed");
-                }
-                for publisher in batch.into_iter().filter_map(|waiting| waiting.sent) {
-                    // Fails if the publisher was dropped, which is fine.
-                    let _ = publisher.send(sent.clone());
-                }
+            self.send_queued(&mut connection).await;
+        }
+    }
+
+    /// Sends queued hints in batches until none are left.
+    async fn send_queued(&self, connection: &mut Connection) {
+        let _sending = self.sending.lock().await;
+        loop {
+            let batch: Vec<_> = {
+                let mut state = self.state();
+                let count = state.waiting.len().min(BATCH_MAX);
+                state.waiting.drain(..count).collect()
+            };
+            if batch.is_empty() {
+                return;
+            }
+            let arguments: Vec<_> = batch.iter().flat_map(|waiting| arguments(&waiting.hint)).collect();
+            let sent: Result<()> = send(connection, &self.publish, &self.tag, &arguments).await;
+            if let Err(error) = &sent {
+                tracing::debug!(%error, "sending hints failed");
+            }
+            for publisher in batch.into_iter().filter_map(|waiting| waiting.sent) {
+                // Fails if the publisher was dropped, which is fine.
+                let _ = publisher.send(sent.clone());
             }
         }
     }

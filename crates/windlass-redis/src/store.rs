@@ -10,13 +10,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Finding, Result, Store,
-    for_each_command,
+    BoxFuture, Capabilities, Capability, Clock, Counters, Error, ErrorKind, Finding, InProcessNotifier,
+    LazyNotifier, Notifier, Result, Store, for_each_command,
 };
 
 use crate::connection::Connection;
 use crate::error::from_driver;
 use crate::health::Server;
+use crate::notifier::RedisNotifier;
 use crate::options::{Options, tag};
 use crate::permission;
 use crate::script::{Call, Scripts};
@@ -46,6 +47,9 @@ const ERASE_STEP: usize = 1_000;
 pub struct RedisStore {
     /// `None` once the store is closed.
     connections: RwLock<Option<Connections>>,
+    /// For the notifier's own connections. `None` if the caller supplied a connection.
+    client: Option<Client>,
+    options: Options,
     /// `WAIT` or `WAITAOF` command to send after each creation.
     wait: Option<Cmd>,
     scripts: Scripts,
@@ -87,10 +91,12 @@ impl RedisStore {
         if options.replicas.is_some() {
             durable = Some(Connection::open(client, options.response_timeout).await?);
         }
-        Self::with_connections(connection, durable, options).await
+        let store = Self::with_connections(connection, durable, options).await?;
+        Ok(Self { client: Some(client.clone()), ..store })
     }
 
-    /// Uses the caller's connection.
+    /// Uses the caller's connection. Clients of this store notify only inside their process, unless they are given a
+    /// [`RedisNotifier`]: it needs connections of its own.
     pub async fn with_connection(connection: impl Into<Connection>, options: Options) -> Result<Self> {
         Self::with_connections(connection.into(), None, options).await
     }
@@ -116,7 +122,9 @@ impl RedisStore {
             })),
             scripts: Scripts::new(|_, text| Call::new(text)),
             tag,
-            clock: options.clock,
+            client: None,
+            clock: options.clock.clone(),
+            options,
             durability: server.durability(),
             round_trips: AtomicU64::new(3),
             commits: AtomicU64::new(0),
@@ -256,6 +264,18 @@ macro_rules! store {
                     round_trips: self.round_trips.load(Ordering::Relaxed),
                     commits: self.commits.load(Ordering::Relaxed),
                 }
+            }
+
+            fn notifier(&self) -> Arc<dyn Notifier> {
+                let Some(client) = self.client.clone() else { return Arc::new(InProcessNotifier::new()) };
+                let options = self.options.clone();
+                Arc::new(LazyNotifier::new(move || {
+                    let (client, options) = (client.clone(), options.clone());
+                    Box::pin(async move {
+                        let notifier = RedisNotifier::with_client(&client, &options).await?;
+                        Ok(Arc::new(notifier) as Arc<dyn Notifier>)
+                    })
+                }))
             }
 
             fn close(&self) -> BoxFuture<'_, Result<()>> {

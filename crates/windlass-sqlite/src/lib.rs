@@ -26,7 +26,7 @@
 //!   row locks, so no reply is ever `Busy` for a single item.
 //! - **Queries do not wait** for writers, nor writers for queries: the journal is a write-ahead log, and queries use
 //!   separate connections. Each query sees one committed state.
-//! - **Many processes** on one machine may open the file and wake each other through [`SqliteNotifier`]. Do not put the
+//! - **Many processes** on one machine may open the file and wake each other ([`SqliteNotifier`]). Do not put the
 //!   file on a network file system: SQLite's locks do not work there.
 //! - **The clock** is this machine's. Commands that write read it while they hold the write lock.
 //! - **The rules are those of the model** ([`windlass_core::model`]), which runs on the rows of this store. A command

@@ -10,13 +10,14 @@ use rusqlite::Connection;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use windlass_core::model::Rows as _;
 use windlass_core::{
-    BoxFuture, ChainId, Hint, InProcessNotifier, Notifier, Result, Subscription, Topic, TypeName, WorkerId,
+    BoxFuture, ChainId, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription, Topic, TypeName,
+    WorkerId,
 };
 
+use crate::connection::Readers;
 use crate::provider::Provider;
 use crate::rows::SqliteRows;
 use crate::session::{Attempt, Base, Recording};
-use crate::sqlx::Sqlx;
 use crate::store::SqliteStore;
 
 /// How often the log file is checked while there are subscriptions.
@@ -38,25 +39,19 @@ const QUERY_TICKS_MAX: u32 = 256;
 ///
 /// Events stay inside the process.
 ///
-/// ```no_run
-/// # async fn example() -> windlass_core::Result<()> {
-/// use std::sync::Arc;
-/// use windlass_core::Client;
-/// use windlass_sqlite::{Options, SqliteNotifier, SqliteStore};
-///
-/// let store = Arc::new(SqliteStore::open(Options::new("jobs.db")).await?);
-/// let client = Client::<SqliteStore>::builder(store.clone()).notifier(SqliteNotifier::new(store)).build();
-/// # let _ = client; Ok(())
-/// # }
-/// ```
-pub struct SqliteNotifier<P: Provider = Sqlx> {
+/// Clients of a [`SqliteStore`] use it by default. Clones share everything.
+#[derive(Clone)]
+pub struct SqliteNotifier {
     inside: InProcessNotifier,
-    watch: Arc<Watch<P>>,
+    watch: Arc<Watch>,
 }
 
-struct Watch<P: Provider> {
+struct Watch {
     inside: InProcessNotifier,
-    store: Arc<SqliteStore<P>>,
+    base: Arc<Base>,
+    readers: Arc<Readers>,
+    /// The write-ahead log.
+    log: PathBuf,
     awaited: Mutex<Awaited>,
 }
 
@@ -94,22 +89,32 @@ struct Head {
     announced: bool,
 }
 
-impl<P: Provider> SqliteNotifier<P> {
-    /// Creates a notifier for this process and for other processes on the store's file.
+impl SqliteNotifier {
+    /// Creates a notifier for the store's file, on top of one that other parts of this process use too.
     #[must_use]
-    pub fn new(store: Arc<SqliteStore<P>>) -> Self {
-        Self::over(InProcessNotifier::new(), store)
+    pub fn over<P: Provider>(inside: InProcessNotifier, store: &SqliteStore<P>) -> Self {
+        store.notifier.on(inside)
     }
 
-    /// Creates a notifier on top of one that other parts of this process use too.
-    #[must_use]
-    pub fn over(inside: InProcessNotifier, store: Arc<SqliteStore<P>>) -> Self {
-        let watch = Watch { inside: inside.clone(), store, awaited: Mutex::default() };
+    pub(crate) fn new(base: Arc<Base>, readers: Arc<Readers>, file: &Path) -> Self {
+        let mut log = file.as_os_str().to_owned();
+        log.push("-wal");
+        let inside = InProcessNotifier::new();
+        let watch =
+            Watch { inside: inside.clone(), base, readers, log: log.into(), awaited: Mutex::default() };
+        Self { inside, watch: Arc::new(watch) }
+    }
+
+    /// Returns a notifier for the same file, on top of another one.
+    fn on(&self, inside: InProcessNotifier) -> Self {
+        let Watch { base, readers, log, .. } = &*self.watch;
+        let (base, readers, log) = (Arc::clone(base), Arc::clone(readers), log.clone());
+        let watch = Watch { inside: inside.clone(), base, readers, log, awaited: Mutex::default() };
         Self { inside, watch: Arc::new(watch) }
     }
 }
 
-impl<P: Provider> Notifier for SqliteNotifier<P> {
+impl Notifier for SqliteNotifier {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         if let Hint::Scheduled { job_type, .. } = &hint {
             // Record this first: the watch task may already see the job in the file, and would announce it again.
@@ -123,12 +128,17 @@ impl<P: Provider> Notifier for SqliteNotifier<P> {
             // Subscribe before adding the topics: the watch task drops chains and workers without a subscriber, and
             // would drop these if it ran in between.
             let subscription = self.inside.subscribe(topics.clone()).await?;
-            let begins = self.watch.awaited().add(topics, self.watch.store.base());
+            let begins = self.watch.awaited().add(topics, &self.watch.base);
             if begins {
-                tokio::spawn(watch(Arc::downgrade(&self.watch)));
+                let weak = Arc::downgrade(&self.watch);
+                tokio::spawn(watch(weak.clone(), Watching(weak)));
             }
             Ok(subscription)
         })
+    }
+
+    fn reach(&self) -> Reach {
+        if self.watch.awaited().watching.is_some() { Reach::Everywhere } else { Reach::Process }
     }
 
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
@@ -205,9 +215,19 @@ impl Awaited {
     }
 }
 
+/// Ends the watch if its task is dropped with its runtime, so that the next subscription starts another one.
+struct Watching(Weak<Watch>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if let Some(watch) = self.0.upgrade() {
+            watch.awaited().watching = None;
+        }
+    }
+}
+
 /// Watches the file until there are no subscriptions left.
-async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
-    let Some(path) = wal_path(&watch) else { return };
+async fn watch(watch: Weak<Watch>, watching: Watching) {
     let mut ticks = interval(TICK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut seen, mut quiet_ticks, mut again) = (None, 0_u32, false);
@@ -216,9 +236,11 @@ async fn watch<P: Provider>(watch: Weak<Watch<P>>) {
         ticks.tick().await;
         let Some(watch) = watch.upgrade() else { return };
         if !watch.is_watching() {
+            // A later subscription starts another task.
+            std::mem::forget(watching);
             return;
         }
-        let found = state(&path);
+        let found = state(&watch.log);
         quiet_ticks = if found == seen { quiet_ticks.saturating_add(1) } else { 0 };
         seen = found;
         // An error only delays notifications: workers and waiting callers also poll the store.
@@ -240,20 +262,13 @@ const fn is_query_due(quiet_ticks: u32) -> bool {
     quiet_ticks <= 1 || quiet_ticks.is_power_of_two() && quiet_ticks <= QUERY_TICKS_MAX
 }
 
-/// Returns the path of the write-ahead log.
-fn wal_path<P: Provider>(watch: &Weak<Watch<P>>) -> Option<PathBuf> {
-    let mut path = watch.upgrade()?.store.path().as_os_str().to_owned();
-    path.push("-wal");
-    Some(path.into())
-}
-
 /// Returns the size and modification time of the log, which change with each commit.
 fn state(path: &Path) -> Option<(u64, SystemTime)> {
     let found = path.metadata().ok()?;
     Some((found.len(), found.modified().ok()?))
 }
 
-impl<P: Provider> Watch<P> {
+impl Watch {
     fn awaited(&self) -> MutexGuard<'_, Awaited> {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,6 +285,15 @@ impl<P: Provider> Watch<P> {
         awaited.watching.is_some()
     }
 
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let result = self.readers.run(work).await;
+        self.base.counted.round_trip();
+        result
+    }
+
     /// Announces jobs and closed chains that have subscribers. Returns whether it found a new job, which the next query
     /// announces.
     async fn query(&self) -> Result<bool> {
@@ -278,7 +302,7 @@ impl<P: Provider> Watch<P> {
             let chains: Vec<_> = awaited.chains.iter().copied().collect();
             (awaited.types.iter().cloned().collect::<Vec<_>>(), chains)
         };
-        let base = Arc::clone(self.store.base());
+        let base = Arc::clone(&self.base);
         let read = move |connection: &Connection| {
             let mut rows = SqliteRows::new(connection, &base.texts);
             let mut heads = Vec::new();
@@ -293,7 +317,7 @@ impl<P: Provider> Watch<P> {
             }
             Ok((heads, closed))
         };
-        let (heads, closed) = self.store.read(read).await?;
+        let (heads, closed) = self.read(read).await?;
         let mut found = false;
         for (job_type, due_at, seq) in heads {
             let head = self.awaited().compare_head(&job_type, seq);
@@ -313,7 +337,7 @@ impl<P: Provider> Watch<P> {
     /// A job that the worker settled in a transaction is no longer running either. That hint is harmless: the worker has
     /// no slot for the job any more, or renews its lease once too often.
     async fn query_running(&self) -> Result<()> {
-        let base = Arc::clone(self.store.base());
+        let base = Arc::clone(&self.base);
         let mut held = base.held.attempts();
         // Attempts of other workers belong to another notifier on the same store.
         held.retain(|_, worker| self.awaited().workers.contains(worker));
@@ -326,10 +350,10 @@ impl<P: Provider> Watch<P> {
             let state = |(attempt, worker)| Ok((attempt, worker, rows.running(attempt)?));
             held.into_iter().map(state).collect::<Result<Vec<_>>>()
         };
-        for (attempt, worker, state) in self.store.read(read).await? {
+        for (attempt, worker, state) in self.read(read).await? {
             let is_new = match state {
                 None => {
-                    self.store.base().held.forget(&attempt);
+                    self.base.held.forget(&attempt);
                     self.awaited().stopping.remove(&attempt);
                     true
                 }
@@ -344,8 +368,8 @@ impl<P: Provider> Watch<P> {
     }
 }
 
-impl<P: Provider> fmt::Debug for SqliteNotifier<P> {
+impl fmt::Debug for SqliteNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteNotifier").field("store", &self.watch.store).finish_non_exhaustive()
+        f.debug_struct("SqliteNotifier").field("log", &self.watch.log).finish_non_exhaustive()
     }
 }

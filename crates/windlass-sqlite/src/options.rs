@@ -1,6 +1,6 @@
 //! Options for opening a store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,10 +132,6 @@ impl Options {
     #[cfg(feature = "known-bad")]
     pub(crate) const fn variant(&self) -> Option<crate::known_bad::KnownBad> {
         self.known_bad
-    }
-
-    pub(crate) fn file(&self) -> &Path {
-        &self.path
     }
 
     /// Replaces the path by that of the application's driver.

@@ -1,7 +1,6 @@
 //! The store: routes each command to the writer, to a read connection, or into a transaction.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use rusqlite::Connection;
 use tokio::task::spawn_blocking;
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Counters, Error, ErrorKind, Finding, Result, Store, Transactional,
+    BoxFuture, Capabilities, Counters, Error, ErrorKind, Finding, Notifier, Result, Store, Transactional,
     for_each_command,
 };
 
@@ -18,6 +17,7 @@ use crate::connection::{Location, Readers, closed};
 use crate::error::from_sqlite;
 use crate::health::findings;
 use crate::migrate::{MIGRATIONS, log_ahead, migrate};
+use crate::notifier::SqliteNotifier;
 use crate::options::Options;
 use crate::provider::Provider;
 use crate::session::{Base, Counted, Held};
@@ -30,7 +30,8 @@ use crate::writer::Writer;
 pub struct SqliteStore<P: Provider = Sqlx> {
     options: Options,
     writer: Arc<Writer<P>>,
-    readers: Readers,
+    readers: Arc<Readers>,
+    pub(crate) notifier: SqliteNotifier,
     closed: AtomicBool,
     /// The value of `pragma synchronous` on the writing connections.
     synchronous: i64,
@@ -96,22 +97,26 @@ impl<P: Provider> SqliteStore<P> {
             held: Held::default(),
         });
         let options = options.at(location.path.clone());
-        let readers = Readers::new(location.clone(), options.reading_connections());
+        let readers = Arc::new(Readers::new(location.clone(), options.reading_connections()));
         // Open a read connection now: the first query does not have to wait for it, and errors surface here.
         readers.run(|_| Ok(())).await?;
+        let notifier = SqliteNotifier::new(Arc::clone(&base), Arc::clone(&readers), &location.path);
         let writer = Writer::new(provider, base, location, synchronous, options.write_timeout());
-        Ok(Self { options, writer, readers, closed: AtomicBool::new(false), synchronous, take_lock })
+        Ok(Self {
+            options,
+            writer,
+            readers,
+            notifier,
+            closed: AtomicBool::new(false),
+            synchronous,
+            take_lock,
+        })
     }
 
     /// Returns the driver.
     #[must_use]
     pub fn provider(&self) -> &P {
         &self.writer.provider
-    }
-
-    /// Returns the path of the file.
-    pub(crate) fn path(&self) -> &Path {
-        self.options.file()
     }
 
     pub(crate) fn base(&self) -> &Arc<Base> {
@@ -271,6 +276,10 @@ macro_rules! store {
                     let (synchronous, integrity) = (self.synchronous, self.options.checks_integrity());
                     self.read(move |connection| findings(connection, synchronous, integrity)).await
                 })
+            }
+
+            fn notifier(&self) -> Arc<dyn Notifier> {
+                Arc::new(self.notifier.clone())
             }
 
             fn counters(&self) -> Counters {

@@ -40,7 +40,7 @@ impl BehaviorFixture for Sqlite {
             let in_process = InProcessNotifier::new();
             let notifier = |store: &Arc<SqliteStore>| -> Arc<dyn Notifier> {
                 match self.watches_the_file {
-                    true => Arc::new(SqliteNotifier::over(in_process.clone(), Arc::clone(store))),
+                    true => Arc::new(SqliteNotifier::over(in_process.clone(), store)),
                     false => Arc::new(in_process.clone()),
                 }
             };

@@ -23,7 +23,7 @@ impl NotifierFixture for Sqlite {
             let directory = tempfile::tempdir().unwrap();
             let store = SqliteStore::open(Options::new(directory.path().join("jobs.db"))).await.unwrap();
             let (store, inside) = (Arc::new(store), InProcessNotifier::new());
-            let notifier = || Arc::new(SqliteNotifier::over(inside.clone(), Arc::clone(&store)));
+            let notifier = || Arc::new(SqliteNotifier::over(inside.clone(), &store));
             NotifierSubject::new(notifier(), notifier()).keeping(directory)
         })
     }

@@ -3,7 +3,6 @@
 use serde::Serialize;
 use windlass::command::{NewJob, NextJob, Step};
 use windlass::name::ErrorText;
-use windlass::notifier::Topic;
 use windlass::{ChainId, JobId, Status};
 
 use super::{Context, target};
@@ -34,15 +33,7 @@ pub(crate) async fn run(context: &Context, complete: Complete) -> Result {
             format!("chain {chain} is already {}: only open chains can be completed", found.chain.status());
         return Err(Failure::failed(text));
     }
-    let topic = match &step {
-        Step::Continue { next, .. } => Topic::Scheduled(next.job.job_type.clone()),
-        Step::Complete { .. } | Step::Fail { .. } => Topic::ChainClosed(chain),
-    };
-    let completing = async {
-        let status = client.step(chain).await?.steps(vec![step]).await?;
-        Ok((status, true))
-    };
-    let status = connection.run_and_deliver_hints(vec![topic], completing).await?;
+    let status = client.step(chain).await?.steps(vec![step]).await?;
     context.output.print(&Completed { chain, status: status.to_string() }, || line(chain, status))
 }
 

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use windlass::client::Target;
 use windlass::name::{Key, TypeName};
-use windlass::notifier::Topic;
 use windlass::queue::{Enqueued, ItemState};
 use windlass::{ErrorKind, Queue};
 
@@ -26,18 +25,13 @@ pub(crate) async fn enqueue(context: &Context, enqueue: &Enqueue) -> Result {
     let Some(id) = &enqueue.id else {
         let connection = context.open(OpenMode::CreateFile).await?;
         let queue = queue(&connection, enqueue)?;
-        let items = Items { connection: &connection, queue, jobs: Vec::new() };
+        let items = Items { queue, jobs: Vec::new() };
         return batch::run(items, context.output).await;
     };
     let payload: Json = input::payload(enqueue.payload.as_deref(), "payload").await?.decode()?;
     let connection = context.open(OpenMode::CreateFile).await?;
     let queue = queue(&connection, enqueue)?;
-    let enqueuing = async {
-        let enqueued = queue.enqueue(id, payload).await?;
-        let is_hinted = matches!(enqueued, Enqueued::Queued);
-        Ok((enqueued, is_hinted))
-    };
-    let enqueued = connection.run_and_deliver_hints(vec![Topic::Scheduled(name.clone())], enqueuing).await?;
+    let enqueued = queue.enqueue(id, payload).await?;
     if enqueue.wait {
         return print_end(context, &connection, name, id, enqueue.timeout).await;
     }
@@ -67,8 +61,7 @@ pub(crate) async fn result(context: &Context, wanted: &QueueResult) -> Result {
 }
 
 /// A batch of lines, each a job for the queue.
-struct Items<'a> {
-    connection: &'a Connection,
+struct Items {
     queue: Queue<Json, Json>,
     jobs: Vec<Item>,
 }
@@ -82,7 +75,7 @@ struct Item {
     payload: Option<Json>,
 }
 
-impl Batch for Items<'_> {
+impl Batch for Items {
     type Line = Item;
     type Done = Done;
 
@@ -98,17 +91,11 @@ impl Batch for Items<'_> {
 
     async fn send(&mut self) -> Result<Vec<Result<Done>>> {
         let jobs = std::mem::take(&mut self.jobs);
-        let enqueuing = async {
-            let plans = jobs.iter().map(|job| {
-                let payload = job.payload.clone().unwrap_or_else(|| RawValue::NULL.to_owned());
-                self.queue.enqueue(&job.id, payload)
-            });
-            let enqueued = self.queue.enqueue_many(plans.collect::<Vec<_>>()).await?;
-            let is_hinted = enqueued.iter().any(|enqueued| matches!(enqueued, Ok(Enqueued::Queued)));
-            Ok((enqueued, is_hinted))
-        };
-        let topics = vec![Topic::Scheduled(self.queue.name().clone())];
-        let enqueued = self.connection.run_and_deliver_hints(topics, enqueuing).await?;
+        let plans = jobs.iter().map(|job| {
+            let payload = job.payload.clone().unwrap_or_else(|| RawValue::NULL.to_owned());
+            self.queue.enqueue(&job.id, payload)
+        });
+        let enqueued = self.queue.enqueue_many(plans.collect::<Vec<_>>()).await?;
         // These errors concern the store, not the line. The following lines would fail too, so stop the batch.
         let is_of_store = |error: &&windlass::Error| {
             matches!(

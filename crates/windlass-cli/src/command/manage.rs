@@ -6,7 +6,6 @@ use serde::Serialize;
 use windlass::command::{CancelMode, Cancelled, DeleteReply, Retried, TriggerReply, Untriggerable};
 use windlass::limit::DELETE_MAX_CHAINS;
 use windlass::name::TypeName;
-use windlass::notifier::Topic;
 use windlass::{ChainId, Client, Status, Store};
 
 use super::Context;
@@ -25,15 +24,7 @@ pub(crate) async fn cancel(context: &Context, cancel: &Cancel) -> Result {
     let mode = if cancel.running { CancelMode::Ask } else { CancelMode::UnlessRunning };
     let mut outcome = Ok(());
     for found in target::all(&client, &cancel.chains).await? {
-        let topics = match found.chain.latest.lease {
-            Some(lease) => vec![Topic::OwnershipLost(lease.worker), Topic::ChainClosed(found.chain.id)],
-            None => vec![Topic::ChainClosed(found.chain.id)],
-        };
-        let cancelling = async {
-            let cancelled = client.cancel(found.chain.id, mode).await?;
-            Ok((cancelled, matches!(cancelled, Cancelled::Cancelled { .. } | Cancelled::Asked { .. })))
-        };
-        let done = match connection.run_and_deliver_hints(topics, cancelling).await? {
+        let done = match client.cancel(found.chain.id, mode).await? {
             Cancelled::Cancelled { .. } => Ok("cancelled".to_owned()),
             Cancelled::Asked { .. } => Ok("asked to stop".to_owned()),
             Cancelled::Running { .. } => {
@@ -55,13 +46,7 @@ pub(crate) async fn retry(context: &Context, retry: &Retry) -> Result {
     let client = connection.client();
     let mut outcome = Ok(());
     for found in target::all(&client, &retry.chains).await? {
-        let topics = vec![Topic::Scheduled(found.chain.latest.job_type.clone())];
-        let retrying = async {
-            let retried = client.retry(found.chain.id).await?;
-            let is_hinted = matches!(&retried, Retried::Retried { job, .. } if job.status == Status::Pending);
-            Ok((retried, is_hinted))
-        };
-        let done = match connection.run_and_deliver_hints(topics, retrying).await? {
+        let done = match client.retry(found.chain.id).await? {
             Retried::Retried { job, .. } => Ok(job.status.to_string()),
             Retried::AlreadyRetried => Ok("already retried".to_owned()),
             Retried::NotRetriable(status) => Err(format!(
@@ -80,13 +65,7 @@ pub(crate) async fn trigger(context: &Context, trigger: &Trigger) -> Result {
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let found = target::all(&client, &trigger.chains).await?;
-    let topics = found.iter().map(|found| Topic::Scheduled(found.chain.latest.job_type.clone())).collect();
-    let triggering = async {
-        let reply = client.trigger(found.iter().map(Found::target).collect()).await?;
-        let is_hinted = matches!(reply, TriggerReply::Triggered(_));
-        Ok((reply, is_hinted))
-    };
-    let (word, reasons) = match connection.run_and_deliver_hints(topics, triggering).await? {
+    let (word, reasons) = match client.trigger(found.iter().map(Found::target).collect()).await? {
         TriggerReply::Triggered(_) => ("due now", vec![None; found.len()]),
         TriggerReply::Refused(reasons) => ("not triggered: another job could not be triggered", reasons),
     };
@@ -113,15 +92,7 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
         refuse_running(&client, &found, delete.cascade).await?;
     }
     let chains = found.iter().map(|found| found.chain.id.into()).collect();
-    let leases = found.iter().filter_map(|found| found.chain.latest.lease);
-    let topics: Vec<_> = leases.map(|lease| Topic::OwnershipLost(lease.worker)).collect();
-    let was_running = !topics.is_empty();
-    let deleting = async {
-        let reply = client.delete(chains, delete.cascade).await?;
-        let is_hinted = was_running && matches!(reply, DeleteReply::Deleted(_));
-        Ok((reply, is_hinted))
-    };
-    match connection.run_and_deliver_hints(topics, deleting).await? {
+    match client.delete(chains, delete.cascade).await? {
         DeleteReply::Deleted(deleted) => deleted.chains.iter().try_for_each(|chain| {
             let line = Line { id: chain.chain.to_string(), done: true, what: "deleted".to_owned() };
             context.output.print_change(&line, || line.text())

@@ -1,6 +1,5 @@
 //! `windlass start`: starts one chain or a batch.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,6 @@ use serde_json::value::RawValue;
 use windlass::ChainId;
 use windlass::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
 use windlass::name::{Key, TypeName};
-use windlass::notifier::Topic;
 use windlass::record::Payload;
 use windlass::time::Millis;
 
@@ -32,14 +30,9 @@ pub(crate) async fn run(context: &Context, start: Start) -> Result {
     let new = chain(job_type, input::payload(input.as_deref(), "input").await?, &options)?;
     let connection = context.open(OpenMode::CreateFile).await?;
     let client = connection.client();
-    let topics = vec![Topic::Scheduled(new.job.job_type.clone())];
-    let creating = async {
-        let created = client.create(vec![new]).await?.pop();
-        let created = created.ok_or_else(|| Failure::store("the store returned no reply for the chain"))?;
-        let is_hinted = is_scheduled(&created);
-        Ok((created, is_hinted))
-    };
-    let started = Started::of(&connection.run_and_deliver_hints(topics, creating).await?)?;
+    let created = client.create(vec![new]).await?.pop();
+    let created = created.ok_or_else(|| Failure::store("the store returned no reply for the chain"))?;
+    let started = Started::of(&created)?;
     if wait {
         return wait::print_end(&client, started.chain, timeout, context.output).await;
     }
@@ -127,15 +120,7 @@ impl Batch for Starts<'_> {
 
     async fn send(&mut self) -> Result<Vec<Result<Started>>> {
         let chains = std::mem::take(&mut self.chains);
-        let types: BTreeSet<_> = chains.iter().map(|new| new.job.job_type.clone()).collect();
-        let client = self.connection.client();
-        let creating = async {
-            let created = client.create(chains).await?;
-            let is_hinted = created.iter().any(is_scheduled);
-            Ok((created, is_hinted))
-        };
-        let topics = types.into_iter().map(Topic::Scheduled).collect();
-        let created = self.connection.run_and_deliver_hints(topics, creating).await?;
+        let created = self.connection.client().create(chains).await?;
         Ok(created.iter().map(Started::of).collect())
     }
 }
@@ -188,11 +173,6 @@ impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.chain.fmt(f)
     }
-}
-
-/// Whether the start publishes a hint. A blocked job does not.
-fn is_scheduled(created: &Created) -> bool {
-    matches!(created, Created::New { job, .. } if job.status == windlass::Status::Pending)
 }
 
 fn print(started: &Started, output: Output) -> Result {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Dispatcher;
 use super::trace::RequestedTraces;
+use super::watch::{Fate, Written};
 use crate::LEASE_EXPIRED;
 use crate::command::{
     Applied, Cancelled, ClosedChain, Created, DeleteReply, JobSummary, NewChain, Outcome, OutsideApplied,
@@ -15,6 +16,7 @@ use crate::name::{ErrorText, TypeName};
 use crate::notifier::Hint;
 use crate::observer::{About, Event, Traced};
 use crate::record::Status;
+use crate::store::TxEnd;
 use crate::time::Timestamp;
 
 /// What to announce once a write has been committed: events for observers, hints for waiting workers and
@@ -62,6 +64,8 @@ enum Note {
     Traced(Traced, About),
     AfterCommit(Hook),
     AfterRollback(Hook),
+    /// The command that the following notes are about has written this.
+    Written(Written),
     /// Sends a command that resolves the waits which the transaction deferred.
     ResolveWaits(Hook),
 }
@@ -95,7 +99,7 @@ impl Announcements {
                 // Keep only one: a single command resolves the waits that all commands of the transaction
                 // deferred.
                 Note::ResolveWaits(hook) => resolve = Some(hook),
-                Note::Traced(..) | Note::AfterRollback(_) => {}
+                Note::Traced(..) | Note::AfterRollback(_) | Note::Written(_) => {}
             }
         }
         // One hint per job type, with the number of jobs and the earliest due time.
@@ -105,6 +109,68 @@ impl Announcements {
         dispatcher.publish(scheduled.chain(others));
         resolve.into_iter().for_each(run);
         hooks.into_iter().for_each(run);
+    }
+
+    /// Notes what the last command has written. The notes that follow belong to that command.
+    pub(super) fn wrote(&mut self, written: Written) {
+        self.notes.push(Note::Written(written));
+    }
+
+    /// Returns what the commands have written.
+    pub(super) fn written(&self) -> impl Iterator<Item = Written> {
+        self.notes.iter().filter_map(|note| match note {
+            Note::Written(written) => Some(*written),
+            _ => None,
+        })
+    }
+
+    /// Handles the end of a transaction that the application ended. `fate` says of each write whether it is
+    /// stored, and `end` how the transaction ended. Announces the commands whose writes are stored. Returns the
+    /// hooks to run, in order: those of stored writes after the commit, those of lost writes after the rollback.
+    ///
+    /// Notes before the first write belong to the transaction as a whole. If it is unknown whether a write is
+    /// stored, its hints are published, because they do no harm, but no events, and no hook runs.
+    pub(super) fn end_by(
+        self,
+        end: TxEnd,
+        fate: impl Fn(Written) -> Fate,
+        dispatcher: &Dispatcher,
+    ) -> Vec<Hook> {
+        let fate_in = |written| match (end, fate(written)) {
+            (TxEnd::RolledBack, _) => Fate::Lost,
+            (_, fate) => fate,
+        };
+        let fates: Vec<_> = self.written().map(fate_in).collect();
+        let mut current = match end {
+            TxEnd::Committed => Fate::Stored,
+            TxEnd::RolledBack => Fate::Lost,
+            _ if fates.contains(&Fate::Stored) => Fate::Stored,
+            _ if !fates.is_empty() && fates.iter().all(|fate| *fate == Fate::Lost) => Fate::Lost,
+            _ => Fate::Unknown,
+        };
+        let (mut fates, mut hooks, mut stored) = (fates.into_iter(), Vec::new(), Self::default());
+        for note in self.notes {
+            match (note, current) {
+                (Note::Written(_), _) => current = fates.next().unwrap_or(Fate::Unknown),
+                (Note::AfterCommit(hook), Fate::Stored) | (Note::AfterRollback(hook), Fate::Lost) => {
+                    hooks.push(hook);
+                }
+                (Note::AfterCommit(_) | Note::AfterRollback(_), _) => {}
+                (Note::Traced(traced, about), Fate::Lost) => dispatcher.untrace(traced, &about),
+                (note, Fate::Stored) => stored.notes.push(note),
+                (note @ (Note::Scheduled(..) | Note::Closed(_) | Note::Lost(..)), Fate::Unknown) => {
+                    stored.notes.push(note);
+                }
+                _ => {}
+            }
+        }
+        stored.send(dispatcher);
+        hooks
+    }
+
+    /// Whether there is nothing to announce.
+    pub(super) fn is_empty(&self) -> bool {
+        self.notes.is_empty()
     }
 
     /// Handles the end of the transaction: a commit or a rollback.
@@ -361,7 +427,7 @@ impl Announcements {
 }
 
 /// Runs a hook. Catches a panic, so that the other hooks run too.
-fn run(hook: Hook) {
+pub(super) fn run(hook: Hook) {
     let _ = catch_unwind(AssertUnwindSafe(hook));
 }
 

@@ -1,17 +1,18 @@
 //! Calls observers and publishes hints. Neither a panicking observer nor a slow notifier affects the caller.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
 
 use super::event_message::EventMessage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{ErrorText, TraceContext};
-use crate::notifier::{Hint, Notifier, Subscription, Topic};
+use crate::notifier::{Hint, Notifier, Reach, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
 use crate::worker::catch_panic;
 
@@ -26,6 +27,15 @@ const NOTIFIER_TIMEOUT: Duration = Duration::from_secs(2);
 /// cannot fall back to polling.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The default poll interval of workers and waits while hints arrive from every process that uses the store.
+const POLL_NOTIFIED: Duration = Duration::from_secs(5);
+
+/// The default poll interval otherwise.
+const POLL_ALONE: Duration = Duration::from_millis(1_500);
+
+/// How often the same failure of the notifier is reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The timeout of a worker's claim to a wake-up. Without an answer the worker queries the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -39,6 +49,7 @@ pub(crate) struct Dispatcher {
     events: Outbox,
     /// Whether events are published even if no subscriber is known.
     publishes_events: bool,
+    failures: Arc<Failures>,
     /// The number of event subscriptions made through this client.
     watchers: AtomicUsize,
     /// The number of events that were dropped and have not been reported to subscribers yet.
@@ -47,7 +58,14 @@ pub(crate) struct Dispatcher {
 
 /// The sending half of a channel to a task that publishes hints. If the task has ended, with its runtime or
 /// by a panic of the notifier, the next hint starts a new one.
-type Outbox = Mutex<Option<mpsc::Sender<Hint>>>;
+type Outbox = Mutex<Option<mpsc::Sender<Message>>>;
+
+/// A message to a task that publishes hints.
+enum Message {
+    Hint(Hint),
+    /// Asks the task to answer when it has published all hints before this one.
+    Flush(oneshot::Sender<()>),
+}
 
 impl Dispatcher {
     pub(super) fn new(
@@ -61,6 +79,7 @@ impl Dispatcher {
             hints: Outbox::default(),
             events: Outbox::default(),
             publishes_events,
+            failures: Arc::default(),
             watchers: AtomicUsize::new(0),
             unsent: Arc::default(),
         })
@@ -87,7 +106,7 @@ impl Dispatcher {
         }
         let Some(message) = message() else { return };
         let hint = Hint::Event(message.encode());
-        if self.sender(&self.events, Some(&self.unsent)).try_send(hint).is_err() {
+        if self.sender(&self.events, Some(&self.unsent)).try_send(Message::Hint(hint)).is_err() {
             self.unsent.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -139,7 +158,7 @@ impl Dispatcher {
         }
         let sender = self.sender(&self.hints, None);
         for hint in hints {
-            if sender.try_send(hint).is_err() {
+            if sender.try_send(Message::Hint(hint)).is_err() {
                 self.failed("publish", "the buffer of unsent hints is full, or the runtime has stopped");
                 return;
             }
@@ -169,8 +188,41 @@ impl Dispatcher {
         !matches!(timeout(CLAIM_TIMEOUT, claim).await, Ok(Ok(Ok(false))))
     }
 
+    /// Returns how often to poll the store: rarely while hints arrive from every process that uses it. Even
+    /// then a hint may be missing, because a process can die between its commit and its hint.
+    pub(crate) fn poll_interval(&self, is_subscribed: bool) -> Duration {
+        match catch_unwind(AssertUnwindSafe(|| self.notifier.reach())) {
+            Ok(Reach::Everywhere) if is_subscribed => POLL_NOTIFIED,
+            _ => POLL_ALONE,
+        }
+    }
+
+    /// Returns which processes hints arrive from.
+    pub(super) fn reach(&self) -> Reach {
+        self.notifier.reach()
+    }
+
+    /// Waits until all hints and events so far have been published, at most for `limit`.
+    pub(super) async fn flush(&self, limit: Duration) {
+        let flush = async |outbox: &Outbox| {
+            let sender = outbox.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (published, done) = oneshot::channel();
+            if let Some(sender) = sender
+                && sender.send(Message::Flush(published)).await.is_ok()
+            {
+                let _ = done.await;
+            }
+        };
+        let _ = timeout(limit, async { tokio::join!(flush(&self.hints), flush(&self.events)) }).await;
+    }
+
+    /// Closes the notifier.
+    pub(super) async fn close(&self) -> Result<()> {
+        self.notifier.close().await
+    }
+
     /// Returns the sender of a channel. Starts the publishing task if there is none.
-    fn sender(&self, outbox: &Outbox, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Hint> {
+    fn sender(&self, outbox: &Outbox, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Message> {
         let mut outbox = outbox.lock().unwrap_or_else(PoisonError::into_inner);
         match &*outbox {
             Some(sender) if !sender.is_closed() => sender.clone(),
@@ -179,26 +231,53 @@ impl Dispatcher {
                 let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
                 // The task must not hold the `Dispatcher`, which owns the sender: the channel would never
                 // close, and the task would never end.
-                tokio::spawn(publish(receiver, notifier, observers, unsent.cloned()));
+                let failures = Arc::clone(&self.failures);
+                tokio::spawn(publish(receiver, notifier, (observers, failures), unsent.cloned()));
                 outbox.insert(sender).clone()
             }
         }
     }
 
     fn failed(&self, call: &'static str, why: &str) {
-        self.observe(&Event::NotifierFailed(call, ErrorText::new(why)));
+        if self.failures.is_news(call, why) {
+            self.observe(&Event::NotifierFailed(call, ErrorText::new(why)));
+        }
+    }
+}
+
+/// The latest failure of each call to the notifier that was reported. While a notifier cannot connect, every hint
+/// fails for the same reason: one report a minute is enough.
+#[derive(Debug, Default)]
+struct Failures(Mutex<BTreeMap<&'static str, (String, Instant)>>);
+
+impl Failures {
+    fn is_news(&self, call: &'static str, why: &str) -> bool {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |(text, at): &(String, Instant)| text == why && at.elapsed() < REPORT_INTERVAL;
+        if latest.get(call).is_some_and(is_known) {
+            return false;
+        }
+        latest.insert(call, (why.to_owned(), Instant::now()));
+        true
     }
 }
 
 /// Publishes the hints of a channel, one after the other. `unsent` counts the dropped events, if the channel
 /// is for events.
 async fn publish(
-    mut hints: mpsc::Receiver<Hint>,
+    mut messages: mpsc::Receiver<Message>,
     notifier: Arc<dyn Notifier>,
-    observers: Observers,
+    (observers, failures): (Observers, Arc<Failures>),
     unsent: Option<Arc<AtomicU64>>,
 ) {
-    while let Some(hint) = hints.recv().await {
+    while let Some(message) = messages.recv().await {
+        let hint = match message {
+            Message::Hint(hint) => hint,
+            Message::Flush(published) => {
+                let _ = published.send(());
+                continue;
+            }
+        };
         // Report dropped events before the next event. Senders may drop more at the same time: `swap` reads
         // and resets the count in one step, so none is lost.
         let missed = unsent.as_ref().map_or(0, |unsent| unsent.swap(0, Ordering::AcqRel));
@@ -214,8 +293,10 @@ async fn publish(
             if let Some(unsent) = &unsent {
                 unsent.fetch_add(weight, Ordering::AcqRel);
             }
-            let event = Event::NotifierFailed("publish", ErrorText::new(why));
-            each(&observers, |observer| observer.observe(&event));
+            if failures.is_news("publish", &why) {
+                let event = Event::NotifierFailed("publish", ErrorText::new(why));
+                each(&observers, |observer| observer.observe(&event));
+            }
         }
     }
 }

@@ -4,13 +4,15 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::commands::{self, commands};
+use super::send::send;
 use super::start;
+use super::watch::{JobState, Written, WrittenJob, watch, written};
 use super::{AnnouncementGuard, Announcements, Client, Dispatcher, Start, plan};
-use crate::command::Request;
+use crate::command::{Command, GetJobs, Reply, Request};
 use crate::error::Result;
 use crate::job::{Blockers, Entry};
 use crate::maintenance::resolve_waits;
-use crate::store::Transactional;
+use crate::store::{Transactional, TxId};
 
 /// A transaction of the store, begun by [`Client::begin`]. Its changes are announced after the commit. If it
 /// is dropped, it is rolled back.
@@ -139,7 +141,7 @@ pub struct InTx<'a, S: Transactional> {
     /// Whether the transaction is known to be open: it was begun here or checked, and has not been passed to
     /// the caller since. The check costs a round trip on some stores.
     is_open: bool,
-    announcements: Held<'a, Announcements>,
+    announcements: Held<'a, S>,
 }
 
 enum Transaction<'a, S: Transactional> {
@@ -156,24 +158,50 @@ impl<S: Transactional> Transaction<'_, S> {
     }
 }
 
-enum Held<'a, T> {
-    Own(T),
-    Borrowed(&'a mut T),
+/// The announcements of a transaction.
+enum Held<'a, S: Transactional> {
+    /// Sent by the [`Tx`] that commits the transaction.
+    Own(Announcements),
+    /// Sent by the owner of the transaction.
+    Borrowed(&'a mut Announcements),
+    /// Sent when the client finds that the transaction has been committed.
+    Watched(Watched<S>),
 }
 
-impl<T> Held<'_, T> {
-    fn get(&mut self) -> &mut T {
+impl<S: Transactional> Held<'_, S> {
+    fn get(&mut self) -> &mut Announcements {
         match self {
             Self::Own(held) => held,
             Self::Borrowed(held) => held,
+            Self::Watched(watched) => &mut watched.announcements,
+        }
+    }
+}
+
+/// Announcements of a transaction that the application ends. When this is dropped, the client starts to watch the
+/// transaction.
+struct Watched<S: Transactional> {
+    client: Client<S>,
+    /// Known from the first command on.
+    tx: Option<TxId>,
+    announcements: Announcements,
+}
+
+impl<S: Transactional> Drop for Watched<S> {
+    fn drop(&mut self) {
+        let announcements = std::mem::take(&mut self.announcements);
+        if let (Some(tx), false) = (self.tx, announcements.is_empty()) {
+            watch(&self.client, tx, announcements);
         }
     }
 }
 
 impl<'a, S: Transactional> InTx<'a, S> {
     pub(super) fn new(client: &Client<S>, tx: S::TxRef<'a>) -> Self {
-        let announcements = Held::Own(Announcements::new(&client.shared.dispatcher));
-        Self { client: client.clone(), tx: Transaction::Borrowed(tx), is_open: false, announcements }
+        let announcements = Announcements::new(&client.shared.dispatcher);
+        let watched = Watched { client: client.clone(), tx: None, announcements };
+        let (tx, announcements) = (Transaction::Borrowed(tx), Held::Watched(watched));
+        Self { client: client.clone(), tx, is_open: false, announcements }
     }
 
     /// Creates a handle for a transaction whose owner sends the announcements.
@@ -190,15 +218,46 @@ impl<'a, S: Transactional> InTx<'a, S> {
     /// Executes a command of the store contract in the transaction. Its changes are not announced.
     pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
         let store = self.client.store();
-        if !self.is_open {
-            store.check_open(self.tx.tx()).await?;
+        let command: Command = request.into();
+        // A query outside a transaction does no harm.
+        if !self.is_open && !command.is_query() {
+            let id = store.identify(self.tx.tx()).await?;
             self.is_open = true;
+            if let Held::Watched(watched) = &mut self.announcements {
+                watched.tx = Some(id);
+            }
         }
-        let reply = store.execute_in(self.tx.tx(), request.into()).await?;
+        let reply = store.execute_in(self.tx.tx(), command).await?;
+        if matches!(self.announcements, Held::Watched(_)) {
+            self.note_written(&reply).await?;
+        }
         if reply.is_deferred() {
             self.announcements.get().resolve_waits(resolve_waits(&self.client));
         }
         reply.try_into()
+    }
+
+    /// Notes what a command has written, so that the client can tell later whether it was committed.
+    async fn note_written(&mut self, reply: &Reply) -> Result<()> {
+        let Some(job) = written(reply) else { return Ok(()) };
+        let written = match job {
+            WrittenJob::Created(job) => Written::Created(job),
+            WrittenJob::Deleted(job) => {
+                // A job that this transaction created is gone after a rollback too.
+                let before = send(self.client.store(), &GetJobs { jobs: vec![job] }).await?;
+                let Some(Some(_)) = before.jobs.first() else { return Ok(()) };
+                Written::Deleted(job)
+            }
+            WrittenJob::Changed(job) => {
+                let query = Command::GetJobs(GetJobs { jobs: vec![job] });
+                let found = self.client.store().execute_in(self.tx.tx(), query).await?;
+                let Reply::GetJobs(found) = found else { return Ok(()) };
+                let Some(Some(record)) = found.jobs.first() else { return Ok(()) };
+                Written::Changed(job, JobState::of(record))
+            }
+        };
+        self.announcements.get().wrote(written);
+        Ok(())
     }
 
     /// Borrows the transaction of the database driver, to write the application's own rows.
@@ -212,6 +271,10 @@ impl<'a, S: Transactional> InTx<'a, S> {
     /// Adds a hook that runs after the commit. Hooks run in the order in which they were added. A rollback,
     /// also one to an earlier savepoint, discards the hook. A panic in a hook affects neither the other hooks
     /// nor the commit.
+    ///
+    /// In a transaction that the caller commits, the client may be unable to tell a commit from a rollback: if
+    /// no command wrote anything, or others changed the same job immediately afterwards. Then neither this hook
+    /// nor one of [`after_rollback`](Self::after_rollback) runs.
     pub fn after_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_commit(Box::new(hook));
     }
@@ -252,10 +315,14 @@ impl<'a, S: Transactional> InTx<'a, S> {
 
     /// Ends the borrow of the transaction, so that it can be committed, and returns the announcements to send
     /// after the commit. They are empty if the owner of the transaction sends them itself, as [`Tx`] does.
+    ///
+    /// Without this call, the client finds out by itself when the transaction has ended, which takes some
+    /// milliseconds longer.
     pub fn announcements(self) -> PendingAnnouncements {
         let announcements = match self.announcements {
             Held::Own(announcements) => announcements,
             Held::Borrowed(_) => Announcements::default(),
+            Held::Watched(mut watched) => std::mem::take(&mut watched.announcements),
         };
         PendingAnnouncements { dispatcher: Arc::clone(&self.client.shared.dispatcher), announcements }
     }

@@ -20,9 +20,6 @@ use crate::notifier::{Subscription, Topic};
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::{BoxFuture, Store};
 
-/// The default interval at which a wait polls the store, in addition to notifications.
-const POLL: Duration = Duration::from_secs(15);
-
 /// The default timeout of a wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -62,9 +59,10 @@ macro_rules! wait_options {
             self
         }
 
-        /// Sets the interval at which the store is polled in addition to notifications. Default: 15 s.
+        /// Sets the interval at which the store is polled in addition to notifications. Default: 5 s while
+        /// notifications arrive from all processes, 1.5 s otherwise.
         pub fn poll(mut self, poll: std::time::Duration) -> Self {
-            self.$($options).+.poll = poll;
+            self.$($options).+.poll = Some(poll);
             self
         }
 
@@ -82,13 +80,13 @@ pub(crate) use wait_options;
 #[derive(Debug)]
 pub(crate) struct WaitOptions {
     pub(crate) timeout: Duration,
-    pub(crate) poll: Duration,
+    pub(crate) poll: Option<Duration>,
     pub(crate) token: Option<CancellationToken>,
 }
 
 impl Default for WaitOptions {
     fn default() -> Self {
-        Self { timeout: TIMEOUT, poll: POLL, token: None }
+        Self { timeout: TIMEOUT, poll: None, token: None }
     }
 }
 
@@ -164,14 +162,15 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     /// Queries the chain until it is closed: after each notification, and at the poll interval.
     ///
     /// Subscribes before the first query. If the order were reversed, a chain that closes between the two
-    /// would be noticed only at the next poll. Without a subscription, only polls.
+    /// would be noticed only at the next poll. Without a subscription, polls and tries to subscribe again.
     async fn until_closed(&self, subscription: Option<Subscription>) -> Result<ChainRecord> {
         let mut queries = subscription.is_none();
-        let mut subscription = match subscription {
-            Some(subscription) => Some(subscription),
-            None => self.client.shared.dispatcher.subscribe(vec![Topic::ChainClosed(self.id)]).await,
-        };
+        let mut subscription = subscription;
         loop {
+            if subscription.is_none() {
+                subscription =
+                    self.client.shared.dispatcher.subscribe(vec![Topic::ChainClosed(self.id)]).await;
+            }
             if std::mem::replace(&mut queries, true) {
                 match self.query().await {
                     Ok(record) if record.closed.is_some() => return Ok(record),
@@ -184,7 +183,9 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
                     Err(error) => return Err(error),
                 }
             }
-            let next_poll = far(self.options.poll);
+            let dispatcher = &self.client.shared.dispatcher;
+            let poll = self.options.poll.unwrap_or_else(|| dispatcher.poll_interval(subscription.is_some()));
+            let next_poll = far(poll);
             let _ = timeout_at(next_poll, signal(&mut subscription, next_poll)).await;
         }
     }

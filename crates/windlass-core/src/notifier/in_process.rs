@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::TypeName;
-use crate::notifier::{Hint, Notifier, Publisher, Subscription, Topic};
+use crate::notifier::{Hint, Notifier, Publisher, Reach, Subscription, Topic};
 use crate::store::BoxFuture;
 
 /// How long a wake budget is valid after the latest hint.
@@ -24,6 +24,8 @@ pub struct InProcessNotifier {
     shared: Arc<Mutex<Shared>>,
     /// The number of subscriptions to events. Outside the mutex because it is read for every job.
     watchers: Arc<AtomicUsize>,
+    /// Whether all users of the store are in this process.
+    is_complete: bool,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +47,11 @@ impl InProcessNotifier {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates a notifier for a store that only this process can use.
+    pub(crate) fn complete() -> Self {
+        Self { is_complete: true, ..Self::default() }
     }
 
     /// Whether there is a subscriber to this topic.
@@ -106,6 +113,10 @@ impl Notifier for InProcessNotifier {
             }
             Ok(subscription)
         })
+    }
+
+    fn reach(&self) -> Reach {
+        if self.is_complete { Reach::Everywhere } else { Reach::Process }
     }
 
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {

@@ -5,6 +5,7 @@ use super::{BoxFuture, Capabilities, Counters, Finding, Store};
 use crate::command::*;
 use crate::error::Result;
 use crate::for_each_command;
+use crate::notifier::Notifier;
 
 /// An owned, type-erased store.
 ///
@@ -49,6 +50,10 @@ macro_rules! forward {
 
             fn counters(&self) -> Counters {
                 self.0.counters()
+            }
+
+            fn notifier(&self) -> Arc<dyn Notifier> {
+                self.0.notifier()
             }
 
             fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -1,7 +1,10 @@
-use super::{BoxFuture, Capabilities, Counters, Finding, Store, Transactional};
+use std::sync::Arc;
+
+use super::{BoxFuture, Capabilities, Counters, Finding, Store, Transactional, TxEnd, TxId};
 use crate::command::*;
 use crate::error::Result;
 use crate::for_each_command;
+use crate::notifier::Notifier;
 
 /// A wrapper around a store, for example for metrics, throttling, or fault injection in tests.
 ///
@@ -118,9 +121,14 @@ pub trait TransactionDecorator: Decorator<Inner: Transactional> {
         self.inner().rollback(tx)
     }
 
-    /// Decorates [`Transactional::check_open`].
-    fn call_check_open<'a>(&'a self, tx: TxRef<'a, Self>) -> BoxFuture<'a, Result<()>> {
-        self.inner().check_open(tx)
+    /// Decorates [`Transactional::identify`].
+    fn call_identify<'a>(&'a self, tx: TxRef<'a, Self>) -> BoxFuture<'a, Result<TxId>> {
+        self.inner().identify(tx)
+    }
+
+    /// Decorates [`Transactional::ends`].
+    fn call_ends(&self, transactions: Vec<TxId>) -> BoxFuture<'_, Result<Vec<TxEnd>>> {
+        self.inner().ends(transactions)
     }
 
     /// Decorates [`Transactional::savepoint`].
@@ -171,6 +179,10 @@ macro_rules! store {
                 self.inner().counters()
             }
 
+            fn notifier(&self) -> Arc<dyn Notifier> {
+                self.inner().notifier()
+            }
+
             fn close(&self) -> BoxFuture<'_, Result<()>> {
                 self.inner().close()
             }
@@ -216,8 +228,12 @@ impl<D: TransactionDecorator> Transactional for D {
         self.call_rollback(tx)
     }
 
-    fn check_open<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {
-        self.call_check_open(tx)
+    fn identify<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<TxId>> {
+        self.call_identify(tx)
+    }
+
+    fn ends(&self, transactions: Vec<TxId>) -> BoxFuture<'_, Result<Vec<TxEnd>>> {
+        self.call_ends(transactions)
     }
 
     fn savepoint<'a>(&'a self, tx: Self::TxRef<'a>) -> BoxFuture<'a, Result<()>> {

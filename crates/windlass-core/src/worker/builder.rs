@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
@@ -28,9 +29,6 @@ use crate::name::TypeName;
 use crate::observer::Event;
 use crate::store::{Capability, Store, Transactional};
 
-/// The default poll interval.
-const POLL: Duration = Duration::from_secs(60);
-
 /// A worker that has not been started: its state, handlers and limits.
 #[must_use = "a worker does nothing until it is started"]
 pub struct Worker<S: ?Sized, A = ()> {
@@ -38,7 +36,7 @@ pub struct Worker<S: ?Sized, A = ()> {
     app: A,
     name: Option<String>,
     concurrency: u32,
-    poll: Duration,
+    poll: Option<Duration>,
     handlers: Handlers<S, A>,
     required: Vec<Kind>,
 }
@@ -47,7 +45,7 @@ impl<S: Store + ?Sized> Worker<S> {
     /// Creates a worker for the client's store, with one slot and no handlers.
     pub fn new(client: &Client<S>) -> Self {
         let (handlers, required) = (Handlers::new(), Vec::new());
-        Self { client: client.clone(), app: (), name: None, concurrency: 1, poll: POLL, handlers, required }
+        Self { client: client.clone(), app: (), name: None, concurrency: 1, poll: None, handlers, required }
     }
 
     /// Sets the state that is passed to handlers. Call this before `handle`.
@@ -64,9 +62,10 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         self
     }
 
-    /// Sets how often the worker polls for jobs if it is not notified of any. Default: 60 s.
+    /// Sets how often the worker polls for jobs if it is not notified of any. Default: 5 s while notifications
+    /// arrive from all processes, 1.5 s otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = poll;
+        self.poll = Some(poll);
         self
     }
 
@@ -156,8 +155,10 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
             let text = format!("concurrency must be at most {REAP_EXCEPT_MAX}, got {}", self.concurrency);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        if self.poll < Duration::from_millis(1) {
-            let text = format!("poll interval must be at least 1 ms, got {:?}", self.poll);
+        if let Some(poll) = self.poll
+            && poll < Duration::from_millis(1)
+        {
+            let text = format!("poll interval must be at least 1 ms, got {poll:?}");
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let engine = Engine::new(self.client, self.name, self.concurrency, self.poll, handlers)?;
@@ -192,6 +193,13 @@ impl<S: Store + ?Sized> Running<S> {
     /// as healthy until its first command has failed, which takes up to 30 s if the store does not answer.
     pub fn health(&self) -> Result<(), Unhealthy> {
         self.engine.health.get()
+    }
+
+    /// Returns how many jobs the worker has found by polling, without having been notified of them. If this grows
+    /// steadily, notifications do not arrive: see [`Client::reach`].
+    #[must_use]
+    pub fn found_by_polling(&self) -> u64 {
+        self.engine.found_by_polling.load(Ordering::Relaxed)
     }
 
     /// Stops the worker.

@@ -1,7 +1,7 @@
 //! The state that all tasks of one worker share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) id: WorkerId,
     pub(super) name: Option<WorkerName>,
     pub(super) concurrency: u32,
-    pub(super) poll: Duration,
+    pub(super) poll: Option<Duration>,
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
     /// Writes the settlements of attempts that end at about the same time with one command.
     pub(super) settlements: Batcher<Arc<Settling>, Settled>,
@@ -45,6 +45,8 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) full: AtomicBool,
     /// Notified when the keeper has something to do earlier than it planned.
     pub(super) keeper_wake: Notify,
+    /// How many jobs the main loop found because it polled, although nothing had told it of them.
+    pub(super) found_by_polling: AtomicU64,
     /// Whether the main loop's last turn failed.
     pub(super) health: Health,
     slots: Mutex<Slots>,
@@ -56,7 +58,7 @@ impl<S: Store + ?Sized> Engine<S> {
         client: Client<S>,
         name: Option<String>,
         concurrency: u32,
-        poll: Duration,
+        poll: Option<Duration>,
         handlers: Vec<Arc<AnyHandler<S>>>,
     ) -> Result<Arc<Self>> {
         let name = name.map(WorkerName::new).transpose()?;
@@ -75,6 +77,7 @@ impl<S: Store + ?Sized> Engine<S> {
             freed: Notify::new(),
             full: AtomicBool::new(true),
             keeper_wake: Notify::new(),
+            found_by_polling: AtomicU64::new(0),
             health: Health::default(),
             slots: Mutex::new(slots),
             client,

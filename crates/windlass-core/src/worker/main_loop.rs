@@ -63,6 +63,15 @@ pub(super) struct Loop<S: ?Sized> {
     /// The due time of the next job that this worker will try to acquire. The worker may have claimed the
     /// wake-up for the job, in which case other workers may not know of it.
     awaited: Option<Timestamp>,
+    /// Whether the last wait ended because the poll interval had passed, rather than by a signal or a due time.
+    has_polled: bool,
+}
+
+/// How long the loop waits.
+struct Wait {
+    length: Duration,
+    /// Whether it ends with the poll interval.
+    is_poll: bool,
 }
 
 impl<S: Store + ?Sized> Loop<S> {
@@ -78,6 +87,7 @@ impl<S: Store + ?Sized> Loop<S> {
             reap_at: now,
             expire_at: now + EXPIRE_EVERY,
             awaited: None,
+            has_polled: false,
         };
         // Only the waits below race with `stopping`. Dropping an acquire halfway would lose its reply, and
         // the jobs that it leased could stay idle until their leases expire.
@@ -135,16 +145,20 @@ impl<S: Store + ?Sized> Loop<S> {
     }
 
     /// Acquires, reaps and expires until nothing is left to do. Returns how long to wait.
-    async fn turn(&mut self) -> Result<Duration> {
+    async fn turn(&mut self) -> Result<Wait> {
+        let has_polled = std::mem::take(&mut self.has_polled);
         let mut idle = false;
         while !idle {
             let Acquisition { requested, acquired } = self.engine.acquire().await?;
             if acquired > 0 {
                 self.fruitless = 0;
             }
+            if has_polled {
+                self.engine.found_by_polling.fetch_add(acquired.into(), Ordering::Relaxed);
+            }
             idle = acquired < requested || requested == 0;
             if self.engine.stopping.is_cancelled() {
-                return Ok(Duration::ZERO);
+                return Ok(Wait { length: Duration::ZERO, is_poll: false });
             }
             if (idle && requested > 0) || Instant::now() >= self.reap_at {
                 let reaped = self.engine.reap().await?;
@@ -169,7 +183,7 @@ impl<S: Store + ?Sized> Loop<S> {
     }
 
     /// Returns how long to wait until a job that this worker could acquire may be due.
-    async fn until_next_due(&mut self) -> Result<Duration> {
+    async fn until_next_due(&mut self) -> Result<Wait> {
         // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to
         // decide whether to wake the loop. If it did so between the count and a later store, the wake-up
         // would be lost.
@@ -178,30 +192,36 @@ impl<S: Store + ?Sized> Loop<S> {
         let is_full = quotas.contains(&0);
         self.engine.full.store(is_full, Ordering::SeqCst);
         let maintenance = self.reap_at.min(self.expire_at).saturating_duration_since(Instant::now());
-        let longest = self.engine.poll.mul_f64(1.0 - JITTER * fastrand::f64());
+        let is_subscribed = self.subscription.is_some();
+        let poll = self.engine.poll.unwrap_or_else(|| self.engine.dispatcher().poll_interval(is_subscribed));
+        let longest = poll.mul_f64(1.0 - JITTER * fastrand::f64());
         // Without a free slot the loop does not query for the next expiry of a lease: wake up in time to
         // reap.
         let longest = if free == 0 { longest.min(maintenance) } else { longest };
         if free == 0 || !self.engine.client.store().capabilities().has(Capability::NextDue) {
-            return Ok(longest);
+            return Ok(Wait { length: longest, is_poll: free > 0 });
         }
         let open = self.engine.handlers.iter().zip(&quotas).filter(|(_, quota)| **quota > 0);
         let types = Types::Only(open.flat_map(|(handler, _)| handler.types.clone()).collect());
         let reply = answered(self.engine.client.store().next_due(NextDue { types })).await?;
         self.awaited = reply.due_at;
-        let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else { return Ok(longest) };
+        let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else {
+            return Ok(Wait { length: longest, is_poll: true });
+        };
         if next > reply.now {
             self.fruitless = 0;
-            return Ok(next.since(reply.now).min(longest));
+            let left = next.since(reply.now);
+            return Ok(Wait { length: left.min(longest), is_poll: longest < left });
         }
         // Something is due, but the last acquire and reap did not get it. Back off instead of spinning.
         self.fruitless += 1;
-        Ok(LOCKED_BACKOFF.delay(self.fruitless, fastrand::f64()).min(longest))
+        let length = LOCKED_BACKOFF.delay(self.fruitless, fastrand::f64()).min(longest);
+        Ok(Wait { length, is_poll: false })
     }
 
     /// Waits for something to do.
-    async fn wait(&mut self, wait: Duration) {
-        let until = far(wait);
+    async fn wait(&mut self, Wait { length, is_poll }: Wait) {
+        let until = far(length);
         loop {
             let heard = async {
                 match &mut self.subscription {
@@ -215,7 +235,10 @@ impl<S: Store + ?Sized> Loop<S> {
             tokio::select! {
                 biased;
                 () = self.engine.freed.notified() => return,
-                () = sleep_until(until) => return,
+                () = sleep_until(until) => {
+                    self.has_polled = is_poll;
+                    return;
+                }
                 signal = heard => match signal {
                     Some(signal) => if self.engine.handle_signal(signal).await {
                         // The wake-up may be claimed now. If the worker stops before its next acquire,

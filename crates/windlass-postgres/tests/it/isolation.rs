@@ -14,7 +14,7 @@ use windlass_conformance::{
     Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Tally, complete, continue_with, race, random,
 };
 use windlass_core::command::{Command, Create, Created, Reply, Settle, Settled, Settlement};
-use windlass_core::{BoxFuture, Capabilities, ManualClock, Result, Status, Store, Transactional};
+use windlass_core::{BoxFuture, Capabilities, ErrorKind, ManualClock, Result, Status, Store, Transactional};
 use windlass_postgres::{Options, PostgresStore, Provider, Sqlx};
 use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 
@@ -248,27 +248,45 @@ async fn no_snapshot_of_a_single_transaction_hides_a_change() {
 /// must lock that one too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocker_that_appears_during_the_command_is_locked() {
+    const ROUNDS: usize = 10;
     let server = PostgresServer::start().await;
     let s = sqlx_subject(&server).await;
-    let (blocker, raced) = (s.start("b").build(), s.start("c").build());
-    let waiting = s.start("a").blocked_by([blocker.id]).build();
-    let (mut creating, mut racing, mut tx) = (s.begin().await, s.begin().await, s.begin().await);
-    creating.run(Create { chains: vec![blocker.clone()] }).await.unwrap();
-    racing.run(Create { chains: vec![raced.clone()] }).await.unwrap();
-    let chains = vec![raced, waiting.clone()];
-    let attaching = tokio::spawn(async move { (tx.run(Create { chains }).await, tx) });
     let waits =
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%create_v1%'";
-    wait_until("the command waits for the other's row", TIMEOUT, async || server.query(waits) == "1").await;
-    creating.commit().await.unwrap();
-    racing.rollback().await.unwrap();
-    let (created, tx) = attaching.await.unwrap();
-    assert!(created.unwrap().chains.iter().all(|created| matches!(created, Created::New { .. })));
-    let attempt = s.acquire_one("b").await;
-    assert_eq!(s.settle(&attempt, complete("1")).await, Settled::Busy, "a job attaches to the chain");
-    tx.commit().await.unwrap();
-    s.complete(&attempt, "1").await;
-    s.expect_status(waiting.id, Status::Pending).await;
+    // Repeat, because on a slow machine the command may give up its wait before the other transactions end.
+    for _ in 0..ROUNDS {
+        let (blocker, raced) = (s.start("b").build(), s.start("c").build());
+        let waiting = s.start("a").blocked_by([blocker.id]).build();
+        let (mut creating, mut racing, mut tx) = (s.begin().await, s.begin().await, s.begin().await);
+        creating.run(Create { chains: vec![blocker.clone()] }).await.unwrap();
+        racing.run(Create { chains: vec![raced.clone()] }).await.unwrap();
+        let chains = vec![raced, waiting.clone()];
+        let attaching = tokio::spawn(async move { (tx.run(Create { chains }).await, tx) });
+        wait_until("the command waits for the other's row, or gave up", TIMEOUT, async || {
+            server.query(waits) == "1" || attaching.is_finished()
+        })
+        .await;
+        creating.commit().await.unwrap();
+        racing.rollback().await.unwrap();
+        let (created, tx) = attaching.await.unwrap();
+        let is_busy = match &created {
+            Ok(reply) => reply.chains.contains(&Created::Busy),
+            Err(error) => error.kind() == ErrorKind::Busy,
+        };
+        if is_busy {
+            tx.rollback().await.unwrap();
+            s.work("b", complete("1")).await;
+            continue;
+        }
+        assert!(created.unwrap().chains.iter().all(|created| matches!(created, Created::New { .. })));
+        let attempt = s.acquire_one("b").await;
+        assert_eq!(s.settle(&attempt, complete("1")).await, Settled::Busy, "a job attaches to the chain");
+        tx.commit().await.unwrap();
+        s.complete(&attempt, "1").await;
+        s.expect_status(waiting.id, Status::Pending).await;
+        return;
+    }
+    panic!("the command was busy in all {ROUNDS} rounds");
 }
 
 /// Two commands each add one half of a cycle of waits. Neither sees the other's half.

@@ -14,6 +14,7 @@ mod isolation;
 mod keys;
 mod known_bad;
 mod ledger;
+mod notified;
 mod notifier;
 mod open;
 mod outage;

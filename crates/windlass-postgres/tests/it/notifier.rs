@@ -131,6 +131,10 @@ impl Provider for Deaf {
         self.0.script_in(tx, text)
     }
 
+    fn ask_in<'a>(&'a self, tx: ConnectionRef<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        self.0.ask_in(tx, text)
+    }
+
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {
         self.0.begin()
     }

@@ -34,7 +34,8 @@ async fn read_only_transactions_by_default_do_not_stop_the_store() {
     let server = PostgresServer::builder()
         .setting("default_transaction_read_only", "on")
         .setting("default_transaction_isolation", "serializable")
-        .setting("idle_in_transaction_session_timeout", "100ms")
+        // Short enough for the store to raise it, and long enough for a slow machine to get that far.
+        .setting("idle_in_transaction_session_timeout", "9s")
         .start()
         .await;
     check_works(&server.url(), Options::default()).await;
@@ -73,6 +74,10 @@ async fn a_short_statement_timeout_cancels_no_batch() {
     wait_until("the store answers", TIMEOUT, async || hasty.health().await.is_ok()).await;
     let clock = Arc::new(ManualClock::default());
     let s = Subject::new(hasty.clone(), holder.clone(), clock);
+    // The role's timeout also cancels the commands with which the store notices it.
+    let unrelated = Create { chains: vec![s.start("unrelated").build()] };
+    wait_until("the store has adapted", TIMEOUT, async || hasty.create(unrelated.clone()).await.is_ok())
+        .await;
     let mut tx = holder.begin().await.unwrap();
     let held = s.start("a").key("held").build();
     holder.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), Create { chains: vec![held] }).await.unwrap();

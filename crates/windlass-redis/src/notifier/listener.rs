@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -32,6 +33,22 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Listener {
     client: Client,
     shared: Arc<Shared>,
+}
+
+/// Marks the listening connection as open until it is dropped, also if the task that listens is aborted.
+struct Connected<'a>(&'a AtomicBool);
+
+impl<'a> Connected<'a> {
+    fn new(is_connected: &'a AtomicBool) -> Self {
+        is_connected.store(true, Ordering::Release);
+        Self(is_connected)
+    }
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// Subscribed topics by channel name.
@@ -104,6 +121,7 @@ impl Listener {
         if std::mem::replace(missed, true) {
             self.shared.gap();
         }
+        let _connected = Connected::new(&self.shared.is_connected);
         self.hear(&mut connection, &mut channels, &mut pushed).await.err()
     }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use windlass_core::{BoxError, ChainId, Client, Ctx, Entry, Job, JobOptions, Next, RequestId, Then, Worker};
 use windlass_redis::{Options, RedisStore};
 use windlass_testkit::crash::{self, Audit, WorkerGroup, audit, this_test, wait_until_closed};
@@ -17,6 +17,8 @@ pub(crate) const NAMESPACE: &str = "WINDLASS_CRASH_NAMESPACE";
 /// Environment variable that makes a worker process use the store that ignores fences.
 #[cfg(feature = "known-bad")]
 const FENCE_IGNORED: &str = "WINDLASS_CRASH_FENCE_IGNORED";
+/// Environment variable that makes every job of a worker process take `PAUSED_WORK`.
+const PAUSES: &str = "WINDLASS_CRASH_PAUSES";
 
 const WORKERS: usize = 3;
 const SLOTS: u32 = 8;
@@ -24,6 +26,11 @@ const SLOTS: u32 = 8;
 const CHAINS_PER_KILL: usize = 50;
 /// Number of kills after which a worker is paused until other workers have taken over its jobs.
 const KILLS_PER_PAUSE: usize = 5;
+/// Long enough that the new owner of a job still runs it when the paused worker resumes.
+const PAUSED_WORK: Duration = Duration::from_secs(1);
+/// Few enough that another worker has free slots, and so acquires the jobs of the paused one as soon as it reaps them.
+#[cfg(feature = "known-bad")]
+const CHAINS_PER_PAUSE: usize = SLOTS as usize;
 const LEASE: Duration = Duration::from_secs(1);
 
 /// Continues with a job whose input is a mark unique to this attempt.
@@ -75,6 +82,10 @@ async fn report(job: Ctx<Report>) -> Result<(), BoxError> {
 
 /// Takes a few milliseconds, so that a kill interrupts running attempts.
 async fn work<J: Job>(job: &Ctx<J>) {
+    if env::var_os(PAUSES).is_some() {
+        // Ignore the abort signal, so that the new owner does not end early when the group is stopped.
+        return sleep(PAUSED_WORK).await; // tidy: it stands for work
+    }
     let duration = Duration::from_millis(u64::from(job.job().id.as_uuid().as_bytes()[15] % 20));
     let _ = timeout(duration, job.aborted().wait()).await;
 }
@@ -124,8 +135,8 @@ async fn fixture(
     (Client::new(store), command)
 }
 
-async fn start_chains(client: &Client<RedisStore>) -> Vec<ChainId> {
-    let chains = client.start_many((0..CHAINS_PER_KILL).map(|_| Mark)).await.unwrap();
+async fn start_chains(client: &Client<RedisStore>, count: usize) -> Vec<ChainId> {
+    let chains = client.start_many((0..count).map(|_| Mark)).await.unwrap();
     chains.into_iter().map(|chain| chain.id()).collect()
 }
 
@@ -137,7 +148,7 @@ async fn killed_and_paused_workers_lose_and_repeat_nothing() {
 
     let (mut chains, mut killed) = (Vec::new(), 0);
     while killed < kills {
-        chains.extend(start_chains(&client).await);
+        chains.extend(start_chains(&client, CHAINS_PER_KILL).await);
         killed += usize::from(group.kill_one(client.store()).await);
         if killed % KILLS_PER_PAUSE == 0 {
             group.overtake_one(client.store()).await;
@@ -150,7 +161,7 @@ async fn killed_and_paused_workers_lose_and_repeat_nothing() {
     // A paused worker may have had no job left to take over.
     while group.overtaken() == 0 {
         assert!(chains.len() < 3 * kills * CHAINS_PER_KILL, "no paused worker was overtaken");
-        chains.extend(start_chains(&client).await);
+        chains.extend(start_chains(&client, CHAINS_PER_KILL).await);
         group.overtake_one(client.store()).await;
     }
     wait_until_closed(client.store(), &chains, Duration::from_secs(300)).await;
@@ -173,11 +184,11 @@ async fn killed_and_paused_workers_lose_and_repeat_nothing() {
 #[cfg(feature = "known-bad")]
 #[tokio::test]
 async fn a_store_that_ignores_the_fence_is_caught() {
-    let (client, command) = fixture(&[FENCE_IGNORED]).await;
+    let (client, command) = fixture(&[FENCE_IGNORED, PAUSES]).await;
     // A stale write succeeds only if the new owner is still running when the paused worker resumes, so try often.
     for _ in 0..30 {
         let mut group = WorkerGroup::start(WORKERS, command.clone()).await;
-        start_chains(&client).await;
+        start_chains(&client, CHAINS_PER_PAUSE).await;
         group.overtake_one(client.store()).await;
         if !group.stop().await.stale_writes().is_empty() {
             return;

@@ -77,7 +77,13 @@ fn options() -> Options {
 async fn begin(url: String) -> (Starter, WorkerGroup) {
     // Shorter than the default, so that the starter notices outages quickly.
     let options = options().response_timeout(Duration::from_secs(2));
-    let store = Arc::new(RedisStore::open(&url, options).await.unwrap());
+    let mut store = None;
+    wait_until("the store is open", TIMEOUT, async || {
+        store = RedisStore::open(&url, options.clone()).await.ok();
+        store.is_some()
+    })
+    .await;
+    let store = Arc::new(store.unwrap());
     let group = WorkerGroup::start(WORKERS, move || {
         let mut command = this_test("crash::worker_process");
         command.env(URL, &url).env(NAMESPACE, NAMESPACE_NAME);

@@ -64,5 +64,12 @@ async fn a_store_that_half_applies_a_refused_settlement_is_caught() {
 async fn a_store_that_commits_a_batch_item_by_item_is_caught() {
     let options = |file: &File| file.options().known_bad(KnownBad::BatchHalfApplied);
     assert_eq!(applied_before_error(options).await, 2);
-    assert_eq!(applied_before_cut(options, false).await, [0, 1, 2, 3]);
+    // Where a batch waits depends on the scheduling, so one pass may miss the moments between two items.
+    for tries in 1.. {
+        let applied = applied_before_cut(options, false).await;
+        if applied.iter().any(|items| (1..3).contains(items)) {
+            break;
+        }
+        assert!(tries < 50, "{applied:?}");
+    }
 }

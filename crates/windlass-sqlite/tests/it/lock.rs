@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use windlass_core::command::{Create, GetJobs, Reap, Renew, RenewLease, Renewed, Types};
 use windlass_core::{ErrorKind, Millis, Store};
 use windlass_sqlite::SqliteStore;
+use windlass_testkit::wait_until;
 
 use crate::{File, new_chain, start, take};
 
@@ -55,12 +56,22 @@ async fn queued_commands_time_out_together() {
     start(&*store, vec![new_chain()]).await;
 }
 
+/// Opens a store. Repeats that, because a short timeout also limits the opening, which a slow machine may exceed.
+async fn open(file: &File, busy_timeout: Duration) -> SqliteStore {
+    let mut store = None;
+    wait_until("the store is open", Duration::from_secs(60), async || {
+        store = SqliteStore::open(file.options().busy_timeout(busy_timeout)).await.ok();
+        store.is_some()
+    })
+    .await;
+    store.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_spent_in_the_queue_counts() {
     let file = File::new();
     let busy_timeout = Duration::from_secs(3);
-    let store = SqliteStore::open(file.options().busy_timeout(busy_timeout)).await.unwrap();
-    let brief = SqliteStore::open(file.options().busy_timeout(busy_timeout / 2)).await.unwrap();
+    let (store, brief) = (open(&file, busy_timeout).await, open(&file, busy_timeout / 2).await);
     let mut holder = file.connect().await;
     sqlx::query("begin immediate").execute(&mut holder).await.unwrap();
     // If the time in the queue did not count, each command would wait for its full timeout, one after the other. One

@@ -3,14 +3,16 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use windlass_conformance::latency::commit_to_handler;
 use windlass_core::command::{
     CompleteFromOutside, CompleteFromOutsideReply, Delete, DeleteReply, ListJobs, Step, Target,
 };
@@ -20,6 +22,7 @@ use windlass_core::{
     Worker,
 };
 use windlass_sqlite::{Options, SqliteNotifier, SqliteStore, Synchronous};
+use windlass_testkit::is_full_run;
 
 use crate::{File, new_chain, start, take};
 
@@ -36,6 +39,10 @@ const FAST_ROUNDS: usize = 19;
 
 /// Maximum number of rounds.
 const ROUNDS_MAX: usize = 1_000;
+
+/// Interval at which the probe wakes up, and by how much it may be late in a round that counts.
+const PROBE_INTERVAL: Duration = Duration::from_millis(10);
+const LATE_MAX: Duration = Duration::from_millis(20);
 
 /// A round that takes longer has missed a notification. Shorter than any poll interval and renewal interval here.
 const MISSED: Duration = Duration::from_secs(20);
@@ -64,26 +71,105 @@ async fn echo(job: Ctx<Echo>) -> Result<u32> {
 async fn client(path: impl Into<PathBuf>) -> Client<SqliteStore> {
     let options = Options::new(path).synchronous(Synchronous::Normal);
     let store = Arc::new(SqliteStore::open(options).await.unwrap());
-    Client::builder(Arc::clone(&store)).notifier(SqliteNotifier::new(store)).build()
+    Client::new(store)
+}
+
+/// Measures how late this process wakes up, which shows other load on the machine.
+struct Probe {
+    measured: Arc<Mutex<Measured>>,
+    task: JoinHandle<()>,
+}
+
+struct Measured {
+    awake_at: Instant,
+    /// The longest delay so far.
+    worst: Duration,
+}
+
+impl Probe {
+    fn start() -> Self {
+        let measured = Arc::new(Mutex::new(Measured { awake_at: Instant::now(), worst: Duration::ZERO }));
+        let measures = Arc::clone(&measured);
+        let task = tokio::spawn(async move {
+            loop {
+                sleep(PROBE_INTERVAL).await; // tidy: the probe measures how late it ends
+                let mut measures = measures.lock().unwrap();
+                measures.worst = measures.late();
+                measures.awake_at = Instant::now();
+            }
+        });
+        Self { measured, task }
+    }
+
+    /// Returns by how much the probe was late since the last call.
+    fn take(&self) -> Duration {
+        let mut measured = self.measured.lock().unwrap();
+        let late = measured.late();
+        measured.worst = Duration::ZERO;
+        late
+    }
+}
+
+impl Measured {
+    /// Returns by how much the probe was late, or is late now.
+    fn late(&self) -> Duration {
+        self.worst.max(self.awake_at.elapsed().saturating_sub(PROBE_INTERVAL))
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The longest delay that 99 of 100 jobs may have between commit and handler.
+const LONGEST: Duration = Duration::from_millis(250);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_are_woken_after_the_applications_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("jobs.db");
+    let (application, other) = (client(&path).await, client(&path).await);
+    let commits = if is_full_run() { 1_000 } else { 200 };
+    // A busy machine may need another try.
+    for tries in 1.. {
+        let delays = commit_to_handler(&application, &other, commits).await;
+        println!("{delays}");
+        if delays.percentile(0.99) < LONGEST && delays.found_by_polling == 0 {
+            break;
+        }
+        assert!(tries < 5, "{delays}");
+    }
+    application.close().await.unwrap();
+    other.close().await.unwrap();
 }
 
 /// Repeats a round, which returns how long it took, until nearly all of the latest rounds took no longer than `longest`.
-/// Other load on the machine may slow rounds down for a while, but no round may miss a notification.
+/// Rounds during which other load delays this process do not count. No round may miss a notification.
 async fn repeat_until_fast(longest: Duration, mut round: impl AsyncFnMut(u32) -> Duration) {
-    let began_at = Instant::now();
-    let mut took = Vec::new();
+    let (began_at, probe) = (Instant::now(), Probe::start());
+    let (mut took, mut counted) = (Vec::new(), Vec::new());
     for number in 0.. {
-        took.push(round(number).await);
-        assert!(took.last() < Some(&MISSED), "a round missed a notification: {took:?}");
-        let fast = took.iter().rev().take(ROUNDS).filter(|took| **took <= longest).count();
+        probe.take();
+        let this = round(number).await;
+        took.push(this);
+        assert!(this < MISSED, "a round missed a notification: {took:?}");
+        if probe.take() <= LATE_MAX {
+            counted.push(this);
+        }
+        let fast = counted.iter().rev().take(ROUNDS).filter(|took| **took <= longest).count();
         if fast >= FAST_ROUNDS {
             break;
         }
-        let has_time = took.len() < ROUNDS_MAX && began_at.elapsed() < TIMEOUT;
-        assert!(
-            has_time,
-            "fewer than {FAST_ROUNDS} of any {ROUNDS} consecutive rounds took {longest:?} or less: {took:?}"
-        );
+        if took.len() >= ROUNDS_MAX || began_at.elapsed() >= TIMEOUT {
+            // The machine may have been too busy for enough rounds to count.
+            assert!(
+                counted.len() < ROUNDS,
+                "fewer than {FAST_ROUNDS} of any {ROUNDS} consecutive rounds took {longest:?} or less: {counted:?}"
+            );
+            break;
+        }
     }
     println!("rounds took {took:?}");
 }
@@ -186,7 +272,7 @@ async fn a_job_lost_through_another_store_aborts_the_handler_quickly() {
 async fn events_reach_subscribers_of_another_client_in_this_process() {
     let file = File::new();
     let (store, inside) = (Arc::new(file.open().await), InProcessNotifier::new());
-    let notifier = || SqliteNotifier::over(inside.clone(), Arc::clone(&store));
+    let notifier = || SqliteNotifier::over(inside.clone(), &store);
     let [client, watching] = [notifier(), notifier()]
         .map(|notifier| Client::<SqliteStore>::builder(Arc::clone(&store)).notifier(notifier).build());
     let [queue, watched] =

@@ -14,6 +14,7 @@ mod schedule;
 mod start;
 mod trigger;
 mod types;
+mod unannounced;
 mod wait;
 
 use windlass_core::{Capability, Store, Transactional, Tx};
@@ -46,6 +47,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
         outside::transactional_cases(),
         delete::transactional_cases(),
         hooks::transactional_cases(),
+        unannounced::transactional_cases(),
         rollback::transactional_cases(),
     ];
     groups.into_iter().flatten().collect()

@@ -2,8 +2,10 @@
 
 use std::thread;
 
-use windlass_core::command::{NextDue, Renew, RenewLease, Types};
-use windlass_core::{Attempt, BoxFuture, Capability, Done, JobRecord, Millis, Timestamp};
+use windlass_core::command::{NextDue, Outcome, Renew, RenewLease, Types};
+use windlass_core::{
+    AnyAttempt, Attempt, BoxFuture, Capability, Done, Job, JobRecord, Millis, Payload, Timestamp, TypeName,
+};
 
 use super::prelude::*;
 
@@ -129,11 +131,15 @@ async fn blocked_executor<S: Store>(scene: Scene<S>) {
 /// Lease of the jobs in the case whose transaction lasts longer. It is long enough for a slow process to renew in time.
 const LEASE: Duration = Duration::from_secs(4);
 
+/// Renewal interval of the other worker. Its reaps leave owners this much time to renew after the transaction, which is
+/// enough for a slow process.
+const GRACE: Duration = Duration::from_secs(5);
+
 job!(Held { number: u32 } -> u32, options JobOptions { lease: LEASE, renewal: Some(LEASE / 10), ..quick() });
 
 async fn long_transaction<S: Transactional>(scene: Scene<S>) {
-    async fn held(job: Ctx<Held>) -> Result<u32> {
-        Ok(100 + job.attempt())
+    async fn held(attempt: AnyAttempt) -> Result<Outcome> {
+        Ok(Outcome::complete(Payload::encode(&(100 + attempt.attempt()))?))
     }
     let lease_left = Millis::try_from(LEASE / 2).unwrap();
     let (stage, started, go) = (scene.clone(), Gate::new(), Gate::new());
@@ -146,8 +152,9 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
                 gate.pass().await;
                 return Ok::<Done<Held, S>, BoxError>(a.finish().await?.done(a.attempt())?);
             }
-            // Begin the transaction when the other attempts run, and hold the row of this attempt's job until the end.
-            for _ in 0..3 {
+            // Begin the transaction when the three other attempts and the other worker run, and hold the row of this
+            // attempt's job until the end.
+            for _ in 0..4 {
                 at.pass().await;
             }
             let mut step = a.atomic().await?;
@@ -161,7 +168,10 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
     let chains = scene.client.start_many((0..4).map(|number| Held { number })).await.unwrap();
     let worker = scene.worker().concurrency(4).handle(handler).start().await.unwrap();
     scene.sees("all run", 4, |event| matches!(event, Event::AttemptStarted(_))).await;
-    let reaper = scene.other_worker().handle(held).start().await.unwrap();
+    let rarely = JobOptions { lease: 2 * GRACE, renewal: Some(GRACE), ..quick() };
+    let held_type = TypeName::new(Held::NAME).unwrap();
+    let reaper = scene.other_worker().handle_any(&held_type, rarely, held).start().await.unwrap();
+    started.open(1);
     assert_eq!(scene.output(chains[0]).await, 1);
     let ended = scene.job(chains[0]).await.closed_at.unwrap();
     for chain in &chains[1..] {
@@ -189,22 +199,25 @@ impl<S: Store> Scene<S> {
     }
 }
 
+job!(Staged { number: u32 } -> u32);
+
 async fn no_transaction<S: Transactional>(scene: Scene<S>) {
     let (stage, started, go) = (scene.clone(), Gate::new(), Gate::new());
     let (at, gate) = (started.clone(), go.clone());
-    let staged = move |a: Attempt<Leased, S>| {
+    let staged = move |a: Attempt<Staged, S>| {
         let (stage, at, gate) = (stage.clone(), at.clone(), gate.clone());
         async move {
             let mut prepare = a.prepare().await?;
-            stage.mark(prepare.tx(), &format!("prepared {}", a.input().number)).await?;
+            let name = format!("prepared {} in attempt {}", a.input().number, a.attempt());
+            stage.mark(prepare.tx(), &name).await?;
             prepare.commit().await?;
             at.open(1);
             gate.pass().await;
-            Ok::<Done<Leased, S>, BoxError>(a.finish().await?.done(a.input().number)?)
+            Ok::<Done<Staged, S>, BoxError>(a.finish().await?.done(a.input().number)?)
         }
     };
     let worker = scene.worker().concurrency(30).handle(staged).start().await.unwrap();
-    let chains = scene.client.start_many((0..30).map(|number| Leased { number })).await.unwrap();
+    let chains = scene.client.start_many((0..30).map(|number| Staged { number })).await.unwrap();
     for _ in 0..30 {
         scene.soon("all handlers run concurrently", started.pass()).await;
     }

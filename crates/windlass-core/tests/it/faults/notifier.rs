@@ -115,7 +115,7 @@ async fn a_panicking_claim_is_ignored() {
 async fn a_subscription_that_ends_immediately_causes_no_hot_loop() {
     check(Fault::Flaps).await;
     let (bad, store, client) = client(Fault::Flaps);
-    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _worker = Worker::new(&client).poll(MINUTE).handle(echo::<Task>).start().await.unwrap();
     pass(MINUTE).await;
     let (subscribed, queries) = (bad.subscribed.load(Ordering::SeqCst), store.calls("next_due"));
     assert!((2..=20).contains(&subscribed) && queries <= 30, "{subscribed} subscriptions, {queries} queries");

@@ -72,7 +72,7 @@ fn post(text: &str) -> Post {
 
 impl Lines {
     /// Returns a callback that records this line.
-    fn note(&self, line: &'static str) -> impl FnOnce() + Send + use<> {
+    pub(super) fn note(&self, line: &'static str) -> impl FnOnce() + Send + use<> {
         let lines = self.clone();
         move || lines.add(line)
     }

@@ -10,7 +10,7 @@ const TTL: Duration = Duration::from_millis(600);
 /// TTL of a lock that must not expire.
 const LONG_TTL: Duration = Duration::from_secs(60);
 /// TTL of a lock that even a slow process renews in time.
-const RENEWED_TTL: Duration = Duration::from_secs(3);
+const RENEWED_TTL: Duration = Duration::from_secs(15);
 const LOCK: &str = "the reaper's lock";
 
 pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
@@ -71,8 +71,8 @@ async fn leads<S: Store>(scene: &Scene<S>, reaper: &RunningReaper) {
 
 /// Tries to hold or release the lock with this token, as another process would.
 async fn lock<S: Store>(scene: &Scene<S>, token: RequestId, action: LockAction) -> LockState {
-    let name = LockName::new(LOCK).unwrap();
-    scene.store.leader_lock(LeaderLock { name, token, action }).await.unwrap().state
+    let request = LeaderLock { name: LockName::new(LOCK).unwrap(), token, action };
+    unless_busy(|| scene.store.leader_lock(request.clone())).await.state
 }
 
 async fn alone<S: Store>(scene: Scene<S>) {
@@ -171,15 +171,25 @@ async fn some<S: Store>(scene: Scene<S>) {
 async fn one_leads<S: Store>(scene: Scene<S>) {
     let first = reaper(&scene).lock(LOCK, RENEWED_TTL).start().await.unwrap();
     leads(&scene, &first).await;
-    let began = {
-        let queue = texts(&scene).build().unwrap();
-        queue.enqueue("time", String::new()).after(Duration::from_secs(60)).await.unwrap();
-        status(&queue, "time").await.created_at
-    };
-    let second = reaper(&scene).lock(LOCK, RENEWED_TTL).start().await.unwrap();
+    let store = Faulty::new(&scene.store);
+    let second = Reaper::new(&scene.client_on(store.clone())).lock(LOCK, TTL).start().await.unwrap();
     let mut leadership = second.leadership();
     leadership.mark_unchanged();
-    scene.past(began + 2 * RENEWED_TTL).await;
+    let mut ends = Vec::new();
+    scene
+        .soon("the lock is renewed twice", async {
+            while ends.len() < 3 {
+                let state = lock(&scene, RequestId::new(), LockAction::Hold(Millis::from_secs(1))).await;
+                let LockState::HeldByAnother(until) = state else { panic!("the lock is free: {state:?}") };
+                if ends.last() != Some(&until) {
+                    ends.push(until);
+                }
+                rest().await;
+            }
+        })
+        .await;
+    assert!(ends.is_sorted(), "it is renewed for longer: {ends:?}");
+    scene.until("the second reaper has tried to lead", || store.calls("leader_lock") > 2).await;
     assert!(first.is_leader() && !second.is_leader(), "the lock was renewed");
     assert!(!leadership.has_changed().unwrap(), "and never held by another token");
     first.stop().await;

@@ -5,8 +5,10 @@ use windlass_core::{Backoff, Capability, Timestamp};
 
 use super::prelude::*;
 
-/// Long enough to observe, and short enough to wait until it ends.
-const SHORT: Duration = Duration::from_secs(4);
+/// Short enough to wait until it ends. Nothing is read before.
+const SHORT: Duration = Duration::from_secs(1);
+/// Long enough for a slow machine to read what is kept. No case waits until it ends.
+const READABLE: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
@@ -60,9 +62,11 @@ async fn result<S: Store>(scene: Scene<S>) {
     assert!(queue.result("short").await.unwrap().is_none());
     queue.enqueue("long", "x".to_owned()).await.unwrap();
     queue.enqueue("short", "x".to_owned()).result_ttl(SHORT).await.unwrap();
-    for id in ["long", "short"] {
-        state(&scene, &queue, id, ItemState::Completed).await;
-    }
+    queue.enqueue("own", "x".to_owned()).result_ttl(READABLE).await.unwrap();
+    let own = state(&scene, &queue, "own", ItemState::Completed).await;
+    let long = state(&scene, &queue, "long", ItemState::Completed).await;
+    assert!(own.kept_until.unwrap() < long.kept_until.unwrap(), "{own:?} {long:?}");
+    scene.sees("all complete", 3, |event| matches!(event, Event::JobCompleted(..))).await;
     gone(&scene, &queue, "short").await;
     assert!(queue.result("short").await.unwrap().is_none());
     assert_eq!(queue.enqueue("short", "y".to_owned()).await.unwrap(), Enqueued::Queued);
@@ -77,9 +81,13 @@ async fn error<S: Store>(scene: Scene<S>) {
     let queue = texts(&scene).attempts(1).hold_failed().build().unwrap();
     let consumer = fail_before(&queue, u32::MAX).await;
     queue.enqueue("long", "x".to_owned()).await.unwrap();
-    let wait = queue.enqueue("short", "x".to_owned()).error_ttl(SHORT).and_wait().poll(POLL);
+    queue.enqueue("short", "x".to_owned()).error_ttl(SHORT).await.unwrap();
+    let wait = queue.enqueue("own", "x".to_owned()).error_ttl(READABLE).and_wait().poll(POLL);
     assert_eq!(wait.await.unwrap_err().job_error().unwrap().as_str(), "broken 1");
-    state(&scene, &queue, "long", ItemState::Failed).await;
+    let own = state(&scene, &queue, "own", ItemState::Failed).await;
+    let long = state(&scene, &queue, "long", ItemState::Failed).await;
+    assert!(own.kept_until.unwrap() < long.kept_until.unwrap(), "{own:?} {long:?}");
+    scene.sees("all fail", 3, |event| matches!(event, Event::JobFailed(..))).await;
     scene.stop_consumers([consumer]).await;
 
     let again = queue.enqueue("long", "y".to_owned()).await.unwrap();
