@@ -1,17 +1,15 @@
 //! Concurrent parts of a case, through both handles of a subject.
 //!
 //! Another command may hold a row for a moment, such as an acquire or a reap that inspects it. The store then replies
-//! `Busy` for an item, or for the whole command, which is not a failure. The functions here repeat a busy command, as
-//! clients and workers do.
+//! `Busy`, which is not a failure. The functions here repeat a busy create or settle, as clients and workers do.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use windlass_core::ErrorKind;
 use windlass_core::command::{
-    Acquired, Command, Create, Created, NewChain, Outcome, Request, Settle, SettleReply, Settled, Settlement,
+    Acquired, Created, NewChain, Outcome, Settle, SettleReply, Settled, Settlement,
 };
 
 use crate::subject::{Subject, settlement};
@@ -34,22 +32,6 @@ where
     tasks.join_all().await
 }
 
-/// Runs a command, and repeats it while the store returns [`ErrorKind::Busy`].
-pub(crate) async fn run<R: Request + Clone>(s: &Subject, request: R) -> R::Reply {
-    loop {
-        let command: Command = request.clone().into();
-        let name = command.name();
-        match s.store.execute(command).await {
-            Err(error) if error.kind() == ErrorKind::Busy => tokio::task::yield_now().await,
-            reply => {
-                return reply
-                    .and_then(TryInto::try_into)
-                    .unwrap_or_else(|error| panic!("`{name}` returned an error: {error:?}"));
-            }
-        }
-    }
-}
-
 /// Creates a chain, and repeats the command while it is busy.
 pub(crate) async fn create(s: &Subject, chain: NewChain) -> Created {
     create_all(s, vec![chain]).await.remove(0)
@@ -57,12 +39,11 @@ pub(crate) async fn create(s: &Subject, chain: NewChain) -> Created {
 
 /// Creates chains with one command, repeats it while one of them is busy, and returns the reply for each chain.
 pub(crate) async fn create_all(s: &Subject, chains: Vec<NewChain>) -> Vec<Created> {
-    let create = Create { chains };
-    let mut created = run(s, create.clone()).await.chains;
+    let mut created = s.create(chains.clone()).await;
     while created.contains(&Created::Busy) {
         tokio::task::yield_now().await;
         // Repeat the whole batch: a chain may be blocked by another chain of the same batch.
-        let again = run(s, create.clone()).await.chains;
+        let again = s.create(chains.clone()).await;
         let pairs = created.iter_mut().zip(again);
         pairs.filter(|(one, _)| **one == Created::Busy).for_each(|(one, again)| *one = again);
     }
@@ -77,12 +58,12 @@ pub(crate) async fn settle(s: &Subject, attempt: &Acquired, outcome: Outcome) ->
 /// Settles attempts with one command, and repeats those that were busy. Returns all results, with the repeated ones
 /// last.
 pub(crate) async fn settle_all(s: &Subject, settlements: Vec<Settlement>) -> SettleReply {
-    let mut all = run(s, Settle { settlements: settlements.clone() }).await;
+    let mut all = s.run(Settle { settlements: settlements.clone() }).await;
     let mut left = busy(settlements, &all.settled);
     while !left.is_empty() {
         tokio::task::yield_now().await;
         all.settled.retain(|one| *one != Settled::Busy);
-        let reply = run(s, Settle { settlements: left.clone() }).await;
+        let reply = s.run(Settle { settlements: left.clone() }).await;
         left = busy(left, &reply.settled);
         all.settled.extend(reply.settled);
         all.ripple.closed.extend(reply.ripple.closed);

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
-use windlass_core::{Capability, Event, Store, Transactional};
+use windlass_core::{Capability, Store, Transactional};
 
 use super::fixture::BehaviorFixture;
 use super::groups::{behaviors, rules, transactional_behaviors};
@@ -11,9 +11,6 @@ use crate::runner::{Kept, Verdict, judge, trial_of};
 
 /// Default number of cases that run concurrently. It is high, because cases spend most of their time waiting.
 const THREADS: usize = 10;
-
-/// Maximum number of runs of a case that needs hints, if the notifier fails in the others.
-const RUNS: usize = 3;
 
 /// The cases of several pairs, as the tests of one test binary with `harness = false`.
 #[derive(Default)]
@@ -75,7 +72,7 @@ impl BehaviorSuite {
         self.trials.extend(cases.into_iter().map(|case| {
             let (id, name) = (id(&**fixture, case.id), case.name);
             let (missing, fixture) = (missing(&**fixture, case.needs), Arc::clone(fixture));
-            trial_of(&id, name, missing, async move { final_verdict(&*fixture, &case, convert).await })
+            trial_of(&id, name, missing, async move { verdict(convert(fixture.open().await), &case).await })
         }));
     }
 }
@@ -119,31 +116,6 @@ async fn run_these<F: BehaviorFixture, S: Store>(
         verdicts.push((case.id, verdict));
     }
     verdicts
-}
-
-/// Runs a case on a fresh scene. Runs it again if it needs hints and failed while the notifier did: a notifier may lose
-/// hints if its server does not answer in time.
-async fn final_verdict<F: BehaviorFixture, S: Store>(
-    fixture: &F,
-    case: &Behavior<S>,
-    convert: fn(Scene<F::Store>) -> Scene<S>,
-) -> (Verdict, Kept) {
-    let mut all_kept = Vec::new();
-    loop {
-        let scene = convert(fixture.open().await);
-        let seen = scene.seen.clone();
-        let (verdict, kept) = verdict(scene, case).await;
-        all_kept.push(kept);
-        let lost_hints = || seen.count(|event| matches!(event, Event::NotifierFailed(..))) > 0;
-        match &verdict {
-            Verdict::Failed(message)
-                if all_kept.len() < RUNS && case.needs.contains(&Need::Hints) && lost_hints() =>
-            {
-                eprintln!("{}: the notifier failed, so the case runs again: {message}", case.id);
-            }
-            _ => return (verdict, Arc::new(all_kept) as Kept),
-        }
-    }
 }
 
 async fn verdict<S: Store>(scene: Scene<S>, case: &Behavior<S>) -> (Verdict, Kept) {

@@ -3,7 +3,6 @@
 use windlass_core::LockName;
 
 use super::prelude::*;
-use crate::at_once::run;
 
 pub(super) const CASES: &[Case] = &[
     case!(
@@ -201,9 +200,8 @@ async fn race(s: Subject) {
     for _ in 0..5 {
         let contenders: Vec<_> = (0..12)
             .map(|turn| {
-                let (s, name) = (s.turn(turn), LockName::new("l").unwrap());
-                let hold = LeaderLock { name, token: RequestId::new(), action: hold(1_000) };
-                tokio::spawn(async move { run(&s, hold).await.state })
+                let s = s.turn(turn);
+                tokio::spawn(async move { lock(&s, "l", RequestId::new(), hold(1_000)).await })
             })
             .collect();
         let mut held = 0;

@@ -15,8 +15,8 @@ const TRIES: usize = 3;
 /// Half of the stored jobs are due, half are due in the future.
 #[test]
 fn acquire_and_settle_do_not_depend_on_what_is_stored() {
-    // Other processes may evict the caches, so the measurement is repeated, and a ratio of up to 30 is
-    // accepted. If the cost did depend on the stored jobs, the ratio would be about 1,000.
+    // Other processes may evict the caches, so the measurement is repeated. If the cost did depend on the
+    // stored jobs, the ratio would be about 1,000.
     let ratios = (0..TRIES).map(|_| {
         let (few, many) = (acquire_and_settle(1_000), acquire_and_settle(1_000_000));
         let ratio = many.as_secs_f64() / few.as_secs_f64();
@@ -25,7 +25,7 @@ fn acquire_and_settle_do_not_depend_on_what_is_stored() {
         );
         ratio
     });
-    assert!(ratios.into_iter().any(|ratio| ratio < 30.0), "commands cost more with many stored jobs");
+    assert!(ratios.into_iter().any(|ratio| ratio < 3.0), "commands cost more with many stored jobs");
 }
 
 /// Returns the shortest of many rounds, so that a busy machine does not affect the result. Each round

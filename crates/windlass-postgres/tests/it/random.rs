@@ -10,7 +10,7 @@ const SEEDS: u64 = 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_commands_get_the_models_replies() {
-    let commands = if std::env::var_os("WINDLASS_FULL").is_some() { 100_000 } else { 6_000 };
+    let commands = if std::env::var_os("WINDLASS_FULL").is_some() { 100_000 } else { 10_000 };
     let mut tally = Tally::default();
     for seed in 0..SEEDS {
         tally.add(&random(&postgres(), seed, commands / SEEDS as usize).await);

@@ -34,8 +34,7 @@ async fn read_only_transactions_by_default_do_not_stop_the_store() {
     let server = PostgresServer::builder()
         .setting("default_transaction_read_only", "on")
         .setting("default_transaction_isolation", "serializable")
-        // Short enough for the store to raise it, and long enough for a slow machine to get that far.
-        .setting("idle_in_transaction_session_timeout", "9s")
+        .setting("idle_in_transaction_session_timeout", "100ms")
         .start()
         .await;
     check_works(&server.url(), Options::default()).await;

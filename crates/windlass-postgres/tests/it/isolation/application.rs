@@ -131,10 +131,6 @@ async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Dura
     started.duration_since(committed)
 }
 
-/// The worker of the dependent polls once an hour, so a dependent that starts within this time was announced to it. The
-/// time is long enough for the disk syncs of a slow machine.
-const SOON: Duration = Duration::from_secs(10);
-
 #[tokio::test(flavor = "multi_thread")]
 async fn dependents_start_soon_after_the_commit() {
     for level in LEVELS {
@@ -145,7 +141,7 @@ async fn dependents_start_soon_after_the_commit() {
         for by in [By::OwnTransaction, By::BorrowedTransaction, By::Handler] {
             // Repeat, because other load on the machine may delay it.
             let mut took = Vec::new();
-            while took.last().is_none_or(|took| *took > SOON) {
+            while took.last().is_none_or(|took| *took > Duration::from_millis(250)) {
                 assert!(took.len() < 5, "{level}, {by:?}: it took {took:?}");
                 took.push(time_to_start(&client, &pool, by).await);
             }
