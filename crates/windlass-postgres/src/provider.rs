@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::{BoxFuture, Result};
+
+use crate::error::pooled;
 
 /// A PostgreSQL driver with its connection pool.
 ///
@@ -162,9 +165,54 @@ pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, re
 pub(crate) const SET_TIMEOUTS: &str =
     "set local statement_timeout = '1min'; set local idle_in_transaction_session_timeout = '1min'";
 
-/// How many times to compare the listening connection's server process with that of a pooled connection. One comparison
-/// could miss a pooler, because it may have lent the server connection to another client at that moment.
-pub(crate) const COMPARISONS: usize = 3;
+/// Recognizes a pooler that lends the listening connection's server process to other clients.
+///
+/// Without such a pooler, the connection keeps its server process, and no other client runs anything in it. With one,
+/// each transaction of the connection runs in any of the pooler's processes. If the pool is idle, another connection
+/// gets the process next. If it is busy, other clients use the process, or the connection gets another one.
+pub(crate) struct PoolerCheck {
+    /// Marks the connection's own queries.
+    marker: Uuid,
+    own: Option<String>,
+}
 
-/// Queries the process id of the server connection.
-pub(crate) const BACKEND: &str = "select pg_backend_pid()::text";
+impl PoolerCheck {
+    /// The number of rounds. Each of them may miss the pooler in a busy pool.
+    pub(crate) const ROUNDS: usize = 8;
+    /// The pause between two rounds. Without it, clients that repeat one transaction may stay in step with the rounds.
+    pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+
+    pub(crate) fn new() -> Self {
+        Self { marker: Uuid::now_v7(), own: None }
+    }
+
+    /// The query for the listening connection's server process, to run on that connection.
+    pub(crate) fn own_query(&self) -> String {
+        format!("select pg_backend_pid()::text /* {} */", self.marker)
+    }
+
+    /// The query for the number of signs that another client uses the server process `own`, to run on another
+    /// connection.
+    pub(crate) fn others_query(&self, own: &str) -> String {
+        // The query is empty if the server does not track activities, and has the other text if a role was set that
+        // may not read it.
+        format!(
+            "select count(*)::text from pg_stat_activity where pid = {own} and (pid = pg_backend_pid() \
+             or (query not like '%{}%' and query not in ('', '<insufficient privilege>')))",
+            self.marker
+        )
+    }
+
+    /// Evaluates the results of both queries.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`pooled`](crate::pooled()) if the server process is shared.
+    pub(crate) fn evaluate(&mut self, own: String, signs: &str) -> Result<()> {
+        if signs != "0" || self.own.as_ref().is_some_and(|earlier| *earlier != own) {
+            return Err(pooled());
+        }
+        self.own = Some(own);
+        Ok(())
+    }
+}

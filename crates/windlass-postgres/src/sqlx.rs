@@ -9,12 +9,11 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction};
+use tokio::time::sleep;
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-use crate::error::{from_sqlstate, no_connection, pooled, unreachable};
-use crate::provider::{
-    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement,
-};
+use crate::error::{from_sqlstate, no_connection, unreachable};
+use crate::provider::{BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement};
 
 /// Acquire timeout of a pool that [`Sqlx::connect`] creates.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -194,14 +193,14 @@ impl Provider for Sqlx {
             let own = own.await.map_err(from_driver)?;
             let mut listener = PgListener::connect_with(&own).await.map_err(from_driver)?;
             listener.eager_reconnect(false);
-            for _ in 0..COMPARISONS {
-                let own = backend(&mut listener).await?;
+            let mut check = PoolerCheck::new();
+            for _ in 0..PoolerCheck::ROUNDS {
+                let own = ask(&mut listener, check.own_query()).await?;
                 let mut other = self.begin().await?;
-                let others = backend(&mut *other).await?;
+                let signs = ask(&mut *other, check.others_query(&own)).await?;
                 self.rollback(other).await?;
-                if own == others {
-                    return Err(pooled());
-                }
+                check.evaluate(own, &signs)?;
+                sleep(PoolerCheck::PAUSE).await;
             }
             listener.listen(channel).await.map_err(from_driver)?;
             Ok(Box::new(Listening(listener)) as Box<dyn Listener>)
@@ -225,8 +224,9 @@ async fn begun(
     tokio::spawn(begin).await.map_err(|error| unreachable(&error))?.map_err(from_driver)
 }
 
-async fn backend<'c>(connection: impl Executor<'c, Database = Postgres>) -> Result<String> {
-    let row = sqlx::raw_sql(BACKEND).fetch_one(connection).await.map_err(from_driver)?;
+/// Runs a query that returns one text.
+async fn ask<'c>(connection: impl Executor<'c, Database = Postgres>, query: String) -> Result<String> {
+    let row = sqlx::raw_sql(AssertSqlSafe(query)).fetch_one(connection).await.map_err(from_driver)?;
     row.try_get(0).map_err(from_driver)
 }
 

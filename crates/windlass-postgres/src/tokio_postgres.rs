@@ -11,15 +11,14 @@ use futures_util::stream::poll_fn;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-use crate::error::{from_sqlstate, no_connection, pooled, unreachable, with_causes};
-use crate::provider::{
-    BACKEND, BEGIN_READ_COMMITTED, COMPARISONS, Listener, Parameter, Provider, Row, Statement,
-};
+use crate::error::{from_sqlstate, no_connection, unreachable, with_causes};
+use crate::provider::{BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement};
 
 /// Number of unread notifications from which the listening connection stops reading.
 const NOTIFICATIONS_MAX: usize = 1_000;
@@ -279,14 +278,14 @@ impl Provider for TokioPostgres {
                 )
             })?;
             let listening = listen().await?;
-            for _ in 0..COMPARISONS {
-                let own = backend(&listening.client).await?;
+            let mut check = PoolerCheck::new();
+            for _ in 0..PoolerCheck::ROUNDS {
+                let own = ask(&listening.client, &check.own_query()).await?;
                 let other = self.begin().await?;
-                let others = backend(&other).await?;
+                let signs = ask(&other, &check.others_query(&own)).await?;
                 self.rollback(other).await?;
-                if own == others {
-                    return Err(pooled());
-                }
+                check.evaluate(own, &signs)?;
+                sleep(PoolerCheck::PAUSE).await;
             }
             listening.client.batch_execute(&format!("listen \"{channel}\"")).await.map_err(from_driver)?;
             Ok(Box::new(listening) as Box<dyn Listener>)
@@ -330,13 +329,14 @@ impl Listening {
     }
 }
 
-async fn backend(client: &tokio_postgres::Client) -> Result<Option<String>> {
-    let messages = client.simple_query(BACKEND).await.map_err(from_driver)?;
+/// Runs a query that returns one text.
+async fn ask(client: &tokio_postgres::Client, query: &str) -> Result<String> {
+    let messages = client.simple_query(query).await.map_err(from_driver)?;
     let row = |message: &SimpleQueryMessage| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
         _ => None,
     };
-    Ok(messages.iter().find_map(row))
+    messages.iter().find_map(row).ok_or_else(|| unreachable("the server returned no row"))
 }
 
 impl Drop for Listening {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Attempt, BoxError, Client, Done, Entry, Event, Job, Observer, Worker};
+use windlass_core::{Attempt, BoxError, Client, Done, Entry, ErrorKind, Event, Job, Observer, Worker};
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
@@ -153,4 +153,46 @@ async fn a_notifier_behind_a_pooler_warns_once_on_tokio_postgres() {
 
     let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
     check_notifier::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
+}
+
+/// Tries to listen while other clients of the pooler run transactions. If the pooler were not recognized, the next client
+/// of the listening server connection would receive notifications that it did not ask for, and fail.
+async fn check_busy<P, F>(connect: impl Fn(String) -> F)
+where
+    P: Provider + Clone,
+    F: Future<Output = P>,
+{
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let provider = connect(pooler.url()).await;
+    let busy: Vec<_> = (0..8)
+        .map(|_| {
+            let provider = provider.clone();
+            tokio::spawn(async move {
+                loop {
+                    let mut tx = provider.begin().await.unwrap();
+                    provider.script_in(P::tx_ref(&mut tx), "select 1").await.unwrap();
+                    provider.commit(tx).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..100 {
+        let error = provider.listen("busy").await.err().expect("the pooler is recognized");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+    for client in busy {
+        client.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_pooler_is_recognized() {
+    check_busy(async |url: String| Sqlx::connect(&url).await.unwrap()).await;
+}
+
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_pooler_is_recognized_on_tokio_postgres() {
+    check_busy(async |url: String| windlass_postgres::TokioPostgres::connect(&url).await.unwrap()).await;
 }
