@@ -82,7 +82,11 @@ impl TestHarness {
         let client = Client::builder(store).observer(Counting(Arc::clone(&tally))).build();
         let worker = Box::new(move |harness: &Self| -> BoxFuture<'static, _> {
             Box::pin(
-                worker(&harness.client).concurrency(harness.concurrency).poll(WORKER_POLL_INTERVAL).start(),
+                worker(&harness.client)
+                    .concurrency(harness.concurrency)
+                    .poll(WORKER_POLL_INTERVAL)
+                    .without_jitter()
+                    .start(),
             )
         });
         Self { client, clock, tally, worker, concurrency: 1, attempts_max: ATTEMPTS_MAX, timeout: TIMEOUT }

@@ -48,7 +48,7 @@ pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, M, <J::Blockers as B
     let now = clock.now();
     let store = MemoryStore::with_clock(clock);
     let client = Client::builder(store).observer(Watch(Arc::clone(&ended))).build();
-    let worker = Worker::new(&client);
+    let worker = Worker::new(&client).without_jitter();
     Run {
         client,
         now,

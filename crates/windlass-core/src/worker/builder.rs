@@ -51,7 +51,13 @@ impl<S: Store + ?Sized> Worker<S> {
             handlers: Handlers::new(),
             defaults: HandlerOptions::new(),
             required: Vec::new(),
-            settings: Settings { name: None, concurrency: CONCURRENCY, poll: None, recovery: RECOVERY },
+            settings: Settings {
+                name: None,
+                concurrency: CONCURRENCY,
+                poll: None,
+                recovery: RECOVERY,
+                jitters: true,
+            },
         }
     }
 
@@ -78,6 +84,13 @@ impl<S: Store + ?Sized> Worker<S> {
     /// 100 ms, doubled up to 30 s.
     pub fn recovery(mut self, backoff: Backoff) -> Self {
         self.settings.recovery = backoff;
+        self
+    }
+
+    /// Leaves no delay to chance, so that tests can predict them.
+    #[doc(hidden)]
+    pub fn without_jitter(mut self) -> Self {
+        self.settings.jitters = false;
         self
     }
 
@@ -206,6 +219,8 @@ pub(super) struct Settings {
     pub(super) concurrency: u32,
     pub(super) poll: Option<Duration>,
     pub(super) recovery: Backoff,
+    /// Whether the backoff of jobs is left to chance as far as its jitter says.
+    pub(super) jitters: bool,
 }
 
 impl Settings {

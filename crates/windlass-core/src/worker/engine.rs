@@ -31,6 +31,7 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) poll: Option<Duration>,
     /// The delay before another try after an error of the store.
     pub(super) recovery: Backoff,
+    pub(super) jitters: bool,
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
     /// Writes the settlements of attempts that end at about the same time with one command.
     pub(super) settlements: Batcher<Arc<Settling>, Settled>,
@@ -63,7 +64,7 @@ impl<S: Store + ?Sized> Engine<S> {
         settings: Settings,
         handlers: Vec<Arc<AnyHandler<S>>>,
     ) -> Result<Arc<Self>> {
-        let Settings { name, concurrency, poll, recovery } = settings;
+        let Settings { name, concurrency, poll, recovery, jitters } = settings;
         let name = name.map(WorkerName::new).transpose()?;
         let slots = Slots { running: HashMap::default(), keeper_wakes_at: Instant::now() };
         Ok(Arc::new_cyclic(|engine| Self {
@@ -72,6 +73,7 @@ impl<S: Store + ?Sized> Engine<S> {
             concurrency,
             poll,
             recovery,
+            jitters,
             handlers,
             settlements: settlement_batcher(engine.clone()),
             acquiring: AsyncMutex::new(None),

@@ -252,7 +252,10 @@ impl<S: Store + ?Sized> AttemptTask<S> {
             Retry::Never => return Outcome::Fail { error, retention: None },
             _ if self.abort.reason() == Some(AbortReason::WorkerStopping) => return Outcome::Release,
             Retry::After(delay) => delay,
-            Retry::AfterBackoff => self.handler.options.backoff.delay(self.number, fastrand::f64()),
+            Retry::AfterBackoff => {
+                let chance = if self.slot.engine.jitters { fastrand::f64() } else { 0.0 };
+                self.handler.options.backoff.delay(self.number, chance)
+            }
         };
         Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
     }

@@ -50,7 +50,14 @@ async fn sets_keep_their_data_and_their_middleware() {
     let client = Client::new(MemoryStore::new());
     let billing = Handlers::new().middleware(tenant).handle(bill);
     let mailing = Handlers::new().handle(mail).data("ada".to_owned());
-    let worker = Worker::new(&client).data(7_u32).handlers(billing).handlers(mailing).start().await.unwrap();
+    let worker = Worker::new(&client)
+        .concurrency(1)
+        .data(7_u32)
+        .handlers(billing)
+        .handlers(mailing)
+        .start()
+        .await
+        .unwrap();
     let (billed, mailed) = (client.start(Bill).await.unwrap(), client.start(Mail).await.unwrap());
     assert_eq!(client.wait(billed).timeout(TIMEOUT).await.unwrap(), "7 Some(\"tenant\")");
     assert_eq!(client.wait(mailed).timeout(TIMEOUT).await.unwrap(), "ada None");
@@ -67,9 +74,9 @@ async fn refusal(worker: Worker<MemoryStore>) -> String {
 async fn a_type_with_two_handlers_is_refused_at_start() {
     let client = Client::new(MemoryStore::new());
     let set = || Handlers::new().handle(bill);
-    let worker = Worker::new(&client).data(7_u32).handlers(set()).handlers(set());
+    let worker = Worker::new(&client).concurrency(1).data(7_u32).handlers(set()).handlers(set());
     assert_eq!(refusal(worker).await, "job type `bill` has two handlers: keep one");
-    let worker = Worker::new(&client).data(7_u32).handle(bill).handle(bill);
+    let worker = Worker::new(&client).concurrency(1).data(7_u32).handle(bill).handle(bill);
     assert_eq!(refusal(worker).await, "job type `bill` has two handlers: keep one");
 }
 
@@ -80,7 +87,7 @@ async fn two_types_of_one_name_are_refused_at_start() {
         Ok(String::new())
     }
     let client = Client::new(MemoryStore::new());
-    let worker = Worker::new(&client).data(7_u32).handlers(Handlers::new().handle(bill));
+    let worker = Worker::new(&client).concurrency(1).data(7_u32).handlers(Handlers::new().handle(bill));
     let text = refusal(worker.handlers(Handlers::new().handle(other))).await;
     assert!(text.contains("bill"), "{text}");
 }
@@ -88,7 +95,7 @@ async fn two_types_of_one_name_are_refused_at_start() {
 #[tokio::test]
 async fn required_middleware_must_be_around_every_handler_in_order() {
     let client = Client::new(MemoryStore::new());
-    let worker = || Worker::new(&client).data(7_u32).require(&audit).require(&tenant);
+    let worker = || Worker::new(&client).concurrency(1).data(7_u32).require(&audit).require(&tenant);
     let mailing = || Handlers::new().handle(mail).data("ada".to_owned());
     let both = worker().middleware(audit).middleware(tenant).handle(bill).handlers(mailing());
     both.start().await.unwrap().stop(TIMEOUT).await;

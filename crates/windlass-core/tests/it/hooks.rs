@@ -91,7 +91,8 @@ async fn run(refuses: Option<&'static str>) -> (String, u32, Vec<String>) {
     let first = Watch { name: "a", refuses, ..Watch::default() };
     let second = Watch { name: "b", lines: Arc::clone(&first.lines), ..Watch::default() };
     let lines = Arc::clone(&first.lines);
-    let worker = Worker::new(&client).hooks(first).hooks(second).handle(staged).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).hooks(first).hooks(second).handle(staged).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     let output = client.wait(chain).timeout(TIMEOUT).await.unwrap();
     worker.stop(TIMEOUT).await;
@@ -148,7 +149,7 @@ async fn the_refusal_of_a_hook_is_the_error_of_the_attempt() {
         }
     }
     let client = Client::new(MemoryStore::new());
-    let worker = Worker::new(&client).hooks(Never).handle(staged).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).hooks(Never).handle(staged).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     let error = client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
     worker.stop(TIMEOUT).await;
@@ -174,7 +175,7 @@ async fn a_long_transaction_is_reported() {
     }
     let long = Long::default();
     let client = Client::builder(MemoryStore::new()).observer(long.clone()).build();
-    let worker = Worker::new(&client).handle(atomic).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(atomic).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
     worker.stop(TIMEOUT).await;

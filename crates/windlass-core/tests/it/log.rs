@@ -88,7 +88,7 @@ async fn a_line_in_a_handler_names_job_chain_type_and_attempt() {
     let collector = Collector::default();
     let _subscribed = tracing::subscriber::set_default(collector.clone());
     let client = Client::new(MemoryStore::new());
-    let worker = Worker::new(&client).handle(echo).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(echo).start().await.unwrap();
     let chain = client.start(Echo).max_attempts(1).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
     worker.stop(TIMEOUT).await;

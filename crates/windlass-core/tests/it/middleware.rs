@@ -89,7 +89,7 @@ fn fixture() -> (Client<MemoryStore>, Lines) {
 
 async fn run<M: Middleware>(middleware: M) -> (Result<String, windlass_core::Error>, Vec<String>) {
     let (client, lines) = fixture();
-    let worker = Worker::new(&client).data(lines.clone()).middleware(middleware).handle(echo);
+    let worker = Worker::new(&client).concurrency(1).data(lines.clone()).middleware(middleware).handle(echo);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     let output = client.wait(chain).timeout(TIMEOUT).await;
@@ -101,7 +101,7 @@ async fn run<M: Middleware>(middleware: M) -> (Result<String, windlass_core::Err
 async fn middleware_is_nested_and_sees_the_committed_outcome() {
     let (client, lines) = fixture();
     let onion = |name| Onion { name, lines: lines.clone(), client: client.clone() };
-    let worker = Worker::new(&client).data(lines.clone()).middleware(onion("outer"));
+    let worker = Worker::new(&client).concurrency(1).data(lines.clone()).middleware(onion("outer"));
     let worker = worker.middleware(onion("inner")).handle(echo).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "hi");
@@ -135,7 +135,11 @@ async fn middleware_receives_how_the_attempt_ended() {
             Ok::<_, BoxError>(ended)
         }
     };
-    let worker = Worker::new(&client).data(Arc::<AtomicU32>::default()).middleware(listen).handle(handler);
+    let worker = Worker::new(&client)
+        .concurrency(1)
+        .data(Arc::<AtomicU32>::default())
+        .middleware(listen)
+        .handle(handler);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
@@ -197,7 +201,7 @@ async fn middleware_can_reschedule_the_attempt() {
         let is_late = times.fetch_add(1, Ordering::SeqCst) > 2;
         async move { if is_late { Ok(inner.run(attempt).await) } else { inner.reschedule(Duration::ZERO).await } }
     };
-    let worker = Worker::new(&client).data(lines.clone()).middleware(put_off).handle(echo);
+    let worker = Worker::new(&client).concurrency(1).data(lines.clone()).middleware(put_off).handle(echo);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "hi");
@@ -219,7 +223,8 @@ async fn middleware_that_drops_the_handler_leads_to_a_retry() {
         Ok(format!("attempt {}", job.attempt()))
     }
     let (client, _) = fixture();
-    let worker = Worker::new(&client).middleware(impatient).handle(first_hangs).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).middleware(impatient).handle(first_hangs).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 2");
     worker.stop(TIMEOUT).await;

@@ -38,7 +38,7 @@ async fn without_a_notification_a_wait_polls() {
     // The clients have separate notifiers, so neither is notified of what the other does.
     let client = || numbers(&Client::builder(store.clone()).notifier(InProcessNotifier::new()).build());
     let (queue, other) = (client(), client());
-    let consumer = other.consume(double).poll(Duration::from_millis(10)).await.unwrap();
+    let consumer = other.consume(double).concurrency(1).poll(Duration::from_millis(10)).await.unwrap();
     let began = Instant::now();
     assert_eq!(queue.enqueue_and_wait("a", 7).await.unwrap(), 14);
     assert_eq!(began.elapsed().as_millis(), 1_500);
@@ -49,7 +49,7 @@ async fn without_a_notification_a_wait_polls() {
 async fn clients_of_one_memory_store_notify_each_other() {
     let store = MemoryStore::new();
     let (queue, other) = (numbers(&Client::new(store.clone())), numbers(&Client::new(store)));
-    let consumer = other.consume(double).await.unwrap();
+    let consumer = other.consume(double).concurrency(1).await.unwrap();
     let began = Instant::now();
     assert_eq!(queue.enqueue_and_wait("a", 7).await.unwrap(), 14);
     assert_eq!(began.elapsed().as_millis(), 0);
@@ -70,7 +70,7 @@ async fn a_hanging_hook_does_not_rerun_the_handler() {
             *counted.lock().unwrap() += 1;
             double(item)
         };
-        let consumer = queue.consume(handler).await.unwrap();
+        let consumer = queue.consume(handler).concurrency(1).await.unwrap();
         queue.enqueue("a", 7).await.unwrap();
         if stops {
             let _ = tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
@@ -133,7 +133,8 @@ async fn the_start_and_the_end_of_every_consumer_are_reported() {
     let client = Client::new(MemoryStore::new());
     let (queue, other) = (numbers(&client), client.queue::<u64, u64>("others").build().unwrap());
     let (mut events, mut of_other) = (queue.events().await.unwrap(), other.events().await.unwrap());
-    let worker = Worker::new(&client).handlers(queue.handlers(double)).handlers(other.handlers(double));
+    let worker =
+        Worker::new(&client).concurrency(1).handlers(queue.handlers(double)).handlers(other.handlers(double));
     let running = worker.start().await.unwrap();
     let worker = running.id();
     running.stop(TIMEOUT).await;
@@ -141,7 +142,7 @@ async fn the_start_and_the_end_of_every_consumer_are_reported() {
         assert_eq!(next(events).await, QueueEvent::Started { worker });
         assert_eq!(next(events).await, QueueEvent::Stopped { worker });
     }
-    let consumer = queue.consume(double).await.unwrap();
+    let consumer = queue.consume(double).concurrency(1).await.unwrap();
     let worker = consumer.id();
     consumer.stop(TIMEOUT).await;
     assert_eq!(next(&mut events).await, QueueEvent::Started { worker });
@@ -282,7 +283,7 @@ async fn messagepack_and_cbor_keep_values_that_json_loses() {
         let client = Client::new(MemoryStore::new());
         let queue = client.queue_with::<Bits, Bits>("bits", encoding).build().unwrap();
         let echo = |item: Item<Bits>| async move { Ok::<_, BoxError>(item.payload().clone()) };
-        let consumer = queue.consume(echo).await.unwrap();
+        let consumer = queue.consume(echo).concurrency(1).await.unwrap();
         let bits: Bits = (f64::INFINITY, vec![0, 255], [(1, None), (2, Some("ä".to_owned()))].into());
         assert_eq!(queue.enqueue_and_wait("a", &bits).await.unwrap(), bits);
         let key = Target::Key(queue.name().clone(), Key::new("a").unwrap());
@@ -301,7 +302,7 @@ async fn the_leading_reaper_removes_expired_chains() {
     let queue = numbers(&client);
     let reaper = || Reaper::new(&client).interval(Duration::from_millis(5)).lock("sweeper", TIMEOUT).start();
     let ended = || async {
-        let consumer = queue.consume(double).await.unwrap();
+        let consumer = queue.consume(double).concurrency(1).await.unwrap();
         queue.enqueue("a", 1).result_ttl(Duration::from_millis(1)).and_wait().await.unwrap();
         consumer.stop(TIMEOUT).await;
         clock.advance(Millis::from_secs(11 * 60));

@@ -90,7 +90,7 @@ async fn a_job_without_a_handler_is_reported_and_rescheduled() {
     let id = ChainId::new();
     let chain = NewChain::new(id, NewJob::new(other(), Payload::json("{}").unwrap()));
     client.create(vec![chain]).await.unwrap();
-    let worker = Worker::new(&client).handle(echo).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(echo).start().await.unwrap();
     timeout(TIMEOUT, rescheduled.recv()).await.unwrap().unwrap();
     let JobRecord { status, attempt, due_at, created_at, error, .. } =
         client.chain(id).await.unwrap().unwrap().latest;

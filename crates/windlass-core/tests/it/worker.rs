@@ -130,7 +130,7 @@ async fn a_failed_attempt_is_retried_and_the_last_one_is_final() {
             _ => Err("never".into()),
         }
     }
-    let worker = Worker::new(&client).data(runs.clone()).handle(flaky).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).data(runs.clone()).handle(flaky).start().await.unwrap();
     let good = client.start(echo("good")).await.unwrap();
     assert_eq!(client.wait(good).timeout(TIMEOUT).await.unwrap(), "done");
     assert_eq!(client.chain(good).await.unwrap().unwrap().latest.error, None, "a success clears the error");
@@ -151,7 +151,7 @@ async fn outcomes_are_values() {
             _ => Ok(Next::done(format!("attempt {}", job.attempt()))),
         }
     }
-    let worker = Worker::new(&client).handle(decide).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(decide).start().await.unwrap();
     let fail = client.start(echo("fail")).await.unwrap();
     let error = client.wait(fail).timeout(TIMEOUT).await.unwrap_err();
     assert_eq!(error.job_error(), Some(&ErrorText::new("hopeless")));
@@ -190,7 +190,7 @@ async fn an_undecodable_input_fails_only_its_job() {
     let job = NewJob::new(TypeName::new("Echo").unwrap(), Payload::json(r#"{"txet":1}"#).unwrap());
     let job = NewJob { max_attempts: Some(2), ..job };
     client.store().create(Create { chains: vec![NewChain::new(id, job)] }).await.unwrap();
-    let worker = Worker::new(&client).handle(repeat).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(repeat).start().await.unwrap();
     let error = client.wait(Chain::<Echo>::from_id(id)).timeout(TIMEOUT).await.unwrap_err();
     assert!(error.to_string().contains("cannot decode the stored payload: missing field `text`"), "{error}");
     let attempts = client.store().list_attempts(ListAttempts { job: id.first_job() }).await.unwrap().attempts;
@@ -211,7 +211,7 @@ async fn an_error_after_finish_rolls_back() {
         }
         Ok(done)
     }
-    let worker = Worker::new(&client).handle(regret).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(regret).start().await.unwrap();
     let chain = client.start(echo("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "too early");
     let attempts =
@@ -232,7 +232,7 @@ async fn a_step_dropped_midway_is_rolled_back_before_the_retry() {
         }
         Ok(step.done("done".into())?)
     }
-    let worker = Worker::new(&client).handle(drops).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(drops).start().await.unwrap();
     let chain = client.start(echo("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "done");
     worker.stop(TIMEOUT).await;
@@ -248,7 +248,7 @@ async fn calls_in_the_wrong_order_are_errors() {
         assert_eq!(a.begin().await.unwrap_err().kind(), ErrorKind::Invalid);
         Ok(step.done("fine".into())?)
     }
-    let worker = Worker::new(&client).handle(confused).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(confused).start().await.unwrap();
     let chain = client.start(echo("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "fine");
     worker.stop(TIMEOUT).await;
@@ -276,8 +276,9 @@ async fn leases_are_renewed_beyond_their_length() {
         Ok(job.attempt())
     }
     let gate = Gate::default();
-    let first = Worker::new(&client).data(gate.clone()).handle(slow).start().await.unwrap();
+    let first = Worker::new(&client).concurrency(1).data(gate.clone()).handle(slow).start().await.unwrap();
     let second = Worker::new(&client)
+        .concurrency(1)
         .data(gate.clone())
         .poll(Duration::from_millis(50))
         .handle(slow)
@@ -302,7 +303,8 @@ async fn a_stopping_worker_releases_unfinished_jobs() {
         std::future::pending().await
     }
     let gate = Gate::default();
-    let worker = Worker::new(&client).data(gate.clone()).handle(stubborn).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(gate.clone()).handle(stubborn).start().await.unwrap();
     let chain = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
     assert_eq!(client.store().list_workers(ListWorkers).await.unwrap().workers.len(), 1);
@@ -316,7 +318,8 @@ async fn a_stopping_worker_releases_unfinished_jobs() {
 async fn a_job_whose_handler_stops_on_request_is_released() {
     let client = client();
     let gate = Gate::default();
-    let worker = Worker::new(&client).data(gate.clone()).handle(obedient).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(gate.clone()).handle(obedient).start().await.unwrap();
     let chain = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
     worker.stop_now(TIMEOUT).await;
@@ -329,7 +332,8 @@ async fn a_job_whose_handler_stops_on_request_is_released() {
 async fn a_running_job_is_aborted_when_it_is_cancelled_completed_or_deleted() {
     let client = client();
     let gate = Gate::default();
-    let worker = Worker::new(&client).data(gate.clone()).handle(obedient).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(gate.clone()).handle(obedient).start().await.unwrap();
 
     let cancelled = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
@@ -375,7 +379,7 @@ async fn a_handler_is_aborted_after_its_timeout() {
     async fn late(job: Ctx<Timed>) -> Result<u32> {
         Err(format!("{:?}", job.aborted().wait().await).into())
     }
-    let worker = Worker::new(&client).handle(late).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(late).start().await.unwrap();
     let chain = client.start(Timed { number: 1 }).await.unwrap();
     let error = client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
     assert_eq!(error.job_error(), Some(&ErrorText::new("TimedOut")));
@@ -418,9 +422,9 @@ async fn an_invalid_worker_does_not_start() {
         Ok(String::new())
     }
     let client = client();
-    let error = Worker::new(&client).start().await.unwrap_err();
+    let error = Worker::new(&client).concurrency(1).start().await.unwrap_err();
     assert!(error.to_string().contains("no handlers"), "{error}");
-    let error = Worker::new(&client).handle(one).handle(one).start().await.unwrap_err();
+    let error = Worker::new(&client).concurrency(1).handle(one).handle(one).start().await.unwrap_err();
     assert!(error.to_string().contains("two handlers"), "{error}");
     let error = Worker::new(&client).concurrency(0).handle(one).start().await.unwrap_err();
     assert!(error.to_string().contains("concurrency must be at least 1, got 0"), "{error}");

@@ -155,7 +155,13 @@ async fn check_rotation<P: Provider + Clone>(
     let store = PostgresStore::open(provider.clone(), Options::default()).await.unwrap();
     let notifier = PostgresNotifier::new(provider, &Options::default()).unwrap();
     let client = Client::new(store);
-    let worker = Worker::new(&client).poll(Duration::from_millis(100)).handle(greet).start().await.unwrap();
+    let worker = Worker::new(&client)
+        .concurrency(1)
+        .poll(Duration::from_millis(100))
+        .handle(greet)
+        .start()
+        .await
+        .unwrap();
     let chain = client.start(Greet).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
     worker.health().unwrap();

@@ -82,7 +82,8 @@ where
     let store = PostgresStore::open(connect(url).await, Options::default()).await.unwrap();
     let client = Client::new(store);
     let line = Line { proxy: Arc::new(Mutex::new(proxy)), cut, commit, cuts: Arc::default() };
-    let worker = Worker::new(&client).data(line.clone()).handle(pay::<L>).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(line.clone()).handle(pay::<L>).start().await.unwrap();
     let chain = client.start(Pay).await.unwrap();
     let attempt = client.wait(chain).timeout(TIMEOUT).await.unwrap();
     worker.stop(TIMEOUT).await;

@@ -126,7 +126,7 @@ where
     let notifier = PostgresNotifier::new(connect(pooler.url()).await, &options()).unwrap();
     let store = PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap();
     let client = Client::builder(store).notifier(notifier).build();
-    let worker = Worker::new(&client).poll(POLL).handle(pay::<L>).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).poll(POLL).handle(pay::<L>).start().await.unwrap();
     for number in 0..3 {
         let chain = client.start(Pay(number)).await.unwrap();
         assert_eq!(client.wait(chain).poll(POLL).timeout(TIMEOUT).await.unwrap(), number);

@@ -68,7 +68,7 @@ async fn rows_and_jobs_commit_together_or_not_at_all() {
     };
     let (tx, forgotten, _) = sign_up("Nobody").await;
     tx.rollback().await.unwrap();
-    let worker = Worker::new(&client).handle(greet).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(greet).start().await.unwrap();
     let (tx, chain, user) = sign_up("Ada").await;
     tx.commit().await.unwrap();
 

@@ -81,7 +81,13 @@ async fn check_worker(deny: &[&str], allow: &str, parts: &[&str]) {
     let (server, mut admin) = server().await;
     let url = url(&server, "jobs:right");
     let client = Client::new(RedisStore::open(&url, Options::default()).await.unwrap());
-    let worker = Worker::new(&client).poll(Duration::from_millis(100)).handle(greet).start().await.unwrap();
+    let worker = Worker::new(&client)
+        .concurrency(1)
+        .poll(Duration::from_millis(100))
+        .handle(greet)
+        .start()
+        .await
+        .unwrap();
     let chain = client.start(Greet).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
     worker.health().unwrap();

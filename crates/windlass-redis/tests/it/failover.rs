@@ -25,7 +25,7 @@ async fn client(url: &str) -> Client<RedisStore> {
 
 fn worker(client: &Client<RedisStore>) -> Worker<RedisStore> {
     let fast = Duration::from_millis(50);
-    Worker::new(client).poll(fast).handle(noop)
+    Worker::new(client).concurrency(1).poll(fast).handle(noop)
 }
 
 /// Sends a command to a server directly, without the store.

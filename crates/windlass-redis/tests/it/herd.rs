@@ -93,7 +93,7 @@ async fn acquires(has_budget: bool) -> usize {
     let released = Arc::new(Semaphore::new(0));
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
-        let worker = Worker::new(&client).data(Arc::clone(&released)).handle(wait_for_release);
+        let worker = Worker::new(&client).concurrency(1).data(Arc::clone(&released)).handle(wait_for_release);
         workers.push(worker.start().await.unwrap());
     }
     let count = || client.store().acquires.load(Ordering::SeqCst);

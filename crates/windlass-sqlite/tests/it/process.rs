@@ -118,7 +118,13 @@ async fn repeat_until_fast(longest: Duration, mut round: impl AsyncFnMut(u32) ->
 async fn processes_wake_each_other_within_fifty_milliseconds() {
     let file = File::new();
     let client = client(file.path()).await;
-    let worker = Worker::new(&client).poll(Duration::from_secs(600)).handle(echo).start().await.unwrap();
+    let worker = Worker::new(&client)
+        .concurrency(1)
+        .poll(Duration::from_secs(600))
+        .handle(echo)
+        .start()
+        .await
+        .unwrap();
     let mut other = process("process::other_process", OTHERS_FILE, &file).spawn().unwrap();
     let mut output = String::new();
     other.stdout.take().unwrap().read_to_string(&mut output).await.unwrap();

@@ -189,8 +189,13 @@ async fn reaped<S: Store>(scene: Scene<S>) {
     // The worker believes that its lease lasts a minute, so its next renewal is far away.
     store.shorten_leases(Millis::new(50).unwrap());
     let client = scene.client_on(store);
-    let zombie =
-        Worker::new(&client).poll(NEVER).handle(obedient::<Ping>(&started, &lines)).start().await.unwrap();
+    let zombie = Worker::new(&client)
+        .concurrency(1)
+        .poll(NEVER)
+        .handle(obedient::<Ping>(&started, &lines))
+        .start()
+        .await
+        .unwrap();
     let chain = scene.client.start(Ping { number: 1 }).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
     let other = scene.other_worker().handle(ping).start().await.unwrap();

@@ -62,7 +62,7 @@ fn others<S: Store>(scene: &Scene<S>) -> QueueBuilder<String, String> {
 /// Starts a consumer that returns the payload and the attempt number.
 async fn echo(queue: &Texts) -> Consumer {
     let echo = |item: Item<String>| async move { Ok::<_, BoxError>(echoed(item.payload(), item.attempt())) };
-    queue.consume(echo).poll(POLL).await.unwrap()
+    queue.consume(echo).concurrency(1).poll(POLL).await.unwrap()
 }
 
 fn echoed(payload: &str, attempt: u32) -> String {
@@ -77,7 +77,7 @@ async fn fail_before(queue: &Texts, attempt: u32) -> Consumer {
         }
         Ok(echoed(item.payload(), item.attempt()))
     };
-    queue.consume(handler).poll(POLL).await.unwrap()
+    queue.consume(handler).concurrency(1).poll(POLL).await.unwrap()
 }
 
 /// A consumer whose handler opens the gate `begun`, then waits at the gate `go`.
@@ -101,7 +101,7 @@ impl Held {
                 Ok::<_, BoxError>(echoed(item.payload(), item.attempt()))
             }
         };
-        Self { consumer: queue.consume(handler).poll(POLL).await.unwrap(), begun, go, runs }
+        Self { consumer: queue.consume(handler).concurrency(1).poll(POLL).await.unwrap(), begun, go, runs }
     }
 
     fn runs(&self) -> u32 {

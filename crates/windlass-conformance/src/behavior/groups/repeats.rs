@@ -124,7 +124,7 @@ async fn recovery<S: Store>(scene: Scene<S>) {
     const FAILURES: usize = 2;
     let (store, runs) = (Faulty::new(&scene.store), Arc::new(AtomicU32::new(0)));
     let client = scene.client_on(store.clone());
-    let worker = Worker::new(&client).poll(POLL).handle(counted(&runs)).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).poll(POLL).handle(counted(&runs)).start().await.unwrap();
     for round in 1..=ROUNDS {
         store.fault(&["acquire"], Fault::Fails, FAILURES);
         let failed = |event: &Event| matches!(event, Event::WorkerFailed(..));

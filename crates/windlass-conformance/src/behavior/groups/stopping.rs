@@ -124,7 +124,7 @@ async fn store_down<S: Store>(scene: Scene<S>) {
     async fn brief(job: Ctx<Brief>) -> Result<u32> {
         Ok(job.attempt())
     }
-    let worker = Worker::new(&client).poll(POLL).handle(deaf).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).poll(POLL).handle(deaf).start().await.unwrap();
     let chain = scene.client.start(Brief {}).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
     let all = ["acquire", "beat", "exchange", "next_due", "reap", "renew", "retire", "settle"];
@@ -150,7 +150,7 @@ async fn closing<S: Transactional>(scene: Scene<S>) {
         }
     };
     let commit = store.hold("commit");
-    let worker = Worker::new(&client).poll(POLL).handle(finish).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).poll(POLL).handle(finish).start().await.unwrap();
     let chain = scene.client.start(Task {}).await.unwrap();
     scene.soon("the end of the job is being written", commit.begun()).await;
     let stopping = tokio::spawn(worker.stop_now(Duration::ZERO));

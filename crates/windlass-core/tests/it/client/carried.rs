@@ -78,7 +78,7 @@ async fn send(_: Ctx<Mail>) -> Result<u32, BoxError> {
 /// Runs one order and returns the chain and job id that its handler chose.
 async fn run(client: &Client<MemoryStore>, how: &str) -> (Chain<Order>, Chain<Mail>, JobId) {
     let (started, mut hears) = mpsc::unbounded_channel();
-    let worker = Worker::new(client).data(started).handle(order).handle(pack).handle(send);
+    let worker = Worker::new(client).concurrency(1).data(started).handle(order).handle(pack).handle(send);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Order { how: how.to_owned() }).key("standing").await.unwrap();
     let _ = client.wait(chain).await;

@@ -19,7 +19,7 @@ async fn a_hanging_handler_frees_its_slot_after_the_timeout() {
     }
     let (_, client) = faulty();
     client.start::<Timed>("bad".into()).await.unwrap();
-    let _worker = Worker::new(&client).handle(some_hang).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(some_hang).start().await.unwrap();
     let good = client.start::<Timed>("good".into()).await.unwrap();
     assert_eq!(client.wait(good).timeout(2 * LEASE).await.unwrap(), "attempt 1");
 }
@@ -52,7 +52,7 @@ async fn an_observer_that_panics_in_is_on_is_ignored() {
 
 async fn check_observer(observer: impl Observer) {
     let client = Client::builder(Faulty::default()).observer(observer).build();
-    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     for text in ["one", "two"] {
         let chain = client.start(task(text)).await.unwrap();
         assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
@@ -77,7 +77,7 @@ async fn an_error_whose_display_panics_fails_the_attempt() {
         echo(job).await
     }
     let (_, client) = faulty();
-    let _worker = Worker::new(&client).handle(fails_first).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(fails_first).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 2");
 }
@@ -95,7 +95,7 @@ async fn finish(attempt: Attempt<Task, Faulty>) -> Result<Done<Task, Faulty>> {
 async fn check_finish(command: &'static str, (fault, times): (Fault, usize), expected: &str) {
     let (store, client) = faulty();
     store.fault(command, fault, times);
-    let _worker = Worker::new(&client).handle(finish).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(finish).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), expected, "{command}");
     assert_eq!(stored(&client, chain).await.status, Status::Completed);
@@ -117,7 +117,7 @@ async fn a_finish_whose_commit_is_not_answered_is_reported_correctly() {
     let (store, seen) = (Faulty::default(), Seen::default());
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
     store.fault("commit", Fault::LosesReply, 1);
-    let worker = Worker::new(&client).handle(finish).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(finish).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     worker.stop(TIMEOUT).await;
@@ -143,7 +143,13 @@ async fn a_finish_that_was_dropped_midway_can_be_repeated() {
 #[tokio::test(start_paused = true)]
 async fn durations_may_be_unlimited() {
     let (_, client) = faulty();
-    let worker = Worker::new(&client).poll(Duration::MAX).handle(echo::<Endless>).start().await.unwrap();
+    let worker = Worker::new(&client)
+        .concurrency(1)
+        .poll(Duration::MAX)
+        .handle(echo::<Endless>)
+        .start()
+        .await
+        .unwrap();
     let chain = client.start::<Endless>("x".into()).await.unwrap();
     let wait = client.wait(chain).poll(Duration::MAX).timeout(Duration::MAX);
     assert_eq!(timeout(TIMEOUT, wait.into_future()).await.unwrap().unwrap(), "attempt 1");

@@ -55,7 +55,7 @@ async fn a_full_worker_does_not_claim_a_wake_up() {
         .await
         .unwrap();
     pass(TIMEOUT).await;
-    let _idle = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _idle = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     pass(TIMEOUT).await;
     for _ in 0..20 {
         let chain = client.start(task("x")).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_wake_up_after_an_exchange_filled_the_slots_is_not_lost() {
 async fn a_busy_worker_still_reaps_and_expires() {
     let (store, client) = faulty();
     let trace = Trace::default();
-    let _worker = Worker::new(&client).data(trace.clone()).handle(slow).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).data(trace.clone()).handle(slow).start().await.unwrap();
     client.start_many((0..100).map(|_| task("x"))).await.unwrap();
     pass(2 * MINUTE).await;
     assert!(trace.runs() > 50, "{} runs", trace.runs());
@@ -247,7 +247,7 @@ async fn an_outcome_above_the_size_limit_fails_its_job() {
     }
     let (_, client) = faulty();
     let chain = client.start(task("x")).await.unwrap();
-    let _worker = Worker::new(&client).handle(carry_too_much).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(carry_too_much).start().await.unwrap();
     let error = client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
     let why = error.job_error().unwrap().as_str();
     assert!(why.contains("bytes of payload exceed the limit"), "{why}");
@@ -274,7 +274,7 @@ async fn waits_notified_together_share_their_queries() {
 async fn a_hanging_query_does_not_delay_other_waits_for_long() {
     let (store, client) = faulty();
     let chains = client.start_many((0..10).map(|_| task("x"))).await.unwrap();
-    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     pass(TIMEOUT).await;
     store.fault("get_chains", Fault::Hangs, 1);
     let began = Instant::now();

@@ -72,7 +72,8 @@ async fn check(fault: Fault) {
 
 async fn check_work(fault: Fault) {
     let (_, _, client) = client(fault);
-    let worker = Worker::new(&client).poll(TIMEOUT).handle(echo::<Task>).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).poll(TIMEOUT).handle(echo::<Task>).start().await.unwrap();
     pass(TIMEOUT).await;
     for text in ["one", "two"] {
         let before = Instant::now();
@@ -115,7 +116,8 @@ async fn a_panicking_claim_is_ignored() {
 async fn a_subscription_that_ends_immediately_causes_no_hot_loop() {
     check(Fault::Flaps).await;
     let (bad, store, client) = client(Fault::Flaps);
-    let _worker = Worker::new(&client).poll(MINUTE).handle(echo::<Task>).start().await.unwrap();
+    let _worker =
+        Worker::new(&client).concurrency(1).poll(MINUTE).handle(echo::<Task>).start().await.unwrap();
     pass(MINUTE).await;
     let (subscribed, queries) = (bad.subscribed.load(Ordering::SeqCst), store.calls("next_due"));
     assert!((2..=20).contains(&subscribed) && queries <= 30, "{subscribed} subscriptions, {queries} queries");
@@ -137,7 +139,8 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
     let notifier = InProcessNotifier::new();
     let client = Client::builder(Faulty::default()).notifier(notifier.clone()).build();
     let trace = Trace::default();
-    let worker = Worker::new(&client).poll(2 * MINUTE).data(trace.clone()).handle(slow).start();
+    let worker =
+        Worker::new(&client).concurrency(1).poll(2 * MINUTE).data(trace.clone()).handle(slow).start();
     let _worker = worker.await.unwrap();
     let chains = client.start_many([task("one"), task("two")]).await.unwrap();
     trace.started.notified().await;
@@ -153,7 +156,7 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
 async fn a_stopping_worker_hands_over_its_claimed_wake_ups() {
     for first_stops in [true, false] {
         let client = Client::new(Faulty::default());
-        let start = || Worker::new(&client).poll(60 * MINUTE).handle(echo::<Task>).start();
+        let start = || Worker::new(&client).concurrency(1).poll(60 * MINUTE).handle(echo::<Task>).start();
         let (first, second) = (start().await.unwrap(), start().await.unwrap());
         pass(TIMEOUT).await;
         let chain = client.start(task("later")).after(MINUTE).await.unwrap();

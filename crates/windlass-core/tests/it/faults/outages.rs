@@ -31,9 +31,10 @@ async fn a_hanging_renewal_times_out_before_the_lease_ends() {
 /// Checks that another worker, whose handler would complete immediately, cannot acquire a running job.
 async fn check_lease_is_kept(store: &Faulty, client: &Client<Faulty>) {
     let chain = client.start(task("x")).await.unwrap();
-    let _owner = Worker::new(client).handle(hang::<Task>).start().await.unwrap();
+    let _owner = Worker::new(client).concurrency(1).handle(hang::<Task>).start().await.unwrap();
     pass(TIMEOUT / 10).await;
-    let _other = Worker::new(client).poll(LEASE / 8).handle(echo::<Task>).start().await.unwrap();
+    let _other =
+        Worker::new(client).concurrency(1).poll(LEASE / 8).handle(echo::<Task>).start().await.unwrap();
     pass(MINUTE).await;
     let job = stored(client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Running, 1));
@@ -72,7 +73,8 @@ async fn a_worker_without_access_is_unhealthy_until_it_gets_access_again() {
     let store = Faulty::default();
     let seen = Seen::default();
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
-    let worker = Worker::new(&client).poll(TIMEOUT).handle(echo::<Task>).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).poll(TIMEOUT).handle(echo::<Task>).start().await.unwrap();
     pass(TIMEOUT).await;
     worker.health().unwrap();
     store.break_all(&["acquire", "renew", "reap", "next_due", "beat"], &Fault::IsDenied);
@@ -103,7 +105,7 @@ async fn a_wait_without_access_ends_at_once() {
 async fn check_work_continues(command: &'static str, fault: Fault) {
     let (store, client) = faulty();
     store.fault(command, fault, 1);
-    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     pass(TIMEOUT).await;
     let chain = client.start(task("x")).await.unwrap();
     assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 1", "{command}");
@@ -164,7 +166,7 @@ async fn an_acquire_whose_reply_is_lost_is_repeated_and_returns_the_same_jobs() 
     let (store, client) = faulty();
     store.fault("acquire", Fault::LosesReply, 2);
     let chain = client.start(task("x")).await.unwrap();
-    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
 }
 
@@ -173,7 +175,7 @@ async fn a_settlement_whose_reply_is_lost_is_repeated() {
     let (store, client) = faulty();
     store.fault("exchange", Fault::LosesReply, 2);
     let chain = client.start(task("x")).await.unwrap();
-    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     assert_eq!(client.wait(chain).poll(TIMEOUT / 10).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     // The result is stored before the worker has the reply.
     pass(TIMEOUT).await;
@@ -186,7 +188,7 @@ async fn a_wait_survives_transient_store_errors() {
     let (store, client) = faulty();
     let chain = client.start(task("x")).await.unwrap();
     store.fault("get_chains", Fault::Fails, 3);
-    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     assert_eq!(client.wait(chain).poll(TIMEOUT / 10).timeout(2 * TIMEOUT).await.unwrap(), "attempt 1");
 }
 
@@ -200,7 +202,7 @@ async fn a_wait_whose_query_fails_after_the_notification_queries_again_soon() {
     });
     pass(TIMEOUT / 10).await;
     store.fault("get_chains", Fault::Fails, 4);
-    let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     let waited = timeout(TIMEOUT, waiting).await.unwrap();
     assert_eq!(waited.unwrap().unwrap(), "attempt 1");
 }
@@ -224,7 +226,7 @@ fn a_client_outlives_its_runtime() {
         let lost = timeout(TIMEOUT, waiting).await.unwrap().unwrap_err();
         assert_eq!(lost.kind(), ErrorKind::Unavailable);
         let chain = timeout(TIMEOUT, client.start(task("x")).into_future()).await.unwrap().unwrap();
-        let _worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+        let _worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
         assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
     });
 }
@@ -250,8 +252,8 @@ async fn a_settlement_whose_reply_is_lost_wakes_the_next_worker() {
     }
     let (store, seen) = (Faulty::default(), Seen::default());
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
-    let _first = Worker::new(&client).handle(first).start().await.unwrap();
-    let _second = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let _first = Worker::new(&client).concurrency(1).handle(first).start().await.unwrap();
+    let _second = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     pass(TIMEOUT).await;
     store.fault("exchange", Fault::LosesReply, 1);
     let chain = client.start(First).await.unwrap();

@@ -44,7 +44,7 @@ async fn a_drain_waits_for_jobs_being_stored() {
         gate.notify_one();
         pass(TIMEOUT).await;
         assert!(!drain.is_finished(), "a job is open; gives up: {gives_up}");
-        let _consumer = queue.consume(double).await.unwrap();
+        let _consumer = queue.consume(double).concurrency(1).await.unwrap();
         drain.await.unwrap().unwrap();
         assert_eq!(queue.result("a").await.unwrap(), Some(2));
         assert_eq!(queue.enqueue("b", 1).await.unwrap_err().kind(), ErrorKind::Closed);
@@ -92,7 +92,7 @@ async fn the_timeout_of_a_wait_includes_the_enqueue() {
 async fn a_hanging_write_of_one_queue_does_not_delay_others() {
     let (store, client) = faulty();
     let (slow, quick) = (queue(&client, "slow"), queue(&client, "quick"));
-    let _consumer = quick.consume(double).await.unwrap();
+    let _consumer = quick.consume(double).concurrency(1).await.unwrap();
     let gate = store.hold("create");
     let hanging = tokio::spawn(slow.enqueue("a", 1).into_future());
     called(&store, "create", 1).await;
@@ -133,7 +133,7 @@ async fn an_event_whose_job_cannot_be_queried_is_counted() {
     pass(2 * LEASE).await;
     let mut events = queue.events().await.unwrap();
     store.break_all(&["get_chains"], &Fault::Fails);
-    let _consumer = queue.consume(double).await.unwrap();
+    let _consumer = queue.consume(double).concurrency(1).await.unwrap();
     let mut seen = Vec::new();
     while !matches!(seen.last(), Some(QueueEvent::Completed { .. })) {
         seen.push(tokio::time::timeout(MINUTE, events.next()).await.unwrap().unwrap());
@@ -151,7 +151,7 @@ async fn repeatable_queue_commands_survive_lost_replies() {
     queue.pause().await.unwrap();
     lose("pause");
     queue.resume().await.unwrap();
-    let _consumer = queue.consume(double).await.unwrap();
+    let _consumer = queue.consume(double).concurrency(1).await.unwrap();
     lose("create");
     queue.enqueue_and_wait("a", 1).await.unwrap();
     lose("set_retention");

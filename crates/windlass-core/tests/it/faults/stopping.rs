@@ -37,7 +37,7 @@ async fn jobs_of_an_acquire_in_flight_at_the_stop_are_released() {
     let trace = Trace::default();
     let chain = client.start(task("x")).await.unwrap();
     let gate = store.hold("acquire");
-    let worker = Worker::new(&client).data(trace.clone()).handle(slow).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).data(trace.clone()).handle(slow).start().await.unwrap();
     pass(TIMEOUT / 10).await;
     let stopping = tokio::spawn(worker.stop_now(TIMEOUT));
     pass(TIMEOUT / 10).await;
@@ -52,7 +52,7 @@ async fn jobs_of_an_unanswered_acquire_are_released_at_the_stop() {
     let (store, client) = faulty();
     store.fault("acquire", Fault::HangsAfterwards, 1);
     let chain = client.start(task("x")).await.unwrap();
-    let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(hang::<Task>).start().await.unwrap();
     pass(TIMEOUT / 10).await;
     assert_eq!(stored(&client, chain).await.status, Status::Running, "the worker does not know");
     worker.stop_now(TIMEOUT).await;
@@ -63,7 +63,7 @@ async fn jobs_of_an_unanswered_acquire_are_released_at_the_stop() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_release_is_retried() {
     let (store, client) = faulty();
-    let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(hang::<Task>).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     pass(TIMEOUT / 10).await;
     store.fault("settle", Fault::Fails, 1);
@@ -94,7 +94,8 @@ async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended
 async fn a_stop_does_not_wait_for_an_unreachable_store() {
     let (store, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     store.break_all(
@@ -108,7 +109,8 @@ async fn a_stop_does_not_wait_for_an_unreachable_store() {
 async fn nothing_calls_a_closed_store_after_the_stop() {
     let (store, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     store.close().await.unwrap();
@@ -134,7 +136,7 @@ async fn a_stop_ends_middleware_that_hangs_after_the_handler() {
     }
     let (_, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).middleware(Lingers(trace.clone())).handle(echo::<Task>);
+    let worker = Worker::new(&client).concurrency(1).middleware(Lingers(trace.clone())).handle(echo::<Task>);
     let worker = worker.start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
@@ -148,7 +150,8 @@ async fn a_stop_ends_middleware_that_hangs_after_the_handler() {
 async fn a_dropped_worker_aborts_its_handlers() {
     let (_, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     drop(worker);
@@ -166,7 +169,8 @@ async fn takes_a_minute(_: Ctx<Task>, Data(trace): Data<Trace>) -> Result<String
 async fn a_stop_lets_handlers_finish() {
     let (_, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).data(trace.clone()).handle(takes_a_minute).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(trace.clone()).handle(takes_a_minute).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     let before = Instant::now();
@@ -179,7 +183,8 @@ async fn a_stop_lets_handlers_finish() {
 async fn a_stop_acquires_no_more_jobs_while_handlers_finish() {
     let (_, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).data(trace.clone()).handle(takes_a_minute).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).data(trace.clone()).handle(takes_a_minute).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     let stopping = tokio::spawn(worker.stop(2 * MINUTE));
@@ -197,7 +202,8 @@ async fn a_stop_asks_handlers_to_stop_shortly_before_its_deadline() {
     {
         let (_, client) = faulty();
         let trace = Trace::default();
-        let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
+        let worker =
+            Worker::new(&client).concurrency(1).data(trace.clone()).handle(obedient).start().await.unwrap();
         client.start(task("x")).await.unwrap();
         trace.started.notified().await;
         let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop(deadline)));
@@ -212,7 +218,7 @@ async fn a_stop_asks_handlers_to_stop_shortly_before_its_deadline() {
 async fn a_probe_follows_the_worker_from_start_to_stop() {
     let (store, client) = faulty();
     let gate = store.hold("acquire");
-    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).start().await.unwrap();
     let probe = worker.probe();
     pass(TIMEOUT / 10).await;
     assert!(!probe.is_ready() && probe.health().is_ok(), "it has not reached the store");
@@ -234,7 +240,7 @@ async fn a_probe_follows_the_worker_from_start_to_stop() {
 async fn a_worker_runs_until_a_signal() {
     let (_, client) = faulty();
     let (signal, stopped) = tokio::sync::oneshot::channel::<()>();
-    let worker = Worker::new(&client).handle(echo::<Task>).run_until(stopped, TIMEOUT);
+    let worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).run_until(stopped, TIMEOUT);
     let running = tokio::spawn(worker);
     let chain = client.start(task("x")).await.unwrap();
     client.wait(chain).await.unwrap();

@@ -41,7 +41,8 @@ async fn a_dropped_prepare_is_reported_as_rolled_back() {
     let client = Client::builder(Faulty::default()).observer(tracer.clone()).build();
     let chain = client.start(task("x")).await.unwrap();
     let asked = tracer.asked.load(Ordering::SeqCst);
-    let _worker = Worker::new(&client).data(ends.clone()).handle(drop_prepare).start().await.unwrap();
+    let _worker =
+        Worker::new(&client).concurrency(1).data(ends.clone()).handle(drop_prepare).start().await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
     assert_eq!(*ends.0.lock().unwrap(), ["rolled back"]);
     let asked = tracer.asked.load(Ordering::SeqCst) - asked;
@@ -91,7 +92,7 @@ async fn a_finish_whose_hook_panics_is_reported_as_rolled_back() {
     }
     let (_, client) = faulty();
     let ends = Ends::default();
-    let worker = Worker::new(&client).data(ends.clone()).hooks(PanicsFirst).handle(listen);
+    let worker = Worker::new(&client).concurrency(1).data(ends.clone()).hooks(PanicsFirst).handle(listen);
     let worker = worker.start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
@@ -136,7 +137,8 @@ async fn a_closing_hook_that_hangs_is_ended_with_its_lease() {
     let (_, client) = faulty();
     let first = client.start::<Timed>("x".into()).await.unwrap();
     let second = client.start::<Timed>("y".into()).await.unwrap();
-    let _worker = Worker::new(&client).hooks(Endless).handle(finish_timed).start().await.unwrap();
+    let _worker =
+        Worker::new(&client).concurrency(1).hooks(Endless).handle(finish_timed).start().await.unwrap();
     pass(MINUTE).await;
     for chain in [first, second] {
         assert!(client.chain(chain).await.unwrap().unwrap().latest.attempt > 0, "both had their turn");
@@ -146,7 +148,8 @@ async fn a_closing_hook_that_hangs_is_ended_with_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_releases_a_job_whose_closing_hook_hangs() {
     let (_, client) = faulty();
-    let worker = Worker::new(&client).hooks(Endless).handle(finish_timed).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).hooks(Endless).handle(finish_timed).start().await.unwrap();
     let chain = client.start::<Timed>("x".into()).await.unwrap();
     pass(TIMEOUT / 10).await;
     worker.stop(TIMEOUT / 10).await;

@@ -91,7 +91,8 @@ enum By {
 /// dependent does not poll.
 async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Duration {
     let (sender, mut started) = mpsc::unbounded_channel::<Instant>();
-    let worker = Worker::new(client).poll(Duration::from_secs(3_600)).data(sender).handle(ship);
+    let worker =
+        Worker::new(client).concurrency(1).poll(Duration::from_secs(3_600)).data(sender).handle(ship);
     let worker = worker.start().await.unwrap();
     let approval = client.start(Approval {}).await.unwrap();
     let committed = match by {
@@ -117,7 +118,8 @@ async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Dura
         By::Handler => {
             client.start(Ship {}).blocked_by((approval,)).await.unwrap();
             let (sender, mut committing) = mpsc::unbounded_channel::<Instant>();
-            let approving = Worker::new(client).data(sender).handle(approve).start().await.unwrap();
+            let approving =
+                Worker::new(client).concurrency(1).data(sender).handle(approve).start().await.unwrap();
             client.wait(approval).timeout(TIMEOUT).await.unwrap();
             approving.stop(TIMEOUT).await;
             committing.recv().await.unwrap()
@@ -181,7 +183,7 @@ async fn a_transaction_that_outlasts_renewals_does_not_conflict_with_them() {
             .await
             .unwrap();
         let client = Client::new(store);
-        let worker = Worker::new(&client).handle(long).start().await.unwrap();
+        let worker = Worker::new(&client).concurrency(1).handle(long).start().await.unwrap();
         let chain = client.start(Long {}).await.unwrap();
         assert_eq!(
             client.wait(chain).timeout(TIMEOUT).await.unwrap(),

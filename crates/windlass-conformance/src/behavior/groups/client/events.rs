@@ -318,7 +318,8 @@ async fn store_fails<S: Store>(scene: Scene<S>) {
     let store = Faulty::new(&scene.store);
     store.fault(&["acquire", "settle", "exchange"], Fault::Fails, 1);
     let chain = scene.client.start(Sow { seeds: 3 }).await.unwrap();
-    let worker = Worker::new(&scene.client_on(store)).poll(POLL).handle(sow).start().await.unwrap();
+    let worker =
+        Worker::new(&scene.client_on(store)).concurrency(1).poll(POLL).handle(sow).start().await.unwrap();
     let id = worker.id();
     assert_eq!(scene.output(chain).await, 3);
     scene.stop([worker]).await;
@@ -365,7 +366,7 @@ impl Notifier for Broken {
 async fn notifier_fails<S: Store>(scene: Scene<S>) {
     let builder = Client::<S>::builder(Arc::clone(&scene.store)).notifier(Broken);
     let client = builder.observer(scene.seen.clone()).build();
-    let worker = Worker::new(&client).poll(POLL).handle(sow).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(1).poll(POLL).handle(sow).start().await.unwrap();
     let chain = client.start(Sow { seeds: 3 }).await.unwrap();
     assert_eq!(scene.output(chain).await, 3);
     for call in ["publish", "subscribe"] {

@@ -191,7 +191,8 @@ async fn unblocked<S: Transactional>(scene: Scene<S>) {
     let store = Faulty::new(&scene.store);
     store.fault(&["commit"], Fault::Fails, 2);
     let client = scene.client_on(store);
-    let worker = Worker::new(&client).poll(POLL).handle(bait).handle(bite).start().await.unwrap();
+    let worker =
+        Worker::new(&client).concurrency(1).poll(POLL).handle(bait).handle(bite).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 3, "two commits failed before");
     scene.stop([worker]).await;
     let events = scene.seen.all();

@@ -140,7 +140,7 @@ async fn fails<S: Store>(scene: Scene<S>) {
             _ => Err(format!("broken {}", item.attempt()).into()),
         }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     let wait = |id| queue.enqueue(id, String::new()).attempts(2).and_wait().poll(POLL).into_future();
     for (id, kind, text, attempts) in [
         ("tries", ErrorKind::AttemptsExhausted, "broken 2", 2),
@@ -175,7 +175,7 @@ async fn calls_off<S: Store>(scene: Scene<S>) {
 async fn large<S: Store>(scene: Scene<S>) {
     let queue = texts(&scene).build().unwrap();
     let large = |item: Item<String>| async move { Ok::<_, BoxError>(item.payload().repeat(1024)) };
-    let consumer = queue.consume(large).poll(POLL).await.unwrap();
+    let consumer = queue.consume(large).concurrency(1).poll(POLL).await.unwrap();
     let payload = "0123456789 \"\\\u{0}ä\u{1F600}".repeat(50);
     let result = queue.enqueue_and_wait("a", &payload).poll(POLL).await.unwrap();
     assert!(result == payload.repeat(1024), "the result is another");
@@ -194,8 +194,8 @@ async fn nothing<S: Store>(scene: Scene<S>) {
         async { Ok::<_, BoxError>(()) }
     };
     let consumers = [
-        void.consume(gives_void).poll(POLL).await.unwrap(),
-        null.consume(|_| async { Ok::<_, BoxError>(None) }).poll(POLL).await.unwrap(),
+        void.consume(gives_void).concurrency(1).poll(POLL).await.unwrap(),
+        null.consume(|_| async { Ok::<_, BoxError>(None) }).concurrency(1).poll(POLL).await.unwrap(),
     ];
     void.enqueue_and_wait("a", 1).poll(POLL).await.unwrap();
     assert_eq!(void.enqueue("a", 1).await.unwrap(), Enqueued::Completed(()));

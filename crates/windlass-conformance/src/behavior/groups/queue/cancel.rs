@@ -60,7 +60,7 @@ async fn queued<S: Store>(scene: Scene<S>) {
         seen.add(format!("{} {}", item.id(), item.payload()));
         async { Ok::<_, BoxError>(String::new()) }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     queue.enqueue_and_wait("last", "x".to_owned()).poll(POLL).await.unwrap();
     assert_eq!(lines.all(), ["a fresh", "last x"]);
     scene.stop_consumers([consumer]).await;
@@ -113,7 +113,7 @@ async fn ask<S: Store>(scene: Scene<S>) {
             Err::<String, _>(BoxError::from("called off"))
         }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     queue.enqueue("a", "x".to_owned()).await.unwrap();
     scene.soon("it begins", begun.pass()).await;
     let other = others(&scene).build().unwrap();

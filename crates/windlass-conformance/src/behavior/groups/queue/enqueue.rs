@@ -154,7 +154,7 @@ async fn order<S: Store>(scene: Scene<S>) {
         seen.add(item.id());
         async { Ok::<_, BoxError>(String::new()) }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     state(&scene, &queue, "leisurely", ItemState::Completed).await;
     assert_eq!(lines.all(), ["urgent", "a", "b", "c", "d", "leisurely"]);
     scene.stop_consumers([consumer]).await;

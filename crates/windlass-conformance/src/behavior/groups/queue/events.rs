@@ -70,7 +70,7 @@ async fn life<S: Store>(scene: Scene<S>) {
     };
     queue.enqueue(&id, "x".to_owned()).await.unwrap();
     assert_eq!(next(&scene, &mut events, 1).await, [QueueEvent::Queued { id: id.clone() }]);
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     let worker = consumer.id();
     assert_eq!(events.next().await, Some(QueueEvent::Started { worker }));
     let error = "broken".to_owned();
@@ -103,7 +103,7 @@ async fn stalled<S: Store>(scene: Scene<S>) {
         at.open(1);
         hang::<Result<String>>()
     };
-    let consumer = queue.consume(hangs).poll(POLL).await.unwrap();
+    let consumer = queue.consume(hangs).concurrency(1).poll(POLL).await.unwrap();
     scene.soon("it begins", begun.pass()).await;
     scene.soon("it stops", consumer.stop(Duration::from_millis(10))).await;
     let id = "a".to_owned();

@@ -79,7 +79,7 @@ async fn failure<S: Store>(scene: Scene<S>) {
             _ => Err("broken".into()),
         }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     for (id, told) in [
         ("fails", "fails 2 Err(\"broken\") 7200s"),
         ("panics", "panics 2 Err(\"the handler panicked: oh\") 7200s"),
@@ -117,7 +117,7 @@ async fn fails<S: Store>(scene: Scene<S>) {
             }
         }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     let ids = ["errs", "panics", "ttl", "turns"];
     for id in ids {
         let result = queue.enqueue_and_wait(id, String::new()).poll(POLL).await.unwrap();
@@ -144,7 +144,7 @@ async fn unwritable<S: Store>(scene: Scene<S>) {
         seen.add(item.id());
         async { Ok::<_, BoxError>(Pairs::from([((1, 2), 3)])) }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     let error = queue.enqueue_and_wait("a", String::new()).poll(POLL).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ChainFailed);
     assert!(error.to_string().contains("cannot encode the value as `json`"), "{error}");

@@ -85,7 +85,7 @@ async fn fixed<S: Store>(scene: Scene<S>) {
             Ok::<_, BoxError>(echoed(item.payload(), item.attempt()))
         }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     let result = queue.enqueue_and_wait("a", "x".to_owned()).poll(POLL).await.unwrap();
     assert_eq!(result, echoed("x", 2));
     assert_eq!(lines.all(), ["told"]);
@@ -125,7 +125,7 @@ async fn killer<S: Store>(scene: Scene<S>) {
     }
     let failed = state(&scene, &queue, "a", ItemState::Failed).await;
     assert_eq!((failed.attempts, failed.error.as_ref().unwrap().as_str()), (3, LEASE_EXPIRED));
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     queue.enqueue_and_wait("b", String::new()).poll(POLL).await.unwrap();
     assert_eq!(others_run.load(Ordering::SeqCst), 1, "it was not run again");
     assert_eq!(queue.enqueue("a", "y".to_owned()).await.unwrap(), Enqueued::Queued);

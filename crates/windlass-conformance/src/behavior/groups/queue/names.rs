@@ -54,7 +54,7 @@ async fn never_delayed<S: Store>(scene: Scene<S>) {
         hang::<Result<String>>()
     };
     let consumers = [
-        stuck.consume(hangs).poll(POLL).await.unwrap(),
+        stuck.consume(hangs).concurrency(1).poll(POLL).await.unwrap(),
         echo(&idle).await,
         echo(&busy).await,
         echo(&busy).await,

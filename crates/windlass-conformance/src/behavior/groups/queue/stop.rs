@@ -66,7 +66,7 @@ async fn gives_back<S: Store>(scene: Scene<S>) {
             hang::<Result<String>>().await
         }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     queue.enqueue("a", "x".to_owned()).attempts(1).await.unwrap();
     scene.soon("it begins", begun.pass()).await;
     // The handler must receive the signal before the deadline, even on a slow machine.

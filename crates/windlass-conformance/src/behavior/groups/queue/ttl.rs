@@ -136,7 +136,7 @@ async fn first_wins<S: Store>(scene: Scene<S>) {
         seen.add(format!("{} {:?}", item.id(), item.result_ttl()));
         async { Ok::<_, BoxError>(String::new()) }
     };
-    let consumer = impatient.consume(handler).poll(POLL).await.unwrap();
+    let consumer = impatient.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     for (id, ttl) in [("default", 2 * HOUR), ("own", 3 * HOUR)] {
         let done = state(&scene, &producer, id, ItemState::Completed).await;
         assert!(done.kept_until.unwrap() >= done.created_at + ttl, "{done:?}");
@@ -166,7 +166,7 @@ async fn update<S: Store>(scene: Scene<S>) {
     let handler = |item: Item<String>| async move {
         if item.id() == "fails" { Err(BoxError::from("broken")) } else { Ok(String::new()) }
     };
-    let consumer = queue.consume(handler).poll(POLL).await.unwrap();
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     for (id, ended) in [("done", ItemState::Completed), ("fails", ItemState::Failed)] {
         queue.enqueue(id, String::new()).await.unwrap();
         let before = state(&scene, &queue, id, ended).await.kept_until.unwrap();
