@@ -53,19 +53,18 @@ async fn delete_together(
         Err(_) if unchanged.len() > 1 => return Ok(None),
         deleted => deleted,
     };
-    let outcome = |chain: &ChainRecord| match &deleted {
-        Ok(deleted) => {
-            let found = deleted.iter().find(|deleted| deleted.chain == chain.id);
-            Ok(match found.map(|deleted| deleted.status) {
-                None => "already deleted".to_owned(),
-                Some(status) if status == chain.status() => "deleted".to_owned(),
-                Some(status) => format!("deleted; it became {status} immediately before"),
-            })
-        }
-        Err(why) => Err(why.clone()),
-    };
     let outcomes = listed.iter().zip(checks);
-    Ok(Some(outcomes.map(|(chain, check)| check.unwrap_or_else(|| outcome(chain))).collect()))
+    Ok(Some(outcomes.map(|(chain, check)| check.unwrap_or_else(|| outcome(chain, &deleted))).collect()))
+}
+
+/// Returns the outcome for a chain that was deleted with others, or could not be.
+fn outcome(listed: &ChainRecord, deleted: &Result<Vec<DeletedChain>, String>) -> Outcome {
+    let found = deleted.as_ref().map_err(Clone::clone)?.iter().find(|deleted| deleted.chain == listed.id);
+    Ok(match found.map(|deleted| deleted.status) {
+        None => "already deleted".to_owned(),
+        Some(status) if status == listed.status() => "deleted".to_owned(),
+        Some(status) => format!("deleted; it became {status} immediately before"),
+    })
 }
 
 /// Returns for each chain why it is not to be deleted, or `None` if it has not changed since it was listed.
@@ -142,5 +141,82 @@ fn deleted(reply: DeleteReply) -> Result<Vec<DeletedChain>, String> {
             Err(format!("not deleted: {}", reasons.join("; ")))
         }
         DeleteReply::Busy => Err(BUSY.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use windlass::command::{CancelMode, NewChain, NewJob};
+    use windlass::name::TypeName;
+    use windlass::record::Payload;
+    use windlass::{ChainId, MemoryStore};
+
+    use super::*;
+
+    const CHAINS: usize = 3;
+
+    /// Starts chains and returns them as listed.
+    async fn start(connection: &Connection) -> Vec<ChainRecord> {
+        let client = connection.client();
+        let job = NewJob::new(TypeName::new("mail").unwrap(), Payload::json("null").unwrap());
+        let new: Vec<_> = (0..CHAINS).map(|_| NewChain::new(ChainId::new(), job.clone())).collect();
+        let ids = new.iter().map(|chain| chain.id.into()).collect();
+        client.create(new).await.unwrap();
+        client.chains(ids).await.unwrap().into_iter().map(Option::unwrap).collect()
+    }
+
+    fn connection() -> Connection {
+        let client = Client::new(MemoryStore::new());
+        let notifier = client.store().notifier();
+        Connection { store: AnyStore::Memory(client), notifier: Arc::clone(&notifier) }
+    }
+
+    async fn stored(connection: &Connection, listed: &[ChainRecord]) -> Vec<bool> {
+        let chains = connection.client().chains(listed.iter().map(|chain| chain.id.into()).collect()).await;
+        chains.unwrap().iter().map(Option::is_some).collect()
+    }
+
+    #[tokio::test]
+    async fn a_chain_that_changed_since_it_was_listed_is_not_deleted() {
+        let connection = connection();
+        let listed = start(&connection).await;
+        let client = connection.client();
+        client.cancel(listed[0].id, CancelMode::UnlessRunning).await.unwrap();
+        client.retry(listed[0].id).await.unwrap();
+        client.delete(vec![listed[1].id.into()], false).await.unwrap();
+        let outcomes = delete(&connection, &listed, false).await.unwrap();
+        assert_eq!(outcomes, [Err(CHANGED.to_owned()), Ok("already deleted".into()), Ok("deleted".into())]);
+        assert_eq!(stored(&connection, &listed).await, [true, false, false]);
+    }
+
+    /// The chain changes after it was queried again and before the delete.
+    #[tokio::test]
+    async fn a_delete_of_a_chain_that_just_changed_is_rolled_back() {
+        let connection = connection();
+        let listed = start(&connection).await;
+        connection.client().cancel(listed[0].id, CancelMode::UnlessRunning).await.unwrap();
+        let together: Vec<_> = listed.iter().collect();
+        assert_eq!(delete_unchanged(&connection, &together).await.unwrap(), Err(CHANGED.to_owned()));
+        assert_eq!(stored(&connection, &listed).await, [true; CHAINS]);
+        let others = delete_unchanged(&connection, &together[1..]).await.unwrap().unwrap();
+        assert_eq!(others.len(), CHAINS - 1);
+        assert_eq!(stored(&connection, &listed).await, [true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn a_store_without_transactions_reports_a_chain_that_just_changed() {
+        let connection = connection();
+        let listed = start(&connection).await;
+        let client = connection.client();
+        client.cancel(listed[0].id, CancelMode::UnlessRunning).await.unwrap();
+        let targets = listed.iter().map(|chain| chain.id.into()).collect();
+        let deleted = super::deleted(client.delete(targets, false).await.unwrap());
+        assert_eq!(
+            outcome(&listed[0], &deleted),
+            Ok("deleted; it became cancelled immediately before".into())
+        );
+        assert_eq!(outcome(&listed[1], &deleted), Ok("deleted".into()));
     }
 }

@@ -71,3 +71,43 @@ impl Limit {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists pages with these numbers of rows, the last of which has no successor. Returns the number of rows that were
+    /// listed, the number of pages that were requested, and the limit.
+    fn list(max: usize, pages: &[usize]) -> (usize, usize, Limit) {
+        let mut limit = Limit::new(max);
+        for (page, rows) in pages.iter().enumerate() {
+            for _ in 0..*rows {
+                if !limit.take() {
+                    break;
+                }
+            }
+            if page + 1 == pages.len() || !limit.needs_next_page() {
+                return (limit.listed, page + 1, limit);
+            }
+        }
+        unreachable!("the last page ends the list")
+    }
+
+    #[track_caller]
+    fn check(max: usize, pages: &[usize], listed: usize, requested: usize, more: &More) {
+        let (was_listed, was_requested, limit) = list(max, pages);
+        assert_eq!((was_listed, was_requested), (listed, requested));
+        assert!(limit.more == *more);
+    }
+
+    #[test]
+    fn a_cut_is_detected_with_at_most_one_more_page() {
+        check(2, &[2], 2, 1, &More::No);
+        check(2, &[3], 2, 1, &More::Yes);
+        check(2, &[1, 0, 1], 2, 3, &More::No);
+        check(2, &[2, 1], 2, 2, &More::Yes);
+        check(2, &[2, 0], 2, 2, &More::No);
+        check(2, &[2, 0, 0, 1], 2, 2, &More::Maybe);
+        check(0, &[2, 0, 3], 5, 3, &More::No);
+    }
+}
