@@ -60,10 +60,10 @@ impl ChainSelection {
         self.names.is_empty()
     }
 
-    /// Whether the filter would select every chain.
-    pub(crate) const fn is_empty_filter(&self) -> bool {
-        let has_range = self.since.is_some() || self.until.is_some();
-        !(has_range || self.top_level) && self.types.is_empty() && self.statuses.is_empty()
+    /// Whether the filter is specific enough to select chains. A type alone is not: with it, a script whose list of keys
+    /// is empty would change all chains of the type.
+    pub(crate) const fn has_filter(&self) -> bool {
+        !self.statuses.is_empty() || self.top_level || self.since.is_some() || self.until.is_some()
     }
 }
 

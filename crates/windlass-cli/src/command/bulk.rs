@@ -34,10 +34,10 @@ pub(crate) enum Change {
 
 /// Changes all chains that match the filter, or prints them if it is a dry run.
 pub(crate) async fn run(context: &Context, selection: &ChainSelection, change: Change) -> Result {
-    if selection.is_empty_filter() {
+    if !selection.has_filter() {
         return Err(Failure::usage(
-            "no chains are selected: pass the ids of chains, or a filter with --status, --type, --since, --until or \
-             --top-level",
+            "no chains are selected: pass ids, or a filter with --status, --since, --until or --top-level; --type only \
+             narrows it down",
         ));
     }
     let states = StateFilter(change.states(&selection.statuses)?);
@@ -137,7 +137,8 @@ impl Bulk<'_> {
 
     fn report(&self, ended: Result) -> Result {
         if let Err(failure) = ended {
-            return Err(failure.with_note(format!("{}; run the command again to continue", self.count())));
+            let next = if self.is_dry_run { "" } else { "; run the command again to continue" };
+            return Err(failure.with_note(format!("{}{next}", self.count())));
         }
         note(&self.count());
         let (skipped, changed) = (self.skipped, self.change.participle());

@@ -136,7 +136,7 @@ async fn delete_by_filter(context: &Context, delete: &Delete) -> Result {
         let text = "--cascade needs ids: a filter deletes only the chains that match, so remove --cascade";
         return Err(Failure::usage(text));
     }
-    if !(delete.yes || delete.chains.dry_run || delete.chains.is_empty_filter()) {
+    if delete.chains.has_filter() && !(delete.yes || delete.chains.dry_run) {
         return Err(Failure::usage(
             "deleting by filter cannot be undone: pass --dry-run to print the chains, or --yes to delete them",
         ));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use windlass_testkit::{shared_postgres, wait_until};
 
@@ -75,7 +76,7 @@ async fn chains_are_deleted_by_filter_at_any_default_isolation_level() {
     let url = shared_postgres().await.url();
     assert!(!url.contains('?'), "{url}");
     let url = format!("{url}?options[default_transaction_isolation]=serializable");
-    let ran = program.run(&["delete", "--type", "mail", "--yes", "--store", &url]).await;
+    let ran = program.run(&["delete", "--since", "1h", "--yes", "--store", &url]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, "chains deleted: 2\n"), "{ran:?}");
     assert!(program.json(&["chains"]).await.is_empty());
 }
@@ -92,7 +93,7 @@ async fn each_chain_is_retried_once_while_a_worker_fails_it_again() {
     let ran = program.run(&["retry", "--status", "failed"]).await;
     assert_eq!((ran.code, ids(&ran).len(), ran.stdout.lines().count()), (0, CHAINS, CHAINS), "{ran:?}");
     wait_until("all chains have failed again", Duration::from_secs(60), failed).await;
-    let ran = program.run(&["retry", "--type", "mail"]).await;
+    let ran = program.run(&["retry", "--since", "1h"]).await;
     assert_eq!(
         (ran.code, ids(&ran).len()),
         (0, CHAINS),
@@ -126,14 +127,35 @@ async fn dependent_chains_are_changed_together() {
     let blocker = program.ok(&["start", "mail"]).await;
     let blocked = program.ok(&["start", "mail", "--blocked-by", &blocker]).await;
     for (arguments, done, order) in [
-        (&["cancel", "--type", "mail"][..], ["cancelled", "cancelled"], [&blocked, &blocker]),
+        (&["cancel", "--since", "1h"][..], ["cancelled", "cancelled"], [&blocked, &blocker]),
         (&["retry", "--status", "cancelled"], ["pending", "blocked"], [&blocker, &blocked]),
-        (&["delete", "--type", "mail", "--yes"], ["deleted", "deleted"], [&blocked, &blocker]),
+        (&["delete", "--since", "1h", "--yes"], ["deleted", "deleted"], [&blocked, &blocker]),
     ] {
         let lines = order.iter().zip(done).map(|(id, done)| format!("{id}  {done}\n"));
         let ran = program.run(arguments).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (0, lines.collect::<String>().as_str()), "{ran:?}");
     }
+}
+
+/// Another transaction is about to change the chain, so it stays.
+#[tokio::test]
+async fn a_locked_chain_is_skipped() {
+    let program = Program::on_postgres().await;
+    program.ok(&["migrate"]).await;
+    start(&program, "mail", 3).await;
+    let locked = program.ok(&["start", "mail"]).await;
+    let mut connection = PgConnection::connect(&shared_postgres().await.url()).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    let lock = format!("select from \"{}\".job where id = '{locked}' for update", program.namespace());
+    let rows = tx.fetch_all(AssertSqlSafe(lock)).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    let ran = program.run(&["delete", "--since", "1h", "--yes"]).await;
+    assert_eq!((ran.code, ran.stdout.matches("  deleted\n").count()), (1, 3), "{ran:?}");
+    assert!(ran.stdout.contains(&format!("{locked}  locked by another transaction: try again")), "{ran:?}");
+    assert!(ran.stderr.contains("chains skipped: 1"), "{ran:?}");
+    tx.rollback().await.unwrap();
+    let ran = program.run(&["delete", "--since", "1h", "--yes"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, format!("{locked}  deleted\n").as_str()), "{ran:?}");
 }
 
 /// A chain that cannot be deleted does not keep the others.
@@ -143,7 +165,7 @@ async fn a_needed_chain_is_skipped() {
         start(&program, "first", 3).await;
         let needed = program.ok(&["start", "first"]).await;
         program.ok(&["start", "second", "--blocked-by", &needed]).await;
-        let ran = program.run(&["delete", "--type", "first", "--yes"]).await;
+        let ran = program.run(&["delete", "--type", "first", "--since", "1h", "--yes"]).await;
         assert_eq!((ran.code, ran.stdout.lines().count()), (1, 4), "{ran:?}");
         assert!(ran.stdout.starts_with(&format!("{needed}  not deleted: open job ")), "{ran:?}");
         assert!(
@@ -228,15 +250,18 @@ async fn an_interrupted_change_reports_its_progress_and_continues_when_repeated(
 async fn an_unclear_selection_is_an_error_and_changes_nothing() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "mail"]).await;
-    let nothing = "no chains are selected: pass the ids of chains, or a filter with --status, --type";
-    let cases: [(&[&str], &str); 12] = [
+    let nothing =
+        "no chains are selected: pass ids, or a filter with --status, --since, --until or --top-level";
+    let cases: [(&[&str], &str); 14] = [
         (&["retry"], nothing),
         (&["cancel"], nothing),
         (&["cancel", "--dry-run"], nothing),
+        (&["cancel", "--type", "mail"], nothing),
         (&["delete"], nothing),
         (&["delete", "--yes"], nothing),
-        (&["delete", "--type", "mail"], "pass --dry-run to print the chains, or --yes to delete them"),
-        (&["delete", "--type", "mail", "--cascade", "--yes"], "--cascade needs ids"),
+        (&["delete", "--type", "mail", "--yes"], nothing),
+        (&["delete", "--since", "1h"], "pass --dry-run to print the chains, or --yes to delete them"),
+        (&["delete", "--since", "1h", "--cascade", "--yes"], "--cascade needs ids"),
         (
             &["retry", "--status", "completed"],
             "--status completed: such chains cannot be retried; pass one of failed",

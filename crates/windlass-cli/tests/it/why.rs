@@ -53,10 +53,10 @@ async fn the_doctor_reports_that_it_did_not_check_all_chains() {
     let blocker = program.ok(&["start", "first"]).await;
     program.ok(&["start", "second", "--blocked-by", &blocker]).await;
     program.run_with(&["start", "old", "--batch"], &"{}\n".repeat(100)).await;
-    program.ok(&["cancel", "--type", "old"]).await;
+    program.ok(&["cancel", "--type", "old", "--status", "pending"]).await;
     assert_eq!(program.run(&["doctor"]).await.stderr, "");
     program.ok(&["start", "old"]).await;
-    program.ok(&["cancel", "--type", "old"]).await;
+    program.ok(&["cancel", "--type", "old", "--status", "pending"]).await;
     let ran = program.run(&["doctor", "--json"]).await;
     assert!(
         ran.stderr.starts_with("checked only the newest 100 failed or cancelled chains")
