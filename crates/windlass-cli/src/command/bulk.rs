@@ -2,6 +2,8 @@
 
 mod delete;
 
+use std::slice;
+
 use windlass::Status;
 use windlass::command::{CancelMode, ChainFilter, ListChains, NextDue, Order, Page, Types};
 use windlass::record::ChainRecord;
@@ -107,13 +109,29 @@ impl Bulk<'_> {
         }
     }
 
-    /// Changes some chains. An interrupt takes effect only before or after a step.
+    /// Changes some chains: together, or one by one if one of them prevents that.
     async fn step(&mut self, chains: &[ChainRecord]) -> Result {
-        let outcomes = if self.is_dry_run {
-            chains.iter().map(|chain| self.change.preview(chain)).collect()
-        } else {
-            self.interrupt.delayed_by(self.change.apply(&self.connection, chains)).await?
-        };
+        if let Some(outcomes) = self.outcomes(chains).await? {
+            return self.record(chains, outcomes);
+        }
+        for chain in chains {
+            let chain = slice::from_ref(chain);
+            let outcomes = self.outcomes(chain).await?.unwrap_or_default();
+            self.record(chain, outcomes)?;
+        }
+        Ok(())
+    }
+
+    /// Changes these chains together, and returns `None` if that is not possible. An interrupt takes effect only before
+    /// or after this.
+    async fn outcomes(&self, chains: &[ChainRecord]) -> Result<Option<Vec<Outcome>>> {
+        if self.is_dry_run {
+            return Ok(Some(chains.iter().map(|chain| self.change.preview(chain)).collect()));
+        }
+        self.interrupt.delayed_by(self.change.apply(&self.connection, chains)).await
+    }
+
+    fn record(&mut self, chains: &[ChainRecord], outcomes: Vec<Outcome>) -> Result {
         let before = self.done + self.skipped;
         for (chain, outcome) in chains.iter().zip(outcomes) {
             match outcome {
@@ -208,7 +226,8 @@ impl Change {
         }
     }
 
-    async fn apply(self, connection: &Connection, chains: &[ChainRecord]) -> Result<Vec<Outcome>> {
+    /// Changes these chains. Returns `None` if they have to be changed one by one.
+    async fn apply(self, connection: &Connection, chains: &[ChainRecord]) -> Result<Option<Vec<Outcome>>> {
         if let Self::Delete { running } = self {
             return delete::delete(connection, chains, running).await;
         }
@@ -219,7 +238,7 @@ impl Change {
                 _ => retry_one(&client, chain.id).await?,
             });
         }
-        Ok(outcomes)
+        Ok(Some(outcomes))
     }
 
     /// Returns what the change would do with a chain in its current state. The store may still refuse the change.

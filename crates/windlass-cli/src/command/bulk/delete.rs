@@ -1,7 +1,5 @@
 //! Deletes chains only if they have not changed since they were listed.
 
-use std::slice;
-
 use windlass::client::{DeleteReply, Tx};
 use windlass::command::DeletedChain;
 use windlass::record::ChainRecord;
@@ -17,31 +15,13 @@ pub(super) const NOT_DELETED: &str = "not deleted: it is running; use --running 
 /// Message for a chain that is no longer as it was listed.
 const CHANGED: &str = "not deleted: it has changed meanwhile";
 
-/// Deletes these chains, except those that have changed since they were listed.
+/// Deletes the chains that have not changed since they were listed, all or none. Returns `None` if there are several and
+/// one of them cannot be deleted: delete them one by one then.
 ///
 /// A store deletes a chain in any state, so the chains are queried again first. A worker may still acquire a job between
 /// that query and the delete. If the store has transactions, the delete is then rolled back: its reply contains the
 /// status in which each chain was deleted. Without transactions, the outcome reports it.
 pub(super) async fn delete(
-    connection: &Connection,
-    listed: &[ChainRecord],
-    running: bool,
-) -> Result<Vec<Outcome>> {
-    if let Some(outcomes) = delete_together(connection, listed, running).await? {
-        return Ok(outcomes);
-    }
-    // At least one chain cannot be deleted. Delete them one by one, to delete the others.
-    let mut outcomes = Vec::with_capacity(listed.len());
-    for chain in listed {
-        outcomes
-            .extend(delete_together(connection, slice::from_ref(chain), running).await?.unwrap_or_default());
-    }
-    Ok(outcomes)
-}
-
-/// Deletes the chains that have not changed, all or none. Returns `None` if there are several and they could not be
-/// deleted together.
-async fn delete_together(
     connection: &Connection,
     listed: &[ChainRecord],
     running: bool,
@@ -186,7 +166,7 @@ mod tests {
         client.cancel(listed[0].id, CancelMode::UnlessRunning).await.unwrap();
         client.retry(listed[0].id).await.unwrap();
         client.delete(vec![listed[1].id.into()], false).await.unwrap();
-        let outcomes = delete(&connection, &listed, false).await.unwrap();
+        let outcomes = delete(&connection, &listed, false).await.unwrap().unwrap();
         assert_eq!(outcomes, [Err(CHANGED.to_owned()), Ok("already deleted".into()), Ok("deleted".into())]);
         assert_eq!(stored(&connection, &listed).await, [true, false, false]);
     }
