@@ -8,16 +8,18 @@ use crate::id::ChainId;
 use crate::name::ErrorText;
 use crate::record::Status;
 use crate::refusal::Refusal;
+use crate::time::Timestamp;
 
 /// An error that affects a whole command. What happens to a single item is a value in the reply.
 #[derive(Clone, Debug)]
 pub struct Error(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inner {
     kind: ErrorKind,
     message: String,
     job_error: Option<ErrorText>,
+    next_attempt_at: Option<Timestamp>,
     inner: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether the message contains the text of `inner`.
     shows_inner: bool,
@@ -75,7 +77,15 @@ impl Error {
     }
 
     fn build(kind: ErrorKind, message: String, job_error: Option<ErrorText>) -> Self {
-        Self(Arc::new(Inner { kind, message, job_error, inner: None, shows_inner: false }))
+        let (next_attempt_at, inner, shows_inner) = (None, None, false);
+        Self(Arc::new(Inner { kind, message, job_error, next_attempt_at, inner, shows_inner }))
+    }
+
+    /// Changes a field of the error. Copies the error if it is shared.
+    fn change(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        change(&mut inner);
+        Self(Arc::new(inner))
     }
 
     /// Sets the underlying error. Use this if the message does not contain its text:
@@ -92,10 +102,8 @@ impl Error {
         self.with(inner.into(), true)
     }
 
-    fn with(self, inner: Box<dyn StdError + Send + Sync>, shows_inner: bool) -> Self {
-        let Inner { kind, message, job_error, .. } = &*self.0;
-        let (message, job_error, inner) = (message.clone(), job_error.clone(), Some(Arc::from(inner)));
-        Self(Arc::new(Inner { kind: *kind, message, job_error, inner, shows_inner }))
+    fn with(self, source: Box<dyn StdError + Send + Sync>, shows_inner: bool) -> Self {
+        self.change(|error| (error.inner, error.shows_inner) = (Some(Arc::from(source)), shows_inner))
     }
 
     /// Returns the underlying error, whether or not the message contains its text. Downcast it to the error type
@@ -108,9 +116,18 @@ impl Error {
     /// Replaces the message. The kind and the underlying error stay the same.
     #[must_use]
     pub fn with_message(self, message: impl Into<String>) -> Self {
-        let Inner { kind, job_error, inner, shows_inner, .. } = &*self.0;
-        let (message, job_error, inner) = (message.into(), job_error.clone(), inner.clone());
-        Self(Arc::new(Inner { kind: *kind, message, job_error, inner, shows_inner: *shows_inner }))
+        self.change(|error| error.message = message.into())
+    }
+
+    /// Creates the error for a wait that ended before the chain or job did.
+    #[must_use]
+    pub(crate) fn timed_out(
+        message: String,
+        job_error: Option<ErrorText>,
+        next_attempt_at: Option<Timestamp>,
+    ) -> Self {
+        Self::build(ErrorKind::TimedOut, message, job_error)
+            .change(|error| error.next_attempt_at = next_attempt_at)
     }
 
     /// Creates the error for a chain that ended without an output.
@@ -134,10 +151,18 @@ impl Error {
         Self::build(kind, message, job_error)
     }
 
-    /// Returns the stored error of the awaited chain or job.
+    /// Returns the stored error of the awaited chain or job: of its end, or of its latest attempt if the wait ended first
+    /// ([`ErrorKind::TimedOut`]).
     #[must_use]
     pub fn job_error(&self) -> Option<&ErrorText> {
         self.0.job_error.as_ref()
+    }
+
+    /// Returns when the awaited job will be attempted next, if the wait ended ([`ErrorKind::TimedOut`]) while the job was
+    /// pending.
+    #[must_use]
+    pub fn next_attempt_at(&self) -> Option<Timestamp> {
+        self.0.next_attempt_at
     }
 
     /// Creates the error of a store that does not support a command.

@@ -72,9 +72,9 @@ pub use store::{
 pub use time::{Millis, Timestamp};
 pub use uuid;
 pub use worker::{
-    Abort, AbortReason, AnyAttempt, Attempt, BoxError, Closing, Continuation, ContinuationOf, Ctx, Done,
-    Ended, Handler, Handlers, Hooks, Inner, Middleware, Next, Prepare, Running, Stage, State, Step,
-    Unhealthy, Worker, next,
+    Abort, AbortReason, AnyAttempt, Argument, Attempt, BoxError, Closing, Continuation, ContinuationOf, Ctx,
+    Data, Done, Ended, Fatal, Handler, HandlerOptions, Handlers, Hooks, Inner, Middleware, Next, Prepare,
+    Probe, RetryAfter, Running, Stage, Step, Unhealthy, Worker, next, shutdown_signal,
 };
 
 /// The error of a job whose lease expired before its attempt was settled.

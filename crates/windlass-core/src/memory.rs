@@ -319,8 +319,13 @@ impl fmt::Debug for MemoryTx {
 impl Transactional for MemoryStore {
     type Tx = MemoryTx;
     type TxRef<'t> = &'t mut MemoryTx;
+    type Connection<'t> = &'t mut MemoryTx;
 
     fn tx_ref(tx: &mut MemoryTx) -> &mut MemoryTx {
+        tx
+    }
+
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t> {
         tx
     }
 

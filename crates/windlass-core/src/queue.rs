@@ -59,7 +59,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub use consume::{Consume, Consumer};
+pub use consume::{Consume, Consumer, ItemHandler};
 pub use content::content_id;
 #[cfg(feature = "cbor")]
 pub use encoding::Cbor;
@@ -69,7 +69,7 @@ pub use encoding::{Encoding, Json};
 pub use enqueue::{Enqueue, Enqueued};
 pub use events::{Events, QueueEvent};
 pub use hook::Executed;
-pub use item::{Fatal, Item, ItemState};
+pub use item::{Item, ItemState};
 pub use manage::{ItemCancelled, TtlUpdated};
 pub use query::ItemStatus;
 pub use wait::Answer;
@@ -77,12 +77,12 @@ pub use wait::Answer;
 use crate::client::Client;
 use crate::command::Target;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Backoff, JobOptions};
+use crate::job::Backoff;
 use crate::name::{Key, TypeName};
 use crate::record::{KeyHold, Retention};
 use crate::store::AnyStore;
 use crate::time::Millis;
-use crate::worker::BoxError;
+use crate::worker::{BoxError, HandlerOptions};
 use hook::Hook;
 
 /// A named queue of jobs with payload `P` and result `O`, for producers and consumers.
@@ -109,20 +109,20 @@ struct QueueOptions {
     is_fixed: bool,
     backoff: Backoff,
     result_ttl: Duration,
-    error_ttl: Duration,
+    /// `None`: as long as results.
+    error_ttl: Option<Duration>,
     hold: KeyHold,
 }
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        const HOUR: Duration = Duration::from_secs(60 * 60);
         Self {
-            attempts: 3,
+            attempts: 4,
             visibility: Duration::from_secs(30),
             is_fixed: false,
-            backoff: Backoff::default(),
-            result_ttl: HOUR,
-            error_ttl: HOUR,
+            backoff: Backoff { initial: Duration::from_secs(1), ..Backoff::default() },
+            result_ttl: Duration::from_secs(60 * 60),
+            error_ttl: None,
             hold: KeyHold::Completed,
         }
     }
@@ -134,25 +134,19 @@ impl QueueOptions {
             let text = "attempts must be at least 1, got 0";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        positive(self.result_ttl)?;
-        positive(self.error_ttl)?;
-        Ok(self)
+        self.retention().map(|_| self)
     }
 
     /// Returns how long a closed job is kept. Its id is held for the same time if its outcome holds keys.
     fn retention(self) -> Result<Retention> {
-        let failed = positive(self.error_ttl)?;
+        let failed = positive(self.error_ttl.unwrap_or(self.result_ttl))?;
         Ok(Retention { completed: positive(self.result_ttl)?, failed, cancelled: failed })
     }
 
     /// Returns the options with which a consumer runs the jobs.
-    fn job_options(self) -> JobOptions {
-        JobOptions {
-            lease: self.visibility,
-            timeout: self.is_fixed.then_some(self.visibility),
-            backoff: self.backoff,
-            ..JobOptions::default()
-        }
+    fn handler_options(self) -> HandlerOptions {
+        let options = HandlerOptions::new().lease(self.visibility).backoff(self.backoff);
+        if self.is_fixed { options.timeout(self.visibility) } else { options }
     }
 }
 
@@ -234,7 +228,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         }
     }
 
-    /// Sets the number of attempts after which a failure is final. Default: 3.
+    /// Sets the number of attempts after which a failure is final. Default: 4.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.options.attempts = attempts;
         self
@@ -258,21 +252,23 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         self
     }
 
-    /// Sets the delay before a failed attempt is retried. [`Backoff::NONE`] retries immediately.
+    /// Sets the delay before a failed attempt is retried. [`Backoff::NONE`] retries immediately. Default: 1 s, doubled
+    /// after each attempt, so that a job that keeps failing fails before the default timeout of a wait.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = backoff;
         self
     }
 
-    /// Sets how long results are cached and their ids held. Default: one hour.
+    /// Sets how long results are cached and their ids held, and how long errors are kept unless
+    /// [`error_ttl`](Self::error_ttl) is set. Default: one hour.
     pub fn result_ttl(mut self, ttl: Duration) -> Self {
         self.options.result_ttl = ttl;
         self
     }
 
-    /// Sets how long the errors of failed jobs are kept. Default: one hour.
+    /// Sets how long the errors of failed jobs are kept. Default: as long as results.
     pub fn error_ttl(mut self, ttl: Duration) -> Self {
-        self.options.error_ttl = ttl;
+        self.options.error_ttl = Some(ttl);
         self
     }
 

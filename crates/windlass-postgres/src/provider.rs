@@ -21,10 +21,16 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
 
     /// A borrowed transaction, in which statements run. If the driver has other transaction types, implement `From` on
     /// this type for a mutable reference to each of them, so that the application can pass its own transactions too.
-    type TxRef<'t>: Send;
+    type TxRef<'t>: Send + From<Self::Connection<'t>>;
+
+    /// The connection of a transaction, on which the application runs its own statements.
+    type Connection<'t>: Send;
 
     /// Borrows a transaction that this provider began.
     fn tx_ref(tx: &mut Self::Tx) -> Self::TxRef<'_>;
+
+    /// Returns the connection of a borrowed transaction.
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t>;
 
     /// Reborrows a borrowed transaction.
     fn reborrow<'t>(tx: &'t mut Self::TxRef<'_>) -> Self::TxRef<'t>;

@@ -324,9 +324,14 @@ for_each_command!(store);
 impl<P: Provider> Transactional for PostgresStore<P> {
     type Tx = P::Tx;
     type TxRef<'t> = P::TxRef<'t>;
+    type Connection<'t> = P::Connection<'t>;
 
     fn tx_ref(tx: &mut P::Tx) -> P::TxRef<'_> {
         P::tx_ref(tx)
+    }
+
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t> {
+        P::connection(tx)
     }
 
     fn reborrow<'t>(tx: &'t mut P::TxRef<'_>) -> P::TxRef<'t> {

@@ -194,9 +194,14 @@ impl Deref for ClientRef<'_> {
 impl Provider for TokioPostgres {
     type Tx = PooledTx;
     type TxRef<'t> = ClientRef<'t>;
+    type Connection<'t> = ClientRef<'t>;
 
     fn tx_ref(tx: &mut PooledTx) -> ClientRef<'_> {
         tx.into()
+    }
+
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t> {
+        tx
     }
 
     fn reborrow<'t>(tx: &'t mut ClientRef<'_>) -> ClientRef<'t> {

@@ -8,7 +8,7 @@ mod schema;
 use std::sync::Arc;
 
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{Executor, PgConnection, PgPool, Transaction};
+use sqlx::{Executor, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 use windlass_conformance::{BehaviorFixture, BehaviorSuite, MuteNotifier, Scene};
 use windlass_core::{BoxFuture, Capabilities, InProcessNotifier, MemoryStore, Notifier};
@@ -96,7 +96,8 @@ impl BehaviorFixture for Postgres {
             let stores = [Arc::new(store.await.unwrap()), Arc::new(other.await.unwrap())];
             let notifiers = self.hints.notifiers(pools, &options, schema.server.namespace()).await;
             let outage = outage(&schema.server, &schema.name);
-            Scene::new(stores, notifiers).with_outage(outage).with_poison(poison).keeping(schema)
+            let scene: Scene<PostgresStore<Sqlx>> = Scene::new(stores, notifiers);
+            scene.with_outage(outage).with_poison(poison).keeping(schema)
         })
     }
 }
@@ -138,9 +139,8 @@ impl BehaviorFixture for Memory {
 }
 
 /// Makes the transaction fail, so that it accepts no more statements.
-fn poison<'a>(tx: &'a mut Transaction<'static, sqlx::Postgres>) -> BoxFuture<'a, ()> {
+fn poison<'t>(connection: &'t mut PgConnection, (): &'t ()) -> BoxFuture<'t, ()> {
     Box::pin(async move {
-        let connection: &mut PgConnection = tx;
         connection.execute("select 1 / 0").await.unwrap_err();
     })
 }

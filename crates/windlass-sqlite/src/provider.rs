@@ -22,10 +22,16 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
 
     /// A borrowed transaction: one that [`begin`](Self::begin) returned, or any other of the driver that converts into this
     /// type.
-    type TxRef<'t>: Send;
+    type TxRef<'t>: Send + From<Self::Connection<'t>>;
+
+    /// The connection of a transaction, on which the application runs its own statements.
+    type Connection<'t>: Send;
 
     /// Borrows a transaction.
     fn tx_ref(tx: &mut Self::Tx) -> Self::TxRef<'_>;
+
+    /// Returns the connection of a borrowed transaction.
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t>;
 
     /// Reborrows a borrowed transaction.
     fn reborrow<'t>(tx: &'t mut Self::TxRef<'_>) -> Self::TxRef<'t>;

@@ -132,9 +132,14 @@ impl DerefMut for ConnectionRef<'_> {
 impl Provider for Sqlx {
     type Tx = Transaction<'static, Sqlite>;
     type TxRef<'t> = ConnectionRef<'t>;
+    type Connection<'t> = &'t mut SqliteConnection;
 
     fn tx_ref(tx: &mut Self::Tx) -> ConnectionRef<'_> {
         tx.into()
+    }
+
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t> {
+        tx.0
     }
 
     fn reborrow<'t>(tx: &'t mut ConnectionRef<'_>) -> ConnectionRef<'t> {

@@ -73,10 +73,9 @@ impl TestHarness {
     /// Creates a harness. `worker` builds your application's worker from the harness's client; it is called once for each
     /// drain.
     #[must_use]
-    pub fn new<A, F>(worker: F) -> Self
+    pub fn new<F>(worker: F) -> Self
     where
-        A: Clone + Send + Sync + 'static,
-        F: Fn(&Client<MemoryStore>) -> Worker<MemoryStore, A> + Send + Sync + 'static,
+        F: Fn(&Client<MemoryStore>) -> Worker<MemoryStore> + Send + Sync + 'static,
     {
         let (clock, tally) = (Arc::new(ManualClock::default()), Arc::new(Tally::default()));
         let store = MemoryStore::with_clock(Arc::<ManualClock>::clone(&clock));

@@ -42,19 +42,20 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Ok(())
 /// # }
 /// ```
-pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, (), M, <J::Blockers as Blockers>::Initial> {
+pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, M, <J::Blockers as Blockers>::Initial> {
     let clock = Arc::new(ManualClock::default());
     let ended = Arc::new(End { chain: ChainId::new(), notify: Notify::new() });
     let now = clock.now();
     let store = MemoryStore::with_clock(clock);
     let client = Client::builder(store).observer(Watch(Arc::clone(&ended))).build();
+    let worker = Worker::new(&client);
     Run {
         client,
         now,
         ended,
         handler,
         input,
-        app: (),
+        worker,
         blockers: Ok(Vec::new()),
         attempt: 1,
         key: None,
@@ -65,13 +66,13 @@ pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, (), M, <J::Blockers 
 
 /// Builder for one attempt; await it to run the attempt. See [`run`].
 #[must_use = "nothing runs until it is awaited"]
-pub struct Run<H, J, A, M, State> {
+pub struct Run<H, J, M, State> {
     client: Client<MemoryStore>,
     now: Timestamp,
     ended: Arc<End>,
     handler: H,
     input: J,
-    app: A,
+    worker: Worker<MemoryStore>,
     blockers: Result<Vec<(TypeName, Payload)>>,
     attempt: u32,
     key: Option<String>,
@@ -79,34 +80,47 @@ pub struct Run<H, J, A, M, State> {
     types: PhantomData<fn() -> (M, State)>,
 }
 
-impl<H, J: Job, A, M> Run<H, J, A, M, NeedsBlockedBy> {
+impl<H, J: Job, M> Run<H, J, M, NeedsBlockedBy> {
     /// Sets the outputs of the blocker chains, as the handler receives them from `blockers()`.
-    pub fn blockers(self, outputs: <J::Blockers as Blockers>::Outputs) -> Run<H, J, A, M, Ready>
+    pub fn blockers(self, outputs: <J::Blockers as Blockers>::Outputs) -> Run<H, J, M, Ready>
     where
         <J::Blockers as Blockers>::Outputs: Serialize,
     {
         let blockers = payloads::<J::Blockers>(&outputs);
-        let Self { client, now, ended, handler, input, app, attempt, key, timeout, .. } = self;
-        Run { client, now, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
+        let Self { client, now, ended, handler, input, worker, attempt, key, timeout, .. } = self;
+        Run {
+            client,
+            now,
+            ended,
+            handler,
+            input,
+            worker,
+            blockers,
+            attempt,
+            key,
+            timeout,
+            types: PhantomData,
+        }
     }
 }
 
-impl<H, J: Job, M, State> Run<H, J, (), M, State> {
-    /// Sets the state that the handler takes.
-    pub fn state<A>(self, app: A) -> Run<H, J, A, M, State> {
-        self.state_with(|_| app)
+impl<H, J: Job, M, State> Run<H, J, M, State> {
+    /// Passes a value to the handler, if it takes a [`Data`](windlass_core::Data) of its type.
+    pub fn data<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
+        self.data_with(|_| value)
     }
 
-    /// Sets a state that is built from the client. [`Ran::started`] sees the chains that the handler starts with this
-    /// client.
-    pub fn state_with<A>(self, app: impl FnOnce(&Client<MemoryStore>) -> A) -> Run<H, J, A, M, State> {
-        let app = app(&self.client);
-        let Self { client, now, ended, handler, input, blockers, attempt, key, timeout, .. } = self;
-        Run { client, now, ended, handler, input, app, blockers, attempt, key, timeout, types: PhantomData }
+    /// Like [`data`](Self::data), with a value that is built from the client. [`Ran::started`] sees the chains that the
+    /// handler starts with this client.
+    pub fn data_with<T: Clone + Send + Sync + 'static>(
+        mut self,
+        value: impl FnOnce(&Client<MemoryStore>) -> T,
+    ) -> Self {
+        let value = value(&self.client);
+        self.worker = self.worker.data(value);
+        self
     }
-}
 
-impl<H, J: Job, A, M, State> Run<H, J, A, M, State> {
     /// Sets the attempt number (default: 1). The earlier attempts are recorded as failed.
     pub fn attempt(mut self, number: u32) -> Self {
         self.attempt = number;
@@ -126,11 +140,10 @@ impl<H, J: Job, A, M, State> Run<H, J, A, M, State> {
     }
 }
 
-impl<H, J, A, M> Run<H, J, A, M, Ready>
+impl<H, J, M> Run<H, J, M, Ready>
 where
     J: Job,
-    H: Handler<J, MemoryStore, A, M>,
-    A: Clone + Send + Sync + 'static,
+    H: Handler<J, MemoryStore, M>,
 {
     async fn run(self) -> Result<Ran<J>> {
         let store = self.client.store();
@@ -140,10 +153,10 @@ where
             fail_one_attempt(store, J::NAME).await?;
         }
         let only_once = OnlyOnce(self.client.clone());
-        let worker = Worker::new(&self.client).state(self.app).middleware(only_once).handle(self.handler);
+        let worker = self.worker.middleware(only_once).handle(self.handler);
         let worker = worker.start().await?;
         let ended = tokio::time::timeout(self.timeout, self.ended.notify.notified()).await;
-        worker.stop(Duration::ZERO).await;
+        worker.stop_now(Duration::ZERO).await;
         store.pause(Pause { types: vec![TypeName::new(J::NAME)?], paused: false }).await?;
         if ended.is_err() {
             let text = format!(
@@ -157,11 +170,10 @@ where
     }
 }
 
-impl<H, J, A, M> IntoFuture for Run<H, J, A, M, Ready>
+impl<H, J, M> IntoFuture for Run<H, J, M, Ready>
 where
     J: Job,
-    H: Handler<J, MemoryStore, A, M>,
-    A: Clone + Send + Sync + 'static,
+    H: Handler<J, MemoryStore, M>,
     M: 'static,
 {
     type Output = Result<Ran<J>>;
@@ -259,7 +271,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-impl<H, J: Job, A, M, State> fmt::Debug for Run<H, J, A, M, State> {
+impl<H, J: Job, M, State> fmt::Debug for Run<H, J, M, State> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run")
             .field("job_type", &J::NAME)

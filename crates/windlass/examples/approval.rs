@@ -48,7 +48,7 @@ async fn decide(
 ) -> Result<(), windlass::Error> {
     let chain = Chain::<Approve>::from_id(id);
     let mut tx = client.begin().await?;
-    // A real application would insert a row with the decision here, through `tx.as_mut()`. The row and the completion
+    // A real application would insert a row with the decision here, through `tx.tx()`. The row and the completion
     // commit together.
     let approval = tx.step(chain).await?.of::<Approve>()?;
     let order = approval.input().order;

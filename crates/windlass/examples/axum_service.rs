@@ -46,7 +46,7 @@ async fn take_order(
 ) -> Result<(StatusCode, String), Refused> {
     let mut tx = app.client.begin().await?;
     let insert = sqlx::query_scalar("insert into orders (item) values (?) returning id").bind(&order.item);
-    let id = insert.fetch_one(&mut **tx.as_mut()).await?;
+    let id = insert.fetch_one(tx.tx()).await?;
     let chain = tx.start(Ship { order: id, item: order.item.clone() }).await?;
     if order.item.is_empty() {
         // An early return drops the transaction, which rolls back everything above.
@@ -77,9 +77,7 @@ async fn main() -> Result<(), BoxError> {
     let directory = tempfile::tempdir()?;
     let client = Client::new(SqliteStore::open(Options::new(directory.path().join("shop.db"))).await?);
     let mut tx = client.begin().await?;
-    sqlx::raw_sql("create table orders (id integer primary key, item text)")
-        .execute(&mut **tx.as_mut())
-        .await?;
+    sqlx::raw_sql("create table orders (id integer primary key, item text)").execute(tx.tx()).await?;
     tx.commit().await?;
     let worker = Worker::new(&client).handle(ship).start().await?;
 
@@ -101,7 +99,7 @@ async fn main() -> Result<(), BoxError> {
     assert_eq!(status, "422");
     let chains = client.store().list_chains(ListChains::default()).await?.chains;
     let mut tx = client.begin().await?;
-    let orders: i64 = sqlx::query_scalar("select count(*) from orders").fetch_one(&mut **tx.as_mut()).await?;
+    let orders: i64 = sqlx::query_scalar("select count(*) from orders").fetch_one(tx.tx()).await?;
     tx.rollback().await?;
     assert_eq!((orders, chains.len()), (1, 1), "a refused order leaves no rows");
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::{BoxError, Client, Ctx, Job, MemoryStore, Next, State, Worker};
+use windlass::{BoxError, Client, Ctx, Data, Job, MemoryStore, Next, Worker};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, then(ReserveHotel), output = Trip)]
@@ -68,7 +68,7 @@ impl Airline {
 
 async fn reserve_flight(
     job: Ctx<ReserveFlight>,
-    State(airline): State<Airline>,
+    Data(airline): Data<Airline>,
 ) -> Result<Next<ReserveFlight>, BoxError> {
     let city = job.input().city.clone();
     let flight = format!("flight to {city}");
@@ -87,7 +87,7 @@ async fn reserve_hotel(job: Ctx<ReserveHotel>) -> Result<Next<ReserveHotel>, Box
     Ok(Next::done(Trip::Booked { flight: flight.clone(), hotel: format!("hotel in {city}") }))
 }
 
-async fn cancel_flight(job: Ctx<CancelFlight>, State(airline): State<Airline>) -> Result<Refund, BoxError> {
+async fn cancel_flight(job: Ctx<CancelFlight>, Data(airline): Data<Airline>) -> Result<Refund, BoxError> {
     let CancelFlight { flight, reason } = job.input();
     airline.with(|reserved| reserved.remove(flight));
     println!("cancelled the {flight}: {reason}");
@@ -98,7 +98,7 @@ async fn cancel_flight(job: Ctx<CancelFlight>, State(airline): State<Airline>) -
 async fn main() -> Result<(), BoxError> {
     let (client, airline) = (Client::new(MemoryStore::new()), Airline::default());
     let worker = Worker::new(&client)
-        .state(airline.clone())
+        .data(airline.clone())
         .handle(reserve_flight)
         .handle(reserve_hotel)
         .handle(cancel_flight)

@@ -28,9 +28,9 @@ struct SendWelcome {
 // The handler's row and the next job commit in one transaction. A continuation, an input or an output that was not
 // declared does not compile.
 async fn open_account(a: Attempt<OpenAccount>) -> Result<Done<OpenAccount, SqliteStore>, BoxError> {
-    let mut step = a.finish().await?;
+    let mut step = a.begin().await?;
     let insert = "insert into accounts (owner) values (?) returning id";
-    let account = sqlx::query_scalar(insert).bind(&a.input().user).fetch_one(&mut **step.tx()).await?;
+    let account = sqlx::query_scalar(insert).bind(&a.input().user).fetch_one(step.tx()).await?;
     Ok(step.then(SendWelcome { account })?)
 }
 
@@ -46,8 +46,8 @@ async fn main() -> Result<(), BoxError> {
     let worker = worker.handle(open_account).handle(send_welcome).start().await?;
 
     let mut tx = client.begin().await?; // an sqlx transaction
-    sqlx::raw_sql(TABLES).execute(&mut **tx.as_mut()).await?;
-    sqlx::query("insert into users (name) values ('Ada')").execute(&mut **tx.as_mut()).await?;
+    sqlx::raw_sql(TABLES).execute(tx.tx()).await?;
+    sqlx::query("insert into users (name) values ('Ada')").execute(tx.tx()).await?;
     let chain = tx.start(OpenAccount { user: "Ada".into() }).await?;
     tx.commit().await?; // commits the row and the chain, or neither
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-use windlass::{BoxError, Client, Ctx, Job, MemoryStore, State, Status, Worker};
+use windlass::{BoxError, Client, Ctx, Data, Job, MemoryStore, Status, Worker};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, output = u32)]
@@ -34,7 +34,7 @@ impl App {
 }
 
 /// Watches the abort signal and returns as soon as it fires.
-async fn listens(job: Ctx<Listens>, State(app): State<App>) -> Result<u32, BoxError> {
+async fn listens(job: Ctx<Listens>, Data(app): Data<App>) -> Result<u32, BoxError> {
     tokio::select! {
         done = app.work() => done.map(|()| job.attempt()),
         reason = job.aborted().wait() => {
@@ -47,7 +47,7 @@ async fn listens(job: Ctx<Listens>, State(app): State<App>) -> Result<u32, BoxEr
 }
 
 /// Ignores the abort signal, so the worker aborts the handler at the deadline.
-async fn does_not_listen(job: Ctx<DoesNotListen>, State(app): State<App>) -> Result<u32, BoxError> {
+async fn does_not_listen(job: Ctx<DoesNotListen>, Data(app): Data<App>) -> Result<u32, BoxError> {
     app.work().await?;
     Ok(job.attempt())
 }
@@ -57,7 +57,7 @@ async fn main() -> Result<(), BoxError> {
     let client = Client::new(MemoryStore::new());
     let app = App { work: Arc::new(Semaphore::new(0)), running: Arc::new(Semaphore::new(0)) };
     let worker =
-        || Worker::new(&client).state(app.clone()).concurrency(2).handle(listens).handle(does_not_listen);
+        || Worker::new(&client).data(app.clone()).concurrency(2).handle(listens).handle(does_not_listen);
 
     let first_worker = worker().start().await?;
     let polite = client.start(Listens).await?;
@@ -66,7 +66,7 @@ async fn main() -> Result<(), BoxError> {
 
     // A service does this after `tokio::signal::ctrl_c()`.
     let begun = Instant::now();
-    first_worker.stop(Duration::from_millis(200)).await;
+    first_worker.stop_now(Duration::from_millis(200)).await;
     println!("stopped after {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(60), "a stop keeps its deadline");
 
@@ -81,6 +81,6 @@ async fn main() -> Result<(), BoxError> {
     let attempts = (client.wait(polite).await?, client.wait(stubborn).await?);
     assert_eq!(attempts, (1, 1), "a released attempt does not count");
     println!("both done, each in attempt 1");
-    second_worker.stop(Duration::from_secs(10)).await;
+    second_worker.stop_now(Duration::from_secs(10)).await;
     Ok(())
 }

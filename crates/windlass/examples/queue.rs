@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::queue::{Enqueued, Executed, Fatal, Item, ItemState, QueueEvent, content_id};
-use windlass::{Backoff, BoxError, Client, ErrorKind, MemoryStore};
+use windlass::queue::{Enqueued, Executed, Item, ItemState, QueueEvent, content_id};
+use windlass::{Backoff, BoxError, Client, ErrorKind, Fatal, MemoryStore};
 
 #[derive(Serialize, Deserialize)]
 struct Photo {

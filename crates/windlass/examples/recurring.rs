@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use windlass::client::{CancelMode, Cancelled, Target};
 use windlass::name::{Key, TypeName};
-use windlass::{Attempt, BoxError, Client, Done, Job, MemoryStore, State, Worker};
+use windlass::{Attempt, BoxError, Client, Data, Done, Job, MemoryStore, Worker};
 
 /// Delay between two runs. A real service might use a day.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -28,13 +28,13 @@ type Cleaned = mpsc::UnboundedSender<u32>;
 
 async fn clean_up(
     a: Attempt<CleanUp, MemoryStore>,
-    State(cleaned): State<Cleaned>,
+    Data(cleaned): Data<Cleaned>,
 ) -> Result<Done<CleanUp, MemoryStore>, BoxError> {
     let run = a.input().run;
     println!("cleaning up, run {run}");
 
     // This chain holds the key until it closes. Its successor takes the key over in the commit that completes this job.
-    let mut step = a.finish().await?;
+    let mut step = a.begin().await?;
     let successor = CleanUp { run: run + 1 };
     let this = a.chain::<CleanUp>();
     step.client().start(successor).key(KEY).replaces(this).after(INTERVAL).await?;
@@ -46,7 +46,7 @@ async fn clean_up(
 async fn main() -> Result<(), BoxError> {
     let client = Client::new(MemoryStore::new());
     let (cleaned, mut runs) = mpsc::unbounded_channel();
-    let worker = Worker::new(&client).state(cleaned).handle(clean_up).start().await?;
+    let worker = Worker::new(&client).data(cleaned).handle(clean_up).start().await?;
 
     // Every process does this when it starts. Because of the key, only the first start creates a chain.
     let first = client.start(CleanUp { run: 1 }).key(KEY).await?;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::{BoxError, Client, Ctx, Job, Next, State, Store, Worker};
+use windlass::{BoxError, Client, Ctx, Data, Job, MemoryStore, Next, Store, Worker};
 use windlass_test::{TestHarness, run};
 
 const TRIAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
@@ -43,7 +43,7 @@ async fn subscribe(job: Ctx<Subscribe>) -> Result<Next<Subscribe>, BoxError> {
 }
 
 /// A handler that starts other chains takes the client as state, and is generic over the store.
-async fn charge<S: Store>(job: Ctx<Charge>, State(client): State<Client<S>>) -> Result<u64, BoxError> {
+async fn charge<S: Store>(job: Ctx<Charge>, Data(client): Data<Client<S>>) -> Result<u64, BoxError> {
     if job.attempt() == 1 {
         return Err("the bank does not answer".into());
     }
@@ -52,8 +52,8 @@ async fn charge<S: Store>(job: Ctx<Charge>, State(client): State<Client<S>>) -> 
 }
 
 /// Builds the application's worker for any store: production and the tests pass different clients.
-fn worker<S: Store>(client: &Client<S>) -> Worker<S, Client<S>> {
-    Worker::new(client).state(client.clone()).handle(subscribe).handle(charge::<S>)
+fn worker<S: Store>(client: &Client<S>) -> Worker<S> {
+    Worker::new(client).data(client.clone()).handle(subscribe).handle(charge::<S>)
 }
 
 #[tokio::main]
@@ -71,9 +71,9 @@ async fn one_handler_alone() -> Result<(), BoxError> {
     assert_eq!(ran.failed_with(), "there is no plan `iron`");
 
     // `run` accepts any job type, any attempt number and any state.
-    let ran = run(charge, Charge { user_id: 7, cents: 500 }).state_with(Client::clone).await?;
+    let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 }).data_with(Client::clone).await?;
     assert_eq!(ran.retried_with(), "the bank does not answer");
-    let ran = run(charge, Charge { user_id: 7, cents: 500 }).state_with(Client::clone).attempt(2).await?;
+    let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 }).data_with(Client::clone).attempt(2).await?;
     assert_eq!((*ran.output(), ran.started::<SendReceipt>().len()), (500, 1));
     Ok(())
 }

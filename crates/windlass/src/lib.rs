@@ -19,7 +19,10 @@ pub use windlass_macros::Job;
 
 // Workers and handlers.
 #[doc(inline)]
-pub use windlass_core::{Attempt, BoxError, Ctx, Done, Handlers, Next, Running, State, Worker, next};
+pub use windlass_core::{
+    Attempt, BoxError, Ctx, Data, Done, Fatal, HandlerOptions, Handlers, Next, RetryAfter, Running, Worker,
+    next, shutdown_signal,
+};
 
 // Queues.
 #[doc(inline)]
@@ -61,8 +64,8 @@ pub mod job {
 pub mod worker {
     #[doc(inline)]
     pub use windlass_core::{
-        Abort, AbortReason, AnyAttempt, Closing, Continuation, ContinuationOf, Ended, Handler, Hooks, Inner,
-        Middleware, Prepare, Stage, Step, Unhealthy,
+        Abort, AbortReason, AnyAttempt, Argument, Closing, Continuation, ContinuationOf, Ended, Handler,
+        Hooks, Inner, Middleware, Prepare, Probe, Stage, Step, Unhealthy,
     };
 }
 

@@ -6,7 +6,7 @@ use windlass::client::Target;
 use windlass::command::GetChains;
 use windlass::record::ChainRecord;
 use windlass::{
-    Attempt, BoxError, Client, Ctx, Done, Next, Running, State, Status, Store, Transactional, Worker,
+    Attempt, BoxError, Client, Ctx, Data, Done, Next, Running, Status, Store, Transactional, Worker,
 };
 
 use super::{BATCH, Gather, NoOp, STOP, Step};
@@ -14,7 +14,7 @@ use super::{BATCH, Gather, NoOp, STOP, Step};
 /// Runs a worker until it has completed `jobs` no-op jobs.
 pub async fn drain_all<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
     let left = Remaining::new(jobs);
-    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(count_down);
+    let worker = Worker::new(client).concurrency(slots).data(Arc::clone(&left)).handle(count_down);
     left.wait(worker.start().await?).await
 }
 
@@ -25,21 +25,21 @@ pub async fn drain_in_transactions<S: Transactional>(
     slots: u32,
 ) -> Result<(), BoxError> {
     let left = Remaining::new(jobs);
-    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(finish);
+    let worker = Worker::new(client).concurrency(slots).data(Arc::clone(&left)).handle(finish);
     left.wait(worker.start().await?).await
 }
 
 /// Runs a worker until it has completed `steps` steps of chains.
 pub async fn drain_steps<S: Store>(client: &Client<S>, steps: u64, slots: u32) -> Result<(), BoxError> {
     let left = Remaining::new(steps);
-    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left)).handle(step);
+    let worker = Worker::new(client).concurrency(slots).data(Arc::clone(&left)).handle(step);
     left.wait(worker.start().await?).await
 }
 
 /// Runs a worker until it has completed `jobs` jobs, including those that are blocked by others.
 pub async fn drain_fan_in<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
     let left = Remaining::new(jobs);
-    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&left));
+    let worker = Worker::new(client).concurrency(slots).data(Arc::clone(&left));
     left.wait(worker.handle(count_down).handle(gather).start().await?).await
 }
 
@@ -83,21 +83,21 @@ impl Remaining {
     }
 }
 
-async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Remaining>>) -> Result<u64, BoxError> {
+async fn count_down(job: Ctx<NoOp>, Data(left): Data<Arc<Remaining>>) -> Result<u64, BoxError> {
     left.count_down();
     Ok(job.input().number)
 }
 
 async fn finish<S: Transactional>(
     attempt: Attempt<NoOp, S>,
-    State(left): State<Arc<Remaining>>,
+    Data(left): Data<Arc<Remaining>>,
 ) -> Result<Done<NoOp, S>, BoxError> {
-    let step = attempt.finish().await?;
+    let step = attempt.begin().await?;
     left.count_down();
     Ok(step.done(attempt.input().number)?)
 }
 
-async fn step(job: Ctx<Step>, State(left): State<Arc<Remaining>>) -> Result<Next<Step>, BoxError> {
+async fn step(job: Ctx<Step>, Data(left): Data<Arc<Remaining>>) -> Result<Next<Step>, BoxError> {
     left.count_down();
     Ok(match job.input().left {
         0 => Next::done(0),
@@ -105,7 +105,7 @@ async fn step(job: Ctx<Step>, State(left): State<Arc<Remaining>>) -> Result<Next
     })
 }
 
-async fn gather(job: Ctx<Gather>, State(left): State<Arc<Remaining>>) -> Result<u64, BoxError> {
+async fn gather(job: Ctx<Gather>, Data(left): Data<Arc<Remaining>>) -> Result<u64, BoxError> {
     left.count_down();
     Ok(job.blockers().iter().sum())
 }

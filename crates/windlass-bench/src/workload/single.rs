@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use windlass::{BoxError, Client, Ctx, State, Store, Worker};
+use windlass::{BoxError, Client, Ctx, Data, Store, Worker};
 
 use super::{NoOp, STOP};
 
@@ -10,12 +10,12 @@ const IDLE: Duration = Duration::from_millis(1);
 
 /// Measures the time from starting a job to its handler being called, one job at a time on an idle worker.
 pub async fn latency<S: Store>(client: &Client<S>, jobs: u64) -> Result<Vec<Duration>, BoxError> {
-    let (reached, mut reports) = mpsc::unbounded_channel();
-    let report = |_: Ctx<NoOp>, State(reached): State<mpsc::UnboundedSender<Instant>>| async move {
+    let (reached, mut reports) = mpsc::unbounded_channel::<Instant>();
+    let report = |_: Ctx<NoOp>, Data(reached): Data<mpsc::UnboundedSender<Instant>>| async move {
         reached.send(Instant::now())?;
         Ok::<_, BoxError>(0)
     };
-    let worker = Worker::new(client).state(reached).handle::<NoOp, _>(report).start().await?;
+    let worker = Worker::new(client).data(reached).handle::<NoOp, _>(report).start().await?;
     let mut times = Vec::new();
     for number in 0..jobs {
         tokio::time::sleep(IDLE).await;

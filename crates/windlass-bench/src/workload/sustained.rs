@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use windlass::{BoxError, Client, Ctx, State, Store, Worker};
+use windlass::{BoxError, Client, Ctx, Data, Store, Worker};
 
 use super::{NoOp, STOP};
 
@@ -28,7 +28,7 @@ pub async fn sustained<S: Store>(
     time: Duration,
 ) -> Result<Sustained, BoxError> {
     let seen = Arc::new(Seen { began: Instant::now(), delays: Mutex::default(), count: AtomicU64::new(0) });
-    let worker = Worker::new(client).concurrency(slots).state(Arc::clone(&seen)).handle(arrive);
+    let worker = Worker::new(client).concurrency(slots).data(Arc::clone(&seen)).handle(arrive);
     let worker = worker.start().await?;
     let mut tasks = JoinSet::new();
     for _ in 0..producers {
@@ -72,7 +72,7 @@ impl Seen {
     }
 }
 
-async fn arrive(job: Ctx<NoOp>, State(seen): State<Arc<Seen>>) -> Result<u64, BoxError> {
+async fn arrive(job: Ctx<NoOp>, Data(seen): Data<Arc<Seen>>) -> Result<u64, BoxError> {
     let delay = Duration::from_micros(seen.now()? - job.input().number);
     seen.delays.lock().unwrap_or_else(PoisonError::into_inner).push(delay);
     seen.count.fetch_add(1, Ordering::Relaxed);

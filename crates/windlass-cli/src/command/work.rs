@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use windlass::command::{NextDue, Types};
 use windlass::name::TypeName;
-use windlass::{Backoff, Client, JobOptions, Running, Store, Worker};
+use windlass::{Backoff, Client, HandlerOptions, Running, Store, Worker};
 
 use super::Context;
 use crate::arguments::Work;
@@ -63,10 +63,14 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
     Ok(())
 }
 
-fn options(work: &Work) -> JobOptions {
+fn options(work: &Work) -> HandlerOptions {
     let backoff =
         Backoff { initial: work.backoff, max: work.max_backoff.max(work.backoff), ..Backoff::default() };
-    JobOptions { lease: work.lease, timeout: work.timeout, backoff, ..JobOptions::default() }
+    let options = HandlerOptions::new().lease(work.lease).backoff(backoff);
+    match work.timeout {
+        Some(timeout) => options.timeout(timeout),
+        None => options,
+    }
 }
 
 /// Stops the worker. It takes no new jobs, and running commands may finish. After `--stop-timeout` or a second signal,

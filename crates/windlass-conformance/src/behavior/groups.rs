@@ -81,7 +81,7 @@ mod prelude {
     };
 
     pub(super) use super::super::faulty::{Fault, Faulty};
-    pub(super) use super::super::job::{job, quick};
+    pub(super) use super::super::job::{QUICK_BACKOFF, job, quick};
     pub(super) use super::super::scene::{POLL, unless_busy};
     pub(super) use super::super::{Behavior, Need, Scene, behavior};
     pub(super) use super::{Gate, Lines, Result};

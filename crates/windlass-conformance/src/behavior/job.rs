@@ -47,14 +47,16 @@ pub(super) use options;
 
 /// Returns options with the default lease, which does not expire on a busy machine, and short retry delays.
 pub(super) fn quick() -> JobOptions {
-    let backoff = Backoff {
-        initial: Duration::from_millis(2),
-        multiplier: 2.0,
-        max: Duration::from_millis(20),
-        jitter: 0.0,
-    };
-    JobOptions { backoff, ..JobOptions::default() }
+    JobOptions { backoff: Some(QUICK_BACKOFF), ..JobOptions::default() }
 }
+
+/// Short retry delays.
+pub(super) const QUICK_BACKOFF: Backoff = Backoff {
+    initial: Duration::from_millis(2),
+    multiplier: 2.0,
+    max: Duration::from_millis(20),
+    jitter: 0.0,
+};
 
 /// Stands for a row of the application. It has no handler.
 #[derive(Serialize, Deserialize)]

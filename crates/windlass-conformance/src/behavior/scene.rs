@@ -126,12 +126,12 @@ impl<S: Store> Scene<S> {
 
     /// Returns a worker on the first client that needs no hints.
     pub fn worker(&self) -> Worker<S> {
-        Worker::new(&self.client).poll(POLL)
+        Worker::new(&self.client).poll(POLL).concurrency(1)
     }
 
     /// Returns a worker on the other client, as in another process.
     pub fn other_worker(&self) -> Worker<S> {
-        Worker::new(&self.other).poll(POLL)
+        Worker::new(&self.other).poll(POLL).concurrency(1)
     }
 
     /// Returns a client of a store that wraps the scene's store, with the scene's notifier and observer.
@@ -229,6 +229,13 @@ impl<S: Store> Scene<S> {
         }
     }
 
+    /// Stops workers whose handlers end when they are asked to stop.
+    pub async fn stop_now<W: Store + ?Sized>(&self, workers: impl IntoIterator<Item = Running<W>>) {
+        for worker in workers {
+            self.soon("the worker stops", worker.stop_now(STOP)).await;
+        }
+    }
+
     /// Stops workers.
     pub async fn stop<W: Store + ?Sized>(&self, workers: impl IntoIterator<Item = Running<W>>) {
         for worker in workers {
@@ -248,14 +255,15 @@ pub(super) async fn unless_busy<T, F: Future<Output = Result<T>>>(call: impl Fn(
     }
 }
 
-/// Makes a statement fail inside a transaction of the driver.
-pub(super) type Poison<S> = fn(&mut <S as Transactional>::Tx) -> BoxFuture<'_, ()>;
+/// Makes a statement fail inside a transaction of the driver. The second argument only names the lifetime, which an
+/// associated type cannot.
+pub(super) type Poison<S> = for<'t> fn(<S as Transactional>::Connection<'t>, &'t ()) -> BoxFuture<'t, ()>;
 
 impl<S: Transactional> Scene<S> {
     /// Adds a function that makes a statement of a transaction fail, so that the driver rejects later statements.
     #[must_use]
-    pub fn with_poison(mut self, poison: fn(&mut S::Tx) -> BoxFuture<'_, ()>) -> Self {
-        self.poison = Some(Arc::new(poison as Poison<S>));
+    pub fn with_poison(mut self, poison: Poison<S>) -> Self {
+        self.poison = Some(Arc::new(poison));
         self
     }
 
@@ -264,19 +272,19 @@ impl<S: Transactional> Scene<S> {
     /// # Panics
     ///
     /// If the mark is already stored.
-    pub async fn mark(&self, tx: &mut S::Tx, name: &str) -> Result<()> {
-        let chain = self.client.in_tx(S::tx_ref(tx)).start(Mark).key(name).await?;
+    pub async fn mark(&self, tx: S::Connection<'_>, name: &str) -> Result<()> {
+        let chain = self.client.in_tx(tx).start(Mark).key(name).await?;
         assert!(chain.is_new(), "{name:?} was marked before");
         Ok(())
     }
 
     /// Makes a statement of the transaction fail.
-    pub async fn poison(&self, tx: &mut S::Tx) {
+    pub async fn poison<'t>(&'t self, tx: S::Connection<'t>) {
         match self.poison.as_ref().and_then(|poison| poison.downcast_ref::<Poison<S>>()) {
-            Some(poison) => poison(tx).await,
+            Some(poison) => poison(tx, &()).await,
             None => {
                 let refused = windlass_core::command::Expire { max: 1 };
-                let reply = self.store.run_in(S::tx_ref(tx), refused).await;
+                let reply = self.store.run_in(tx.into(), refused).await;
                 reply.expect_err("a worker's command is refused in a transaction");
             }
         }

@@ -16,7 +16,7 @@ use crate::payload::Payload;
 use crate::record::{JobRecord, Status};
 use crate::store::BoxFuture;
 use crate::time::Millis;
-use crate::worker::{BoxError, ContinuationOf, error_text};
+use crate::worker::{BoxError, ContinuationOf, carry, error_text};
 
 /// A chain's current job, to be ended without a worker. See [`Client::step`](crate::Client::step).
 ///
@@ -184,12 +184,13 @@ impl<'c, J: Job> Completion<'c, J> {
 impl<J> Completion<'_, J> {
     /// Starts a chain in the same write as the latest step, which must not be a failure.
     pub fn start(self, plan: impl IntoPlan) -> Self {
-        let new = plan.into_plan().build();
+        self.start_many([plan])
+    }
+
+    /// Starts chains of one type in the same write as the latest step, at most 100. See [`start`](Self::start).
+    pub fn start_many<P: IntoPlan>(self, plans: impl IntoIterator<Item = P>) -> Self {
         self.with(|step| match step {
-            Step::Complete { create, .. } | Step::Continue { create, .. } => {
-                create.push(new?);
-                Ok(())
-            }
+            Step::Complete { create, .. } | Step::Continue { create, .. } => carry(create, plans),
             Step::Fail { .. } => Err(Error::new(
                 ErrorKind::Invalid,
                 "a failed job cannot start chains: start the chain separately, or complete the job",

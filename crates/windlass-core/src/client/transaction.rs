@@ -112,20 +112,6 @@ impl<S: Transactional> DerefMut for Tx<S> {
     }
 }
 
-/// Returns the transaction of the database driver, to write the application's own rows.
-impl<S: Transactional> AsMut<S::Tx> for Tx<S> {
-    fn as_mut(&mut self) -> &mut S::Tx {
-        // The caller may end the transaction with a statement of its own, so check it before the next
-        // command.
-        let inside = self.deref_mut();
-        inside.is_open = false;
-        match &mut inside.tx {
-            Transaction::Own(tx) => tx,
-            Transaction::Borrowed(_) => unreachable!("a `Tx` owns its transaction"),
-        }
-    }
-}
-
 impl<S: Transactional> fmt::Debug for Tx<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tx").field(&self.inside).finish()
@@ -260,12 +246,12 @@ impl<'a, S: Transactional> InTx<'a, S> {
         Ok(())
     }
 
-    /// Borrows the transaction of the database driver, to write the application's own rows.
-    pub fn tx(&mut self) -> S::TxRef<'_> {
+    /// Returns the connection of the transaction, on which the application runs its own statements.
+    pub fn tx(&mut self) -> S::Connection<'_> {
         // The caller may end the transaction with a statement of its own, so check it before the next
         // command.
         self.is_open = false;
-        self.tx.tx()
+        S::connection(self.tx.tx())
     }
 
     /// Adds a hook that runs after the commit. Hooks run in the order in which they were added. A rollback,

@@ -149,14 +149,16 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         };
         // Query once more. The chain may have closed just before the deadline, with its notification or a
         // query still on the way. If the chain is open, its state goes into the error message.
-        let state = match timeout(LAST_QUERY_TIMEOUT, stored(self.client, &self.chain)).await {
+        let latest = match timeout(LAST_QUERY_TIMEOUT, stored(self.client, &self.chain)).await {
             Ok(Ok(record)) if record.closed.is_some() => return Ok(record),
-            Ok(Ok(record)) => describe(record),
+            Ok(Ok(record)) => Some(record.latest),
             Ok(Err(error)) if !is_transient(&error) => return Err(error),
-            _ => String::new(),
+            _ => None,
         };
+        let state = latest.as_ref().map(describe).unwrap_or_default();
+        let next = latest.as_ref().filter(|job| job.status == Status::Pending).map(|job| job.due_at);
         let text = format!("chain {} is still open {why}{state}; the chain continues", self.id);
-        Err(Error::new(ErrorKind::TimedOut, text))
+        Err(Error::timed_out(text, latest.and_then(|job| job.error), next))
     }
 
     /// Queries the chain until it is closed: after each notification, and at the poll interval.
@@ -228,17 +230,17 @@ async fn query_batch<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Resu
 }
 
 /// Describes the state of an open chain's job for the error message of a wait that ended.
-fn describe(record: ChainRecord) -> String {
-    let JobRecord { job_type, status, attempt, error, due_at, .. } = record.latest;
+fn describe(job: &JobRecord) -> String {
+    let JobRecord { job_type, status, attempt, error, due_at, .. } = job;
     let state = match status {
-        Status::Pending if attempt == 0 => {
+        Status::Pending if *attempt == 0 => {
             format!("is pending because no worker has acquired it, due at {due_at}")
         }
         Status::Pending => format!("is pending again after attempt {attempt}, due at {due_at}"),
         Status::Running => format!("is running, attempt {attempt}"),
         status => format!("is {status}"),
     };
-    let error = error.map(|error| format!(", last error: {error}")).unwrap_or_default();
+    let error = error.as_ref().map(|error| format!(", last error: {error}")).unwrap_or_default();
     format!(": its job `{job_type}` {state}{error}")
 }
 

@@ -6,19 +6,20 @@ use crate::record::{OnBlockerFailure, Retention};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct JobOptions {
-    /// The number of attempts after which a failure is final. Default: `None`, no limit.
+    /// The number of attempts after which a failure is final, or `None` for no limit. Default: 25. With the default
+    /// backoff, a job that keeps failing fails for good after about 16 hours.
     pub max_attempts: Option<u32>,
     /// Jobs with a higher priority run first. Default: 0.
     pub priority: i8,
-    /// The length of a lease. Default: 60 s.
-    pub lease: Duration,
+    /// The length of a lease. Default: that of the worker, 60 s.
+    pub lease: Option<Duration>,
     /// How often the lease is renewed. At most half the lease, which is the default.
     pub renewal: Option<Duration>,
-    /// The time after which the handler is asked to stop and its lease is no longer renewed. Default: no
-    /// limit.
+    /// The time after which the handler is asked to stop and its lease is no longer renewed. Default: that of the
+    /// worker, no limit.
     pub timeout: Option<Duration>,
-    /// The delay before a failed attempt is retried.
-    pub backoff: Backoff,
+    /// The delay before a failed attempt is retried. Default: that of the worker, 10 s that double up to 1 h.
+    pub backoff: Option<Backoff>,
     /// How long a chain that starts with such a job is kept after it closes.
     pub retention: Retention,
     /// What a job does if a blocker chain does not complete. A type with blockers declared as
@@ -29,23 +30,15 @@ pub struct JobOptions {
 impl Default for JobOptions {
     fn default() -> Self {
         Self {
-            max_attempts: None,
+            max_attempts: Some(25),
             priority: 0,
-            lease: Duration::from_secs(60),
+            lease: None,
             renewal: None,
             timeout: None,
-            backoff: Backoff::default(),
+            backoff: None,
             retention: Retention::default(),
             on_blocker_failure: OnBlockerFailure::default(),
         }
-    }
-}
-
-impl JobOptions {
-    /// Returns how often a lease is renewed.
-    #[must_use]
-    pub fn renewal(&self) -> Duration {
-        self.renewal.unwrap_or(self.lease / 2)
     }
 }
 
@@ -57,15 +50,20 @@ pub struct Backoff {
     pub initial: Duration,
     /// The factor by which the delay grows with each attempt. Default: 2.
     pub multiplier: f64,
-    /// The longest delay. Default: 300 s.
+    /// The longest delay. Default: 1 h.
     pub max: Duration,
-    /// The largest share of the delay that is random, from 0 to 1. Default: 0.
+    /// The largest share of the delay that is random, from 0 to 1. Default: 0.1.
     pub jitter: f64,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { initial: Duration::from_secs(10), multiplier: 2.0, max: Duration::from_secs(300), jitter: 0.0 }
+        Self {
+            initial: Duration::from_secs(10),
+            multiplier: 2.0,
+            max: Duration::from_secs(60 * 60),
+            jitter: 0.1,
+        }
     }
 }
 
@@ -92,11 +90,14 @@ mod tests {
 
     #[test]
     fn backoff_grows_to_its_maximum() {
-        let delays: Vec<_> =
-            (1..=7).map(|attempt| Backoff::default().delay(attempt, 0.5).as_secs()).collect();
-        assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(Backoff::default().delay(u32::MAX, 0.0), Duration::from_secs(300));
+        let delay = |attempt| Backoff::default().delay(attempt, 0.0);
+        let delays: Vec<_> = (1..=11).map(|attempt| delay(attempt).as_secs()).collect();
+        assert_eq!(delays, [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600]);
+        assert_eq!(delay(u32::MAX), Duration::from_secs(3600));
         assert_eq!(Backoff::NONE.delay(3, 0.0), Duration::ZERO);
+        let attempts = JobOptions::default().max_attempts.unwrap();
+        let hours = (1..attempts).map(delay).sum::<Duration>().as_secs() / 3600;
+        assert_eq!((attempts, hours), (25, 16));
     }
 
     #[test]
@@ -104,5 +105,6 @@ mod tests {
         let backoff = Backoff { jitter: 0.5, ..Backoff::default() };
         assert_eq!(backoff.delay(1, 0.0), Duration::from_secs(10));
         assert_eq!(backoff.delay(1, 1.0), Duration::from_secs(5));
+        assert_eq!(Backoff::default().delay(1, 1.0), Duration::from_secs(9));
     }
 }

@@ -5,14 +5,15 @@ use tokio::time::Instant;
 
 use super::encoding::{read, write};
 use super::hook::Changed;
-use super::{Fatal, Item, Queue, Shared};
+use super::{Item, Queue, Shared};
 use crate::command::Outcome;
 use crate::error::Result;
 use crate::id::WorkerId;
 use crate::name::ErrorText;
 use crate::store::{AnyStore, BoxFuture, Store};
 use crate::worker::{
-    AbortReason, AnyAttempt, BoxError, Handlers, Running, Unhealthy, Worker, catch_panic, error_text,
+    AbortReason, AnyAttempt, Argument, BoxError, Failure, Fatal, Handlers, Probe, Retry, Running, Unhealthy,
+    Values, Worker, argument, catch_panic, lacks,
 };
 
 impl<P, O> Queue<P, O>
@@ -20,59 +21,102 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// Processes jobs with this handler, an `async fn(Item<P>) -> Result<O, E>`. Await the returned value to
-    /// start.
+    /// Processes jobs with this handler: an `async fn(Item<P>) -> Result<O, E>`, optionally with [`Data`](crate::Data) arguments. Await
+    /// the returned value to start.
     ///
     /// If a consumer crashes, another one runs its jobs again, so the handler must be idempotent.
     ///
     /// Each consumer has its own slots, so queues do not wait for each other.
-    pub fn consume<F, Fut, E>(&self, handler: F) -> Consume
-    where
-        F: Fn(Item<P>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, E>> + Send + 'static,
-        E: Into<BoxError>,
-    {
+    pub fn consume<M>(&self, handler: impl ItemHandler<P, O, M>) -> Consume {
         let worker = Worker::new(&self.shared.client).handlers(self.handlers(handler));
         Consume { worker }
     }
 
     /// Returns the handler as part of a worker that may have other handlers, which then share its slots.
-    pub fn handlers<S, A, F, Fut, E>(&self, handler: F) -> Handlers<S, A>
-    where
-        S: Store + ?Sized,
-        A: Clone + Send + Sync + 'static,
-        F: Fn(Item<P>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, E>> + Send + 'static,
-        E: Into<BoxError>,
-    {
-        let (shared, handler) = (Arc::clone(&self.shared), Arc::new(handler));
-        Handlers::new().handle_any(self.name(), self.shared.options.job_options(), move |attempt| {
-            let (shared, handler) = (Arc::clone(&shared), Arc::clone(&handler));
-            async move { shared.execute(attempt, |item| handler(item)).await }
+    pub fn handlers<S: Store + ?Sized, M, H: ItemHandler<P, O, M>>(&self, handler: H) -> Handlers<S> {
+        let shared = Arc::clone(&self.shared);
+        Handlers::new().handle_any_with(self.name(), self.shared.options.handler_options(), move |values| {
+            if let Some(missing) = H::lacks(&values) {
+                return Err(missing);
+            }
+            let context = Arc::new((shared, handler, values));
+            Ok(move |attempt| {
+                let context = Arc::clone(&context);
+                async move {
+                    let (shared, handler, values) = &*context;
+                    shared.execute(attempt, |item| handler.call(item, values)).await
+                }
+            })
         })
     }
 }
 
+/// An `async fn(Item<P>) -> Result<O, E>` that processes the jobs of a queue, with up to six more arguments [`Data<T>`](crate::Data)
+/// for values that were passed to the consumer or worker. `E` is any error.
+#[diagnostic::on_unimplemented(
+    message = "this is not a handler of a queue",
+    label = "not a valid handler for this queue",
+    note = "a handler is an `async fn(Item<P>)` that returns `Result<O, _>`, where `P` and `O` are the queue's payload and result",
+    note = "its other arguments are values of the application: `Data<T>`, passed to the consumer with `.data(value)`",
+    note = "a closure must name the type of its argument: `|item: Item<P>|`"
+)]
+pub trait ItemHandler<P, O, Marker>: Send + Sync + 'static {
+    /// Runs one attempt.
+    #[doc(hidden)]
+    fn call(&self, item: Item<P>, values: &Values) -> BoxFuture<'static, Result<O, BoxError>>;
+
+    /// Returns the type of the first argument that these values lack.
+    #[doc(hidden)]
+    fn lacks(values: &Values) -> Option<&'static str>;
+}
+
+macro_rules! item_handlers {
+    ($($argument:ident)*) => {
+        impl<P, O, F, Fut, E, $($argument),*> ItemHandler<P, O, ($($argument,)*)> for F
+        where
+            F: Fn(Item<P>, $($argument),*) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = Result<O, E>> + Send + 'static,
+            E: Into<BoxError>,
+            $($argument: Argument,)*
+        {
+            fn call(&self, item: Item<P>, _values: &Values) -> BoxFuture<'static, Result<O, BoxError>> {
+                $(
+                    #[expect(non_snake_case, reason = "named after its type")]
+                    let $argument = match argument::<$argument>(_values) {
+                        Ok(argument) => argument,
+                        Err(error) => return Box::pin(async { Err(error.into()) }),
+                    };
+                )*
+                let handling = self(item, $($argument),*);
+                Box::pin(async move { handling.await.map_err(Into::into) })
+            }
+
+            lacks!($($argument)*);
+        }
+    };
+}
+
+item_handlers!();
+item_handlers!(A);
+item_handlers!(A B);
+item_handlers!(A B C);
+item_handlers!(A B C D);
+item_handlers!(A B C D G);
+item_handlers!(A B C D G H);
+
 impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     /// Runs one attempt. After an error, the worker retries or requeues the job.
-    async fn execute<Fut, E>(
+    async fn execute(
         &self,
         attempt: AnyAttempt,
-        handler: impl FnOnce(Item<P>) -> Fut + Send,
-    ) -> Result<Outcome, BoxError>
-    where
-        Fut: Future<Output = Result<O, E>> + Send,
-        E: Into<BoxError>,
-    {
-        let payload = match read(&*self.payloads, &attempt.job().input) {
-            Ok(payload) => payload,
-            // A payload that cannot be decoded now cannot be decoded in the next attempt either.
-            Err(error) => return Ok(Outcome::fail(error.to_string())),
-        };
+        handler: impl FnOnce(Item<P>) -> BoxFuture<'static, Result<O, BoxError>> + Send,
+    ) -> Result<Outcome, BoxError> {
+        // Retried, because a later version of the program may be able to decode the payload.
+        let payload = read(&*self.payloads, &attempt.job().input)?;
         let (item, began) = (Item::new(payload, attempt), Instant::now());
         let handled = {
             let item = item.clone();
-            catch_panic("handler", async { handler(item).await.map_err(Into::into) }).await
+            catch_panic("handler", async { handler(item).await }).await
         };
         let took = began.elapsed();
         match handled {
@@ -106,7 +150,8 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     }
 
     async fn failed(&self, item: &Item<P>, error: BoxError, took: Duration) -> Result<Outcome, BoxError> {
-        let is_fatal = error.is::<Fatal>();
+        let Failure { text, retry } = Failure::new(&error);
+        let is_fatal = retry == Retry::Never;
         // When the worker stops, the job is requeued; after a cancel request, it closes as cancelled. Unless
         // it is fatal, the error then does not end the job, and the hook must not run.
         let goes_back =
@@ -115,14 +160,10 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
         if !is_final || is_lost(item) {
             return Err(error);
         }
-        let text = error_text(&error);
         match self.after(item, Err(text.as_str().to_owned()), took).await {
-            Some(Changed { result: Err(error), ttl })
-                if is_fatal || ttl.is_some() || error != text.as_str() =>
-            {
-                Ok(Outcome::Fail { error: ErrorText::new(error), retention: ttl })
+            Some(Changed { result: Err(changed), ttl }) if ttl.is_some() || changed != text.as_str() => {
+                Ok(Outcome::Fail { error: ErrorText::new(changed), retention: ttl })
             }
-            _ if is_fatal => Ok(Outcome::Fail { error: text, retention: None }),
             _ => Err(error),
         }
     }
@@ -141,7 +182,22 @@ pub struct Consume {
 }
 
 impl Consume {
-    /// Sets how many jobs run concurrently. Default: 1.
+    /// Passes a value of the application to the handler, if it takes a [`Data`](crate::Data) of its type.
+    pub fn data<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.worker = self.worker.data(value);
+        self
+    }
+
+    /// Starts the consumer, runs it until `signal` completes, and [stops](Consumer::stop) it.
+    ///
+    /// # Errors
+    ///
+    /// Those of a worker that cannot be started.
+    pub async fn run_until(self, signal: impl Future, deadline: Duration) -> Result<()> {
+        self.worker.run_until(signal, deadline).await
+    }
+
+    /// Sets how many jobs run concurrently. Default: 10.
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.worker = self.worker.concurrency(slots);
         self
@@ -187,14 +243,24 @@ impl Consumer {
         self.running.id()
     }
 
-    /// Returns an error while the consumer cannot acquire jobs; see [`Running::health`].
+    /// Returns an error while the consumer cannot acquire jobs; see [`Probe::health`].
     pub fn health(&self) -> Result<(), Unhealthy> {
         self.running.health()
     }
 
-    /// Stops acquiring jobs, asks handlers to stop and waits for them until the deadline. Jobs that are still
-    /// running then are requeued, and their attempt is not counted.
+    /// Returns a handle for health and readiness checks.
+    #[must_use]
+    pub fn probe(&self) -> Probe {
+        self.running.probe()
+    }
+
+    /// Stops acquiring jobs and lets the handlers finish, but not beyond `deadline`; see [`Running::stop`].
     pub async fn stop(self, deadline: Duration) {
         self.running.stop(deadline).await;
+    }
+
+    /// Like [`stop`](Self::stop), but asks the handlers to stop immediately.
+    pub async fn stop_now(self, deadline: Duration) {
+        self.running.stop_now(deadline).await;
     }
 }

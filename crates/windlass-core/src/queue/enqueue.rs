@@ -38,7 +38,8 @@ where
     ///
     /// Concurrent calls share a write. If the future is dropped, the job may or may not have been enqueued.
     pub fn enqueue(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Enqueue<'static, P, O> {
-        Enqueue { new: self.plan(id.as_ref(), payload.borrow()), queue: self.clone(), to: None }
+        let new = self.plan(id.as_ref(), payload.borrow());
+        Enqueue { new, has_error_ttl: self.shared.options.error_ttl.is_some(), queue: self.clone(), to: None }
     }
 
     /// Enqueues many jobs of this queue, up to 1,000 per command, and returns the outcome of each.
@@ -149,6 +150,8 @@ pub struct Enqueue<'c, P, O> {
     pub(super) queue: Queue<P, O>,
     /// An invalid option is reported when the job is enqueued; the first one wins.
     pub(super) new: Result<NewChain>,
+    /// Whether the queue or the caller has set the TTL of errors.
+    has_error_ttl: bool,
     to: Option<Destination<'c>>,
 }
 
@@ -159,16 +162,22 @@ where
 {
     job_options!(attempts);
 
-    /// Sets how long the result is kept. The job that is accepted first decides this for its id.
+    /// Sets how long the result is kept, and the error if the job fails, unless a TTL of errors is set. The job that is
+    /// accepted first decides this for its id.
     pub fn result_ttl(self, ttl: Duration) -> Self {
+        let has_error_ttl = self.has_error_ttl;
         self.with(|new| {
             new.retention.completed = positive(ttl)?;
+            if !has_error_ttl {
+                (new.retention.failed, new.retention.cancelled) = (positive(ttl)?, positive(ttl)?);
+            }
             Ok(())
         })
     }
 
     /// Sets how long the error is kept if the job fails.
-    pub fn error_ttl(self, ttl: Duration) -> Self {
+    pub fn error_ttl(mut self, ttl: Duration) -> Self {
+        self.has_error_ttl = true;
         self.with(|new| {
             let ttl = positive(ttl)?;
             (new.retention.failed, new.retention.cancelled) = (ttl, ttl);
@@ -202,7 +211,7 @@ where
     /// # Ok(()) }
     /// ```
     pub fn in_tx<'t, S: Transactional>(self, tx: &'t mut InTx<'_, S>) -> Enqueue<'t, P, O> {
-        Enqueue { queue: self.queue, new: self.new, to: Some(tx.into()) }
+        Enqueue { queue: self.queue, new: self.new, has_error_ttl: self.has_error_ttl, to: Some(tx.into()) }
     }
 
     /// Waits for the result of the job.
@@ -227,7 +236,7 @@ where
     }
 
     async fn run(self) -> Result<Enqueued<O>> {
-        let Self { queue, new, to } = self;
+        let Self { queue, new, to, .. } = self;
         let _entered = queue.enter()?;
         let created = match to {
             Some(place) => place.create(new?).await?,

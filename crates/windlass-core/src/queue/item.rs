@@ -6,7 +6,7 @@ use crate::id::WorkerId;
 use crate::name::ErrorText;
 use crate::record::Status;
 use crate::time::Timestamp;
-use crate::worker::{Abort, AnyAttempt, BoxError};
+use crate::worker::{Abort, AnyAttempt};
 
 /// A job of a queue, as its handler receives it. Cheap to clone.
 pub struct Item<P> {
@@ -90,7 +90,7 @@ impl<P> Item<P> {
     /// Whether a failure of this attempt is final.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
-        self.max_attempts().is_some_and(|max| self.attempt() >= max)
+        self.any().is_last_attempt()
     }
 
     /// Returns the underlying untyped attempt.
@@ -148,38 +148,5 @@ impl ItemState {
             Status::Failed => Self::Failed,
             Status::Cancelled => Self::Cancelled,
         }
-    }
-}
-
-/// A final error: a job whose handler returns it is not retried.
-///
-/// ```
-/// use windlass_core::BoxError;
-/// use windlass_core::queue::{Fatal, Item};
-///
-/// async fn divide(item: Item<(u32, u32)>) -> Result<u32, BoxError> {
-///     let (dividend, divisor) = *item.payload();
-///     Ok(dividend.checked_div(divisor).ok_or_else(|| Fatal::new("division by zero"))?)
-/// }
-/// ```
-#[derive(Debug)]
-pub struct Fatal(BoxError);
-
-impl Fatal {
-    /// Makes an error final.
-    pub fn new(error: impl Into<BoxError>) -> Self {
-        Self(error.into())
-    }
-}
-
-impl fmt::Display for Fatal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Fatal {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
     }
 }

@@ -203,9 +203,14 @@ for_each_command!(store);
 impl<D: TransactionDecorator> Transactional for D {
     type Tx = Tx<D>;
     type TxRef<'t> = TxRef<'t, D>;
+    type Connection<'t> = <D::Inner as Transactional>::Connection<'t>;
 
     fn tx_ref(tx: &mut Self::Tx) -> Self::TxRef<'_> {
         D::Inner::tx_ref(tx)
+    }
+
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t> {
+        D::Inner::connection(tx)
     }
 
     fn reborrow<'t>(tx: &'t mut Self::TxRef<'_>) -> Self::TxRef<'t> {

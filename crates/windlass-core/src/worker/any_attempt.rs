@@ -36,6 +36,12 @@ impl AnyAttempt {
         self.acquired.job.attempt
     }
 
+    /// Whether a failure of this attempt is final.
+    #[must_use]
+    pub fn is_last_attempt(&self) -> bool {
+        self.job().max_attempts.is_some_and(|max| self.attempt() >= max)
+    }
+
     /// Returns the key of the job's chain.
     #[must_use]
     pub fn key(&self) -> Option<&str> {

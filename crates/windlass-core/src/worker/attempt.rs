@@ -13,7 +13,7 @@ use super::any_attempt::AnyAttempt;
 use super::hooks::{Closing, HookList, Stage};
 use super::next::{ContinuationOf, Next, complete};
 use crate::chain::Chain;
-use crate::client::{Announcements, Client, InTx};
+use crate::client::{Announcements, Client, InTx, IntoPlan};
 use crate::command::{Outcome, Renew, RenewLease, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Blockers, Job};
@@ -57,6 +57,12 @@ impl<J: Job> Ctx<J> {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.shared.attempt.attempt()
+    }
+
+    /// Whether a failure of this attempt is final.
+    #[must_use]
+    pub fn is_last_attempt(&self) -> bool {
+        self.shared.attempt.is_last_attempt()
     }
 
     /// Returns the job as it was acquired.
@@ -115,7 +121,7 @@ impl<J: Job> fmt::Debug for Ctx<J> {
 ///
 /// - *Staged*, the usual way. The handler reads and writes in a first transaction, from
 ///   [`prepare`](Self::prepare). It does its work outside of a transaction. Then it writes the result in the
-///   transaction that ends the job, from [`finish`](Self::finish).
+///   transaction that ends the job, from [`begin`](Self::begin).
 /// - *Atomic*. The handler calls [`atomic`](Self::atomic) first, and reads, works and writes in one
 ///   transaction.
 pub struct Attempt<J: Job, S: Transactional> {
@@ -123,7 +129,7 @@ pub struct Attempt<J: Job, S: Transactional> {
     client: Client<S>,
     lease: Millis,
     prepared: AtomicBool,
-    /// Whether the [`Prepare`] still exists. While it does, `finish` fails, because its transaction is open.
+    /// Whether the [`Prepare`] still exists. While it does, `begin` fails, because its transaction is open.
     preparing: Arc<AtomicBool>,
     finished: AtomicBool,
     hooks: HookList<S::Tx>,
@@ -147,21 +153,21 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
         Self { ctx, client, lease, prepared, preparing: Arc::default(), finished, hooks, parked }
     }
 
-    /// Begins the transaction that comes before the work. Can be called once, before `finish`. If it fails to
+    /// Begins the transaction that comes before the work. Can be called once, before `begin`. If it fails to
     /// begin, it can be called again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it was called before, or after `finish`, or if a hook refuses the
+    /// [`ErrorKind::Invalid`] if it was called before, or after `begin`, or if a hook refuses the
     /// transaction.
     pub async fn prepare(&self) -> Result<Prepare<J, S>> {
         if self.finished.load(Ordering::Acquire) || self.prepared.swap(true, Ordering::AcqRel) {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "`prepare` can be called only once, and only before `finish`",
+                "`prepare` can be called only once, and only before `begin`",
             ));
         }
-        let tx = self.begin(Stage::Prepare, &self.prepared).await?;
+        let tx = self.begin_stage(Stage::Prepare, &self.prepared).await?;
         let (client, ctx, hooks) = (self.client.clone(), self.ctx.clone(), self.hooks.clone());
         let announcements = self.announcements();
         self.preparing.store(true, Ordering::Release);
@@ -176,15 +182,15 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     ///
     /// [`ErrorKind::Invalid`] if it was called before, if the transaction of `prepare` is still open, or if a
     /// hook refuses the transaction.
-    pub async fn finish(&self) -> Result<Step<J, S>> {
+    pub async fn begin(&self) -> Result<Step<J, S>> {
         if self.preparing.load(Ordering::Acquire) {
-            let text = "the transaction of `prepare` is still open: commit or drop it before `finish`";
+            let text = "the transaction of `prepare` is still open: commit or drop it before `begin`";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         if self.finished.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(ErrorKind::Invalid, "`finish` or `atomic` can be called only once"));
+            return Err(Error::new(ErrorKind::Invalid, "`begin` or `atomic` can be called only once"));
         }
-        let tx = self.begin(Stage::Finish, &self.finished).await?;
+        let tx = self.begin_stage(Stage::Finish, &self.finished).await?;
         let (client, parked) = (self.client.clone(), Arc::clone(&self.parked));
         let announcements = self.announcements();
         let begun_at = Instant::now();
@@ -196,14 +202,14 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if `prepare`, `finish` or `atomic` was called before, or if a hook refuses the
+    /// [`ErrorKind::Invalid`] if `prepare`, `begin` or `atomic` was called before, or if a hook refuses the
     /// transaction.
     pub async fn atomic(&self) -> Result<Step<J, S>> {
         if self.prepared.load(Ordering::Acquire) {
-            let text = "`atomic` cannot be called after `prepare`: call `finish` instead";
+            let text = "`atomic` cannot be called after `prepare`: call `begin` instead";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        self.finish().await
+        self.begin().await
     }
 
     fn announcements(&self) -> Announcements {
@@ -211,7 +217,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     }
 
     /// Begins a transaction. Resets `once` if that fails, so that the caller can try again.
-    async fn begin(&self, stage: Stage, once: &AtomicBool) -> Result<S::Tx> {
+    async fn begin_stage(&self, stage: Stage, once: &AtomicBool) -> Result<S::Tx> {
         let begun = async {
             let JobRecord { id: job, fence, .. } = *self.ctx.job();
             let lease = RenewLease { job, fence, lease: self.lease };
@@ -266,9 +272,9 @@ pub struct Prepare<J: Job, S: Transactional> {
 }
 
 impl<J: Job, S: Transactional> Prepare<J, S> {
-    /// The driver's own transaction.
-    pub fn tx(&mut self) -> &mut S::Tx {
-        self.tx.as_mut().expect(OPEN)
+    /// Returns the connection of the transaction, on which the handler runs its own statements.
+    pub fn tx(&mut self) -> S::Connection<'_> {
+        S::connection(S::tx_ref(self.tx.as_mut().expect(OPEN)))
     }
 
     /// Returns a client for commands inside the transaction. For example, `prepare.client().start(job)`
@@ -348,15 +354,24 @@ pub struct Step<J: Job, S: Transactional> {
 const OPEN: &str = "only methods that consume the value take the transaction";
 
 impl<J: Job, S: Transactional> Step<J, S> {
-    /// The driver's own transaction.
-    pub fn tx(&mut self) -> &mut S::Tx {
-        self.tx.as_mut().expect(OPEN)
+    /// Returns the connection of the transaction, on which the handler runs its own statements.
+    pub fn tx(&mut self) -> S::Connection<'_> {
+        S::connection(S::tx_ref(self.tx.as_mut().expect(OPEN)))
     }
 
     /// Returns a client for commands inside the transaction. For example, `step.client().start(job)` starts a
     /// chain that exists once the transaction commits.
     pub fn client(&mut self) -> InTx<'_, S> {
         InTx::over(&self.client, self.tx.as_mut().expect(OPEN), &mut self.announcements)
+    }
+
+    /// Starts chains in the transaction: they exist once it commits. See
+    /// [`Client::start_many`](crate::Client::start_many).
+    pub async fn start_many<P: IntoPlan>(
+        &mut self,
+        plans: impl IntoIterator<Item = P> + Send,
+    ) -> Result<Vec<Chain<P::Job>>> {
+        self.client().start_many(plans).await
     }
 
     /// Completes the job and its chain with this output.

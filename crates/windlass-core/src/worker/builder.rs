@@ -12,86 +12,102 @@ use super::any_attempt::AnyAttempt;
 use super::engine::Engine;
 use super::handler::Handler;
 use super::handlers::{Handlers, Kind};
-use super::health::Unhealthy;
+use super::health::{Probe, Unhealthy};
 use super::hooks::Hooks;
 use super::keeper::{beat, keep};
-use super::main_loop::Loop;
+use super::main_loop::{Loop, RECOVERY};
 use super::middleware::Middleware;
+use super::options::HandlerOptions;
 use super::settle::Settling;
 use crate::client::{Client, EventKind, EventMessage};
 use crate::clock::far;
 use crate::command::{Outcome, Retire, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
-use crate::job::{Job, JobOptions};
+use crate::job::{Backoff, Job};
 use crate::limit::REAP_EXCEPT_MAX;
 use crate::name::TypeName;
 use crate::observer::Event;
 use crate::store::{Capability, Store, Transactional};
 
-/// A worker that has not been started: its state, handlers and limits.
+/// The default number of attempts that run at the same time.
+const CONCURRENCY: u32 = 10;
+
+/// A worker that has not been started: its handlers, their values and its limits.
 #[must_use = "a worker does nothing until it is started"]
-pub struct Worker<S: ?Sized, A = ()> {
+pub struct Worker<S: ?Sized> {
     client: Client<S>,
-    app: A,
-    name: Option<String>,
-    concurrency: u32,
-    poll: Option<Duration>,
-    handlers: Handlers<S, A>,
+    handlers: Handlers<S>,
+    defaults: HandlerOptions,
     required: Vec<Kind>,
+    settings: Settings,
 }
 
 impl<S: Store + ?Sized> Worker<S> {
-    /// Creates a worker for the client's store, with one slot and no handlers.
+    /// Creates a worker for the client's store, without handlers.
     pub fn new(client: &Client<S>) -> Self {
-        let (handlers, required) = (Handlers::new(), Vec::new());
-        Self { client: client.clone(), app: (), name: None, concurrency: 1, poll: None, handlers, required }
+        Self {
+            client: client.clone(),
+            handlers: Handlers::new(),
+            defaults: HandlerOptions::new(),
+            required: Vec::new(),
+            settings: Settings { name: None, concurrency: CONCURRENCY, poll: None, recovery: RECOVERY },
+        }
     }
 
-    /// Sets the state that is passed to handlers. Call this before `handle`.
-    pub fn state<A: Clone + Send + Sync + 'static>(self, app: A) -> Worker<S, A> {
-        let Self { client, name, concurrency, poll, handlers, required, .. } = self;
-        Worker { client, app, name, concurrency, poll, handlers: handlers.with_state(()), required }
+    /// Passes a value of the application to the handlers that take a [`Data`](crate::Data) of its type. A later value of
+    /// the same type replaces an earlier one.
+    pub fn data<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.handlers = self.handlers.data(value);
+        self
     }
-}
 
-impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
-    /// Sets how many attempts run at the same time. Default: 1.
+    /// Sets how many attempts run at the same time. Default: 10.
     pub fn concurrency(mut self, slots: u32) -> Self {
-        self.concurrency = slots;
+        self.settings.concurrency = slots;
+        self
+    }
+
+    /// Sets options for the handlers whose job types do not set them.
+    pub fn defaults(mut self, options: HandlerOptions) -> Self {
+        self.defaults = options;
+        self
+    }
+
+    /// Sets the delay before the worker tries again after an error of the store. The first success resets it. Default:
+    /// 100 ms, doubled up to 30 s.
+    pub fn recovery(mut self, backoff: Backoff) -> Self {
+        self.settings.recovery = backoff;
         self
     }
 
     /// Sets how often the worker polls for jobs if it is not notified of any. Default: 5 s while notifications
     /// arrive from all processes, 1.5 s otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {
-        self.poll = Some(poll);
+        self.settings.poll = Some(poll);
         self
     }
 
     /// Sets a name for display. It need not be unique; the worker's id is.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.settings.name = Some(name.into());
         self
     }
 
     /// Runs jobs of one type with this handler. Jobs of types without a handler are left to other workers.
-    pub fn handle<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>) -> Self {
-        self.handlers = self.handlers.handle(handler);
-        self
+    pub fn handle<J: Job, M>(self, handler: impl Handler<J, S, M>) -> Self {
+        self.handle_with(HandlerOptions::new(), handler)
     }
 
-    /// Runs jobs of one type with this handler, with at most `slots` attempts of the type at the same time.
-    ///
-    /// An acquire applies the limit to each name of the type separately. If jobs are stored under a former
-    /// name as well, more than `slots` attempts may run.
-    pub fn handle_at_most<J: Job, M>(mut self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
-        self.handlers = self.handlers.handle_at_most(slots, handler);
+    /// Runs jobs of one type with this handler. Its options take precedence over those of the job type and of
+    /// [`defaults`](Self::defaults).
+    pub fn handle_with<J: Job, M>(mut self, options: HandlerOptions, handler: impl Handler<J, S, M>) -> Self {
+        self.handlers = self.handlers.handle_with(options, handler);
         self
     }
 
     /// Runs jobs of a type that is named at run time. See [`Handlers::handle_any`].
-    pub fn handle_any<F, Fut, E>(mut self, job_type: &TypeName, options: JobOptions, handler: F) -> Self
+    pub fn handle_any<F, Fut, E>(mut self, job_type: &TypeName, options: HandlerOptions, handler: F) -> Self
     where
         F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
@@ -101,8 +117,8 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
         self
     }
 
-    /// Adds a set of handlers, with its middleware and hooks.
-    pub fn handlers(mut self, handlers: Handlers<S, A>) -> Self {
+    /// Adds a set of handlers, with its values, middleware and hooks.
+    pub fn handlers(mut self, handlers: Handlers<S>) -> Self {
         self.handlers = self.handlers.merge(handlers);
         self
     }
@@ -139,34 +155,75 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Worker<S, A> {
     ///
     /// [`ErrorKind::Invalid`] if the worker has no handler or no slot, if it has too many slots, if the poll
     /// interval is shorter than 1 ms, if the name is invalid, if a job type has two handlers or unusable
-    /// options, or if a required middleware is missing.
+    /// options, if a handler takes a value that was not passed to the worker, or if a required middleware is
+    /// missing.
     pub async fn start(self) -> Result<Running<S>> {
-        let handlers = self.handlers.build(&self.app, &self.required)?;
+        let Self { client, handlers, defaults, required, settings } = self;
+        let handlers = handlers.build(defaults, &required)?;
         if handlers.is_empty() {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 "the worker has no handlers: add one with `.handle(…)`",
             ));
         }
-        if self.concurrency == 0 {
-            return Err(Error::new(ErrorKind::Invalid, "concurrency must be at least 1, got 0"));
-        }
-        if self.concurrency as usize > REAP_EXCEPT_MAX {
-            let text = format!("concurrency must be at most {REAP_EXCEPT_MAX}, got {}", self.concurrency);
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        if let Some(poll) = self.poll
-            && poll < Duration::from_millis(1)
-        {
-            let text = format!("poll interval must be at least 1 ms, got {poll:?}");
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        let engine = Engine::new(self.client, self.name, self.concurrency, self.poll, handlers)?;
+        settings.check()?;
+        let engine = Engine::new(client, settings, handlers)?;
         engine.dispatcher().observe(&Event::WorkerStarted(engine.id));
         engine.publish_consumer_event(EventKind::ConsumerStarted);
         let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })
+    }
+
+    /// Starts the worker, runs it until `signal` completes, and [stops](Running::stop) it.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use windlass_core::{Client, Ctx, Entry, Job, MemoryStore, Result, Worker, shutdown_signal};
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
+    /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
+    /// # impl Entry for Mail {}
+    /// # async fn send(_: Ctx<Mail>) -> Result<()> { Ok(()) }
+    /// # async fn run(client: Client<MemoryStore>) -> windlass_core::Result<()> {
+    /// Worker::new(&client).handle(send).run_until(shutdown_signal(), Duration::from_secs(25)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Self::start).
+    pub async fn run_until(self, signal: impl Future, deadline: Duration) -> Result<()> {
+        let running = self.start().await?;
+        signal.await;
+        running.stop(deadline).await;
+        Ok(())
+    }
+}
+
+/// How a worker runs, apart from its handlers.
+pub(super) struct Settings {
+    pub(super) name: Option<String>,
+    pub(super) concurrency: u32,
+    pub(super) poll: Option<Duration>,
+    pub(super) recovery: Backoff,
+}
+
+impl Settings {
+    fn check(&self) -> Result<()> {
+        let refuse = |text: String| Err(Error::new(ErrorKind::Invalid, text));
+        let Self { concurrency, poll, .. } = self;
+        if *concurrency == 0 {
+            return refuse("concurrency must be at least 1, got 0".to_owned());
+        }
+        if *concurrency as usize > REAP_EXCEPT_MAX {
+            return refuse(format!("concurrency must be at most {REAP_EXCEPT_MAX}, got {concurrency}"));
+        }
+        match poll {
+            Some(poll) if *poll < Duration::from_millis(1) => {
+                refuse(format!("poll interval must be at least 1 ms, got {poll:?}"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -188,11 +245,15 @@ impl<S: Store + ?Sized> Running<S> {
         self.engine.id
     }
 
-    /// Returns an error while the worker cannot acquire jobs, because its latest command to the store failed.
-    /// The worker retries with backoff, and recovers on its own. Suitable for a health check: the worker counts
-    /// as healthy until its first command has failed, which takes up to 30 s if the store does not answer.
+    /// Returns an error while the worker cannot acquire jobs; see [`Probe::health`].
     pub fn health(&self) -> Result<(), Unhealthy> {
         self.engine.health.get()
+    }
+
+    /// Returns a handle for health and readiness checks. It remains usable after the worker has stopped.
+    #[must_use]
+    pub fn probe(&self) -> Probe {
+        Probe::new(Arc::clone(&self.engine.health))
     }
 
     /// Returns how many jobs the worker has found by polling, without having been notified of them. If this grows
@@ -202,26 +263,44 @@ impl<S: Store + ?Sized> Running<S> {
         self.engine.found_by_polling.load(Ordering::Relaxed)
     }
 
-    /// Stops the worker.
+    /// Stops the worker: lets its handlers finish, but not beyond `deadline`.
     ///
-    /// Acquires no more jobs, asks handlers to stop, and waits up to `deadline` for them to end. Then
-    /// releases the jobs that still run; their attempts do not count.
-    pub async fn stop(mut self, deadline: Duration) {
+    /// Acquires no more jobs, and waits for the handlers to end. Those that still run shortly before the
+    /// deadline are asked to stop: after four fifths of it, or 5 s before it if that is later. Jobs that still
+    /// run at the deadline are released; their attempts do not count.
+    ///
+    /// Set the deadline a few seconds shorter than the time after which the process is killed: 30 s on
+    /// Kubernetes by default.
+    pub async fn stop(self, deadline: Duration) {
+        let asks_after = deadline.mul_f64(0.8).max(deadline.saturating_sub(Duration::from_secs(5)));
+        self.end(far(asks_after), far(deadline)).await;
+    }
+
+    /// Stops the worker without waiting for its handlers: like [`stop`](Self::stop), but asks them to stop
+    /// immediately.
+    pub async fn stop_now(self, deadline: Duration) {
+        self.end(Instant::now(), far(deadline)).await;
+    }
+
+    async fn end(mut self, asks_at: Instant, until: Instant) {
         let engine = Arc::clone(&self.engine);
-        let until = far(deadline);
         engine.dispatcher().observe(&Event::WorkerStopping(engine.id));
+        engine.health.stopping();
         // Cancel first, then abort: `task::start` relies on this order.
         engine.stopping.cancel();
-        engine.abort_all();
+        if asks_at <= Instant::now() {
+            engine.abort_all();
+        }
         if let Some(mut main) = self.main.take()
-            && timeout_at(until.max(Instant::now() + STOP_GRACE), &mut main).await.is_err()
+            && timeout_at(asks_at.max(Instant::now() + STOP_GRACE), &mut main).await.is_err()
         {
             // The loop hangs in a store call. If that call leases jobs later, and `recover_acquire` does not get
             // them, they are requeued when their leases expire.
             main.abort();
             let _ = main.await;
         }
-        let _ = timeout_at(until.max(Instant::now() + STOP_GRACE), engine.recover_acquire()).await;
+        let _ = timeout_at(asks_at.max(Instant::now() + STOP_GRACE), engine.recover_acquire()).await;
+        engine.emptied(asks_at).await;
         engine.abort_all();
         engine.emptied(until).await;
         engine.release().await;
@@ -314,8 +393,8 @@ impl<S: Store + ?Sized> fmt::Debug for Running<S> {
     }
 }
 
-impl<S: Store + ?Sized, A> fmt::Debug for Worker<S, A> {
+impl<S: Store + ?Sized> fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("concurrency", &self.concurrency).finish_non_exhaustive()
+        f.debug_struct("Worker").field("concurrency", &self.settings.concurrency).finish_non_exhaustive()
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::builder::Settings;
 use super::handler::AnyHandler;
 use super::health::Health;
 use super::settle::{Settling, settlement_batcher};
@@ -18,6 +19,7 @@ use crate::client::{Batcher, Client, Dispatcher};
 use crate::command::{Acquire, Settled};
 use crate::error::Result;
 use crate::id::WorkerId;
+use crate::job::Backoff;
 use crate::name::{TypeName, WorkerName};
 use crate::store::Store;
 
@@ -27,6 +29,8 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) name: Option<WorkerName>,
     pub(super) concurrency: u32,
     pub(super) poll: Option<Duration>,
+    /// The delay before another try after an error of the store.
+    pub(super) recovery: Backoff,
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
     /// Writes the settlements of attempts that end at about the same time with one command.
     pub(super) settlements: Batcher<Arc<Settling>, Settled>,
@@ -48,7 +52,7 @@ pub(super) struct Engine<S: ?Sized> {
     /// How many jobs the main loop found because it polled, although nothing had told it of them.
     pub(super) found_by_polling: AtomicU64,
     /// Whether the main loop's last turn failed.
-    pub(super) health: Health,
+    pub(super) health: Arc<Health>,
     slots: Mutex<Slots>,
     pub(super) client: Client<S>,
 }
@@ -56,11 +60,10 @@ pub(super) struct Engine<S: ?Sized> {
 impl<S: Store + ?Sized> Engine<S> {
     pub(super) fn new(
         client: Client<S>,
-        name: Option<String>,
-        concurrency: u32,
-        poll: Option<Duration>,
+        settings: Settings,
         handlers: Vec<Arc<AnyHandler<S>>>,
     ) -> Result<Arc<Self>> {
+        let Settings { name, concurrency, poll, recovery } = settings;
         let name = name.map(WorkerName::new).transpose()?;
         let slots = Slots { running: HashMap::default(), keeper_wakes_at: Instant::now() };
         Ok(Arc::new_cyclic(|engine| Self {
@@ -68,6 +71,7 @@ impl<S: Store + ?Sized> Engine<S> {
             name,
             concurrency,
             poll,
+            recovery,
             handlers,
             settlements: settlement_batcher(engine.clone()),
             acquiring: AsyncMutex::new(None),
@@ -78,7 +82,7 @@ impl<S: Store + ?Sized> Engine<S> {
             full: AtomicBool::new(true),
             keeper_wake: Notify::new(),
             found_by_polling: AtomicU64::new(0),
-            health: Health::default(),
+            health: Arc::default(),
             slots: Mutex::new(slots),
             client,
         }))

@@ -1,47 +1,48 @@
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use super::BoxError;
 use super::any_attempt::AnyAttempt;
 use super::attempt::{Attempt, Ctx, Done};
+use super::data::{Argument, Values, argument, lacks};
+use super::failure::Failure;
 use super::handlers::Layer;
 use super::hooks::{AnyHooks, HookList};
-use super::next::{Next, complete, error_text};
+use super::next::{Next, complete};
+use super::options::Resolved;
 use super::settle_in_tx::{SettleAndCommit, run_closing_hooks};
 use crate::client::Client;
 use crate::command::Outcome;
-use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, JobOptions};
-use crate::limit::DURATION_MAX_MS;
-use crate::name::{ErrorText, TypeName};
+use crate::error::Result;
+use crate::job::Job;
+use crate::name::TypeName;
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Millis;
-
-/// The application's state, for the second argument of a handler.
-#[derive(Clone, Copy, Debug)]
-pub struct State<A>(pub A);
 
 /// An `async fn` that runs jobs of type `J`:
 ///
 /// - `async fn(Ctx<J>) -> Result<J::Output, E>` or `-> Result<Next<J>, E>`, on any store;
 /// - `async fn(Attempt<J, S>) -> Result<Done<J, S>, E>`, on a store with transactions;
-/// - each optionally with `State<A>` as a second argument, for a worker with that state.
+/// - each with up to six more arguments, [`Data<T>`](crate::Data), for values that were passed to the worker.
 ///
-/// `E` is any error. If the handler returns one, the job is retried after the backoff of its type.
+/// `E` is any error. If the handler returns one, the job is retried after the backoff of its type, unless the error is
+/// or wraps [`Fatal`](crate::Fatal) or [`RetryAfter`](crate::RetryAfter).
 #[diagnostic::on_unimplemented(
     message = "this is not a job handler",
     label = "not a valid handler for this worker",
     note = "a handler is an `async fn(Ctx<J>)` that returns `Result<J::Output, _>` or `Result<Next<J>, _>`, or an \
             `async fn(Attempt<J, S>)` that returns `Result<Done<J, S>, _>`, where `S` is the worker's store",
-    note = "with `State<A>` as its second argument, it needs `.state(a)` on the worker before `.handle(…)`"
+    note = "its other arguments are values of the application: `Data<T>`, passed to the worker with `.data(value)`"
 )]
-pub trait Handler<J: Job, S: ?Sized, A, Marker>: Clone + Send + Sync + 'static {
+pub trait Handler<J: Job, S: ?Sized, Marker>: Clone + Send + Sync + 'static {
     /// Runs one attempt.
     #[doc(hidden)]
-    fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, HandlerResult>;
+    fn call(&self, run: Run<S>, values: &Values) -> BoxFuture<'static, HandlerResult>;
+
+    /// Returns the type of the first argument that these values lack.
+    #[doc(hidden)]
+    fn lacks(values: &Values) -> Option<&'static str>;
 }
 
 /// An attempt, with what a handler needs to run it.
@@ -67,11 +68,9 @@ pub enum HandlerResult {
     /// An open transaction. The future runs the closing hooks, and returns a future that settles the job in
     /// the transaction and commits it.
     InTx(BoxFuture<'static, Result<SettleAndCommit>>),
-    /// The input or a blocker's output could not be decoded. The job fails with this error.
-    Unreadable(Error),
-    /// An error of the handler. The future rolls back a transaction that the handler left open, and must run
-    /// first.
-    Failed(ErrorText, Option<BoxFuture<'static, Result<()>>>),
+    /// An error of the handler, or an input or blocker's output that cannot be decoded. The future rolls back a
+    /// transaction that the handler left open, and must run first.
+    Failed(Box<Failure>, Option<BoxFuture<'static, Result<()>>>),
 }
 
 impl fmt::Debug for HandlerResult {
@@ -79,7 +78,6 @@ impl fmt::Debug for HandlerResult {
         f.write_str(match self {
             Self::Plain(_) => "Plain",
             Self::InTx(_) => "InTx",
-            Self::Unreadable(_) => "Unreadable",
             Self::Failed(..) => "Failed",
         })
     }
@@ -89,8 +87,12 @@ impl HandlerResult {
     fn of(outcome: Result<Outcome>) -> Self {
         match outcome {
             Ok(outcome) => Self::Plain(Box::new(outcome)),
-            Err(error) => Self::Failed(error_text(&error.into()), None),
+            Err(error) => Self::failed(error),
         }
+    }
+
+    fn failed(error: impl Into<BoxError>) -> Self {
+        Self::Failed(Box::new(Failure::new(&error.into())), None)
     }
 }
 
@@ -103,91 +105,70 @@ pub struct Chained;
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct InTx;
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct WithState<M>(PhantomData<M>);
 
 macro_rules! store_free {
-    ($marker:ident, $output:ty, |$value:ident| $outcome:expr) => {
-        impl<J, S, A, F, Fut, E> Handler<J, S, A, $marker> for F
+    ($marker:ident, $output:ty, |$value:ident| $outcome:expr, $($argument:ident)*) => {
+        impl<J, S, F, Fut, E, $($argument),*> Handler<J, S, ($marker, $($argument,)*)> for F
         where
             J: Job,
             S: Store + ?Sized,
-            F: Fn(Ctx<J>) -> Fut + Clone + Send + Sync + 'static,
+            F: Fn(Ctx<J>, $($argument),*) -> Fut + Clone + Send + Sync + 'static,
             Fut: Future<Output = Result<$output, E>> + Send + 'static,
             E: Into<BoxError>,
+            $($argument: Argument,)*
         {
-            fn call(&self, run: Run<S>, _: A) -> BoxFuture<'static, HandlerResult> {
-                let ctx = match Ctx::new(run.attempt) {
-                    Ok(ctx) => ctx,
-                    Err(error) => return Box::pin(async { HandlerResult::Unreadable(error) }),
-                };
-                let handling = self(ctx);
+            fn call(&self, run: Run<S>, _values: &Values) -> BoxFuture<'static, HandlerResult> {
+                let called = Ctx::new(run.attempt).and_then(|ctx| Ok(self(ctx, $(argument::<$argument>(_values)?),*)));
                 Box::pin(async move {
-                    match handling.await {
-                        Ok($value) => HandlerResult::of($outcome),
-                        Err(error) => HandlerResult::Failed(error_text(&error.into()), None),
+                    match called {
+                        Ok(handling) => match handling.await {
+                            Ok($value) => HandlerResult::of($outcome),
+                            Err(error) => HandlerResult::failed(error),
+                        },
+                        Err(error) => HandlerResult::failed(error),
                     }
                 })
             }
-        }
 
-        impl<J, S, A, F, Fut, E> Handler<J, S, A, WithState<$marker>> for F
-        where
-            J: Job,
-            S: Store + ?Sized,
-            F: Fn(Ctx<J>, State<A>) -> Fut + Clone + Send + Sync + 'static,
-            Fut: Future<Output = Result<$output, E>> + Send + 'static,
-            E: Into<BoxError>,
-        {
-            fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, HandlerResult> {
-                let ctx = match Ctx::new(run.attempt) {
-                    Ok(ctx) => ctx,
-                    Err(error) => return Box::pin(async { HandlerResult::Unreadable(error) }),
-                };
-                let handling = self(ctx, State(app));
-                Box::pin(async move {
-                    match handling.await {
-                        Ok($value) => HandlerResult::of($outcome),
-                        Err(error) => HandlerResult::Failed(error_text(&error.into()), None),
-                    }
-                })
-            }
+            lacks!($($argument)*);
         }
     };
 }
-store_free!(Value, J::Output, |output| complete(&output));
-store_free!(Chained, Next<J>, |next| next.0);
 
-impl<J, S, A, F, Fut, E> Handler<J, S, A, InTx> for F
-where
-    J: Job,
-    S: Transactional,
-    F: Fn(Attempt<J, S>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
-    E: Into<BoxError>,
-{
-    fn call(&self, run: Run<S>, _: A) -> BoxFuture<'static, HandlerResult> {
-        in_tx(run, self)
-    }
+macro_rules! handlers {
+    ($($argument:ident)*) => {
+        store_free!(Value, J::Output, |output| complete(&output), $($argument)*);
+        store_free!(Chained, Next<J>, |next| next.0, $($argument)*);
+
+        impl<J, S, F, Fut, E, $($argument),*> Handler<J, S, (InTx, $($argument,)*)> for F
+        where
+            J: Job,
+            S: Transactional,
+            F: Fn(Attempt<J, S>, $($argument),*) -> Fut + Clone + Send + Sync + 'static,
+            Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
+            E: Into<BoxError>,
+            $($argument: Argument,)*
+        {
+            fn call(&self, run: Run<S>, _values: &Values) -> BoxFuture<'static, HandlerResult> {
+                in_tx(run, |attempt| Ok(self(attempt, $(argument::<$argument>(_values)?),*)))
+            }
+
+            lacks!($($argument)*);
+        }
+    };
 }
 
-impl<J, S, A, F, Fut, E> Handler<J, S, A, WithState<InTx>> for F
-where
-    J: Job,
-    S: Transactional,
-    F: Fn(Attempt<J, S>, State<A>) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
-    E: Into<BoxError>,
-{
-    fn call(&self, run: Run<S>, app: A) -> BoxFuture<'static, HandlerResult> {
-        in_tx(run, |attempt| self(attempt, State(app)))
-    }
-}
+handlers!();
+handlers!(A);
+handlers!(A B);
+handlers!(A B C);
+handlers!(A B C D);
+handlers!(A B C D G);
+handlers!(A B C D G H);
 
 fn in_tx<J, S, Fut, E>(
     run: Run<S>,
-    call: impl FnOnce(Attempt<J, S>) -> Fut,
+    call: impl FnOnce(Attempt<J, S>) -> Result<Fut>,
 ) -> BoxFuture<'static, HandlerResult>
 where
     J: Job,
@@ -198,19 +179,23 @@ where
     let Run { client, attempt, lease, hooks } = run;
     let ctx = match Ctx::new(attempt) {
         Ok(ctx) => ctx,
-        Err(error) => return Box::pin(async { HandlerResult::Unreadable(error) }),
+        Err(error) => return Box::pin(async { HandlerResult::failed(error) }),
     };
     let (parked, hooks) = (Arc::new(Mutex::new(None)), HookList::new(hooks));
     let handling = call(Attempt::new(ctx.clone(), client.clone(), lease, hooks.clone(), Arc::clone(&parked)));
     Box::pin(async move {
-        match handling.await {
+        let handled = match handling {
+            Ok(handling) => handling.await.map_err(Into::into),
+            Err(error) => Err(error.into()),
+        };
+        match handled {
             Ok(done) => HandlerResult::InTx(Box::pin(run_closing_hooks(client, ctx, hooks, done))),
             Err(error) => {
                 let left = parked.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let undo = left.map(|tx| -> BoxFuture<'static, Result<()>> {
                     Box::pin(async move { client.store().rollback(tx).await })
                 });
-                HandlerResult::Failed(error_text(&error.into()), undo)
+                HandlerResult::Failed(Box::new(Failure::new(&error)), undo)
             }
         }
     })
@@ -223,7 +208,7 @@ pub(super) fn any<E: Into<BoxError>>(
     Box::pin(async move {
         match handling.await {
             Ok(outcome) => HandlerResult::Plain(Box::new(outcome)),
-            Err(error) => HandlerResult::Failed(error_text(&error.into()), None),
+            Err(error) => HandlerResult::failed(error),
         }
     })
 }
@@ -232,49 +217,18 @@ pub(super) fn any<E: Into<BoxError>>(
 pub(super) struct AnyHandler<S: ?Sized> {
     /// The former names of the type, then its name.
     pub(super) types: Vec<TypeName>,
-    pub(super) options: JobOptions,
-    pub(super) concurrency: Option<u32>,
+    pub(super) options: Resolved,
     pub(super) layers: Arc<[Layer]>,
     pub(super) hooks: Arc<[AnyHooks]>,
-    pub(super) call: Box<dyn Fn(Run<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync>,
+    pub(super) call: Call<S>,
 }
 
-impl<S: Store + ?Sized> AnyHandler<S> {
-    /// Creates a handler without names, middleware and hooks.
-    pub(super) fn new(
-        options: JobOptions,
-        concurrency: Option<u32>,
-        call: impl Fn(Run<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync + 'static,
-    ) -> Self {
-        let (types, call) = (Vec::new(), Box::new(call));
-        Self { types, options, concurrency, layers: Arc::default(), hooks: Arc::default(), call }
-    }
+/// Runs an attempt.
+pub(super) type Call<S> = Box<dyn Fn(Run<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync>;
 
+impl<S: ?Sized> AnyHandler<S> {
     /// Whether the handler runs jobs of this type.
     pub(super) fn runs(&self, job_type: &TypeName) -> bool {
         self.types.contains(job_type)
-    }
-
-    /// Checks that the options are usable.
-    pub(super) fn check(&self) -> Result<()> {
-        let JobOptions { lease, timeout, .. } = self.options;
-        let renewal = self.options.renewal();
-        let name = self.types.last().map(TypeName::as_str).unwrap_or_default();
-        let refuse = |why: String| Err(Error::new(ErrorKind::Invalid, format!("job type `{name}`: {why}")));
-        if self.concurrency == Some(0) {
-            return refuse("concurrency limit must be at least 1, got 0".to_owned());
-        }
-        if lease < Duration::from_millis(10) || lease > Duration::from_millis(DURATION_MAX_MS) {
-            return refuse(format!("lease must be 10 ms to 100 years, got {lease:?}"));
-        }
-        if renewal < Duration::from_millis(1) || renewal > lease / 2 {
-            return refuse(format!(
-                "renewal interval must be 1 ms to half of the lease of {lease:?}, got {renewal:?}"
-            ));
-        }
-        if timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return refuse("timeout must be greater than 0: omit it for no timeout".to_owned());
-        }
-        Ok(())
     }
 }

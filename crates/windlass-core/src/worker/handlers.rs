@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use super::BoxError;
 use super::any_attempt::AnyAttempt;
-use super::handler::{AnyHandler, Handler, Run, any};
+use super::data::Values;
+use super::handler::{AnyHandler, Call, Handler, Run, any};
 use super::hooks::{AnyHooks, Hooks};
 use super::middleware::Middleware;
+use super::options::{HandlerOptions, Resolved};
 use crate::command::Outcome;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, JobGraph, JobOptions};
+use crate::job::{Job, JobGraph};
 use crate::name::TypeName;
 use crate::store::{Store, Transactional};
 
@@ -40,18 +42,22 @@ use crate::store::{Store, Transactional};
 /// # }
 /// ```
 #[must_use = "handlers do nothing until they are added to a worker"]
-pub struct Handlers<S: ?Sized, A = ()> {
-    members: Vec<Member<S, A>>,
+pub struct Handlers<S: ?Sized> {
+    members: Vec<Member<S>>,
+    values: Values,
     layers: Vec<Layer>,
     hooks: Vec<AnyHooks>,
     jobs: Result<JobGraph>,
 }
 
-/// A handler that has not received its state, with the middleware and hooks of the sets that it was merged
+/// A handler that has not received its values, with the middleware and hooks of the sets that it was merged
 /// from.
-struct Member<S: ?Sized, A> {
-    make: Box<dyn FnOnce(A) -> AnyHandler<S> + Send + Sync>,
+struct Member<S: ?Sized> {
+    make: Box<dyn FnOnce(Values) -> Result<Call<S>, &'static str> + Send + Sync>,
     names: Vec<Cow<'static, str>>,
+    /// Options of the handler, then of its job type.
+    options: [HandlerOptions; 2],
+    values: Values,
     layers: Vec<Layer>,
     hooks: Vec<AnyHooks>,
 }
@@ -76,36 +82,46 @@ impl Kind {
     }
 }
 
-impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
+impl<S: Store + ?Sized> Handlers<S> {
     /// Creates an empty set.
     pub fn new() -> Self {
-        Self { members: Vec::new(), layers: Vec::new(), hooks: Vec::new(), jobs: Ok(JobGraph::new()) }
+        Self {
+            members: Vec::new(),
+            values: Values::default(),
+            layers: Vec::new(),
+            hooks: Vec::new(),
+            jobs: Ok(JobGraph::new()),
+        }
     }
 
     /// Runs jobs of one type with this handler.
-    pub fn handle<J: Job, M>(self, handler: impl Handler<J, S, A, M>) -> Self {
-        self.add::<J, M>(handler, None)
+    pub fn handle<J: Job, M>(self, handler: impl Handler<J, S, M>) -> Self {
+        self.handle_with(HandlerOptions::new(), handler)
     }
 
-    /// Runs jobs of one type with this handler, with at most `slots` attempts of the type at the same time in
-    /// a worker.
-    ///
-    /// An acquire applies the limit to each name of the type separately. If jobs are stored under a former
-    /// name as well, more than `slots` attempts may run.
-    pub fn handle_at_most<J: Job, M>(self, slots: u32, handler: impl Handler<J, S, A, M>) -> Self {
-        self.add::<J, M>(handler, Some(slots))
+    /// Runs jobs of one type with this handler. Its options take precedence over those of the job type and the worker.
+    pub fn handle_with<J, M, H>(mut self, options: HandlerOptions, handler: H) -> Self
+    where
+        J: Job,
+        H: Handler<J, S, M>,
+    {
+        self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs));
+        let names = J::ALIASES.iter().chain([&J::NAME]).map(|name| Cow::Borrowed(*name)).collect();
+        self.add(J::NAME, names, [options, J::options().into()], move |values| match H::lacks(&values) {
+            Some(missing) => Err(missing),
+            None => Ok(Box::new(move |run: Run<S>| handler.call(run, &values))),
+        })
     }
 
     /// Runs jobs of a type that is named at run time. The handler receives encoded bytes and returns an
     /// outcome.
     ///
-    /// The encoded input is in [`AnyAttempt::job`]. Of the options, only those for running attempts are used:
-    /// lease, renewal, timeout and backoff. Retention, priority and maximum attempts are set where the job is
+    /// The encoded input is in [`AnyAttempt::job`]. Retention, priority and maximum attempts are set where the job is
     /// started. If the handler returns an error, the job is retried after the backoff.
     ///
     /// ```
     /// use windlass_core::command::Outcome;
-    /// use windlass_core::{AnyAttempt, BoxError, Handlers, JobOptions, MemoryStore, Payload, TypeName};
+    /// use windlass_core::{AnyAttempt, BoxError, HandlerOptions, Handlers, MemoryStore, Payload, TypeName};
     ///
     /// async fn shout(attempt: AnyAttempt) -> Result<Outcome, BoxError> {
     ///     let text: String = attempt.job().input.decode()?;
@@ -114,34 +130,44 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
     ///
     /// # fn main() -> windlass_core::Result<()> {
     /// let name = TypeName::new("shout")?;                  // from the command line, say
-    /// let handlers: Handlers<MemoryStore> = Handlers::new().handle_any(&name, JobOptions::default(), shout);
+    /// let handlers: Handlers<MemoryStore> = Handlers::new().handle_any(&name, HandlerOptions::new(), shout);
     /// # let _ = handlers;
     /// # Ok(()) }
     /// ```
-    pub fn handle_any<F, Fut, E>(self, job_type: &TypeName, options: JobOptions, handler: F) -> Self
+    pub fn handle_any<F, Fut, E>(self, job_type: &TypeName, options: HandlerOptions, handler: F) -> Self
     where
         F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.add_any(job_type, options, handler, None)
+        self.handle_any_with(job_type, options, move |_| Ok(handler))
     }
 
-    /// Runs jobs of a type that is named at run time, with at most `slots` attempts of the type at the same
-    /// time in a worker. See [`handle_any`](Self::handle_any).
-    pub fn handle_any_at_most<F, Fut, E>(
+    /// Like [`handle_any`](Self::handle_any), with a function that makes the handler from the values of the worker, or
+    /// returns the type of a value that is missing.
+    pub(crate) fn handle_any_with<F, Fut, E>(
         self,
-        slots: u32,
         job_type: &TypeName,
-        options: JobOptions,
-        handler: F,
+        options: HandlerOptions,
+        make: impl FnOnce(Values) -> Result<F, &'static str> + Send + Sync + 'static,
     ) -> Self
     where
         F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.add_any(job_type, options, handler, Some(slots))
+        let names = vec![Cow::Owned(job_type.as_str().to_owned())];
+        self.add(job_type.as_str(), names, [options, HandlerOptions::new()], move |values| {
+            let handler = make(values)?;
+            Ok(Box::new(move |run: Run<S>| any(handler(run.attempt))))
+        })
+    }
+
+    /// Passes a value of the application to the handlers of this set that take a [`Data`](crate::Data) of its type. It
+    /// takes precedence over a value of the same type that is passed to the worker.
+    pub fn data<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.values.insert(value);
+        self
     }
 
     /// Wraps every attempt of the set's handlers in this middleware. The first one added is the outermost.
@@ -159,29 +185,19 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self
     }
 
-    /// Adds the handlers of another set. They keep the other set's middleware and hooks, which go inside
+    /// Adds the handlers of another set. They keep the other set's values, and its middleware and hooks, which go inside
     /// those of this set.
     pub fn merge(mut self, other: Self) -> Self {
-        let Self { members, layers, hooks, jobs } = other;
+        let Self { members, values, layers, hooks, jobs } = other;
         let twice = members.iter().flat_map(|member| &member.names).find(|name| self.has(name)).cloned();
         for mut member in members {
             member.layers.splice(..0, layers.iter().cloned());
             member.hooks.splice(..0, hooks.iter().cloned());
+            member.values.inherit(&values);
             self.members.push(member);
         }
         self.jobs = self.jobs.and_then(|mut own| own.merge(jobs?).map(|()| own)).and_then(not_twice(twice));
         self
-    }
-
-    /// Sets the state that is passed to the handlers of this set. The set can then be merged into one with
-    /// any state type.
-    pub fn with_state<B: Clone + Send + Sync + 'static>(self, app: A) -> Handlers<S, B> {
-        let Self { members, layers, hooks, jobs } = self;
-        let members = members.into_iter().map(|Member { make, names, layers, hooks }| {
-            let app = app.clone();
-            Member { make: Box::new(move |_: B| make(app)), names, layers, hooks }
-        });
-        Handlers { members: members.collect(), layers, hooks, jobs }
     }
 
     /// Returns the declared job types of the set.
@@ -193,23 +209,34 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         self.jobs.as_ref().map_err(Clone::clone)
     }
 
-    /// Passes the state to the handlers and returns them. Fails unless each is wrapped in all required kinds
-    /// of middleware, in this order.
-    pub(super) fn build(self, app: &A, required: &[Kind]) -> Result<Vec<Arc<AnyHandler<S>>>> {
+    /// Passes the values to the handlers and returns them. Fails if a value is missing, or unless each handler is wrapped
+    /// in all required kinds of middleware, in this order.
+    pub(super) fn build(
+        self,
+        defaults: HandlerOptions,
+        required: &[Kind],
+    ) -> Result<Vec<Arc<AnyHandler<S>>>> {
         self.jobs?;
         let mut handlers = Vec::new();
         let mut missing = Vec::new();
-        for member in self.members {
-            let mut handler = (member.make)(app.clone());
-            handler.types = member.names.iter().map(TypeName::new).collect::<Result<_, _>>()?;
-            handler.layers = self.layers.iter().cloned().chain(member.layers).collect();
-            handler.hooks = self.hooks.iter().cloned().chain(member.hooks).collect();
-            handler.check()?;
-            let mut kinds = handler.layers.iter().map(|layer| layer.kind);
+        for Member { make, names, options: [own, declared], mut values, layers, hooks } in self.members {
+            values.inherit(&self.values);
+            let call = make(values).map_err(|lacks| {
+                let text = format!(
+                    "the handler of `{}` takes a `Data<{lacks}>`: pass the value with `.data(value)`",
+                    names.last().map_or("", AsRef::as_ref)
+                );
+                Error::new(ErrorKind::Invalid, text)
+            })?;
+            let layers: Arc<[Layer]> = self.layers.iter().cloned().chain(layers).collect();
+            let mut kinds = layers.iter().map(|layer| layer.kind);
             if let Some(lacks) = required.iter().find(|kind| !kinds.any(|known| known == **kind)) {
-                missing.push(format!("`{}` lacks `{}`", member.names.join("`, `"), lacks.name));
+                missing.push(format!("`{}` lacks `{}`", names.join("`, `"), lacks.name));
             }
-            handlers.push(Arc::new(handler));
+            let types = names.iter().map(TypeName::new).collect::<Result<Vec<_>, _>>()?;
+            let options = Resolved::new(names.last().map_or("", AsRef::as_ref), [own, declared, defaults])?;
+            let hooks = self.hooks.iter().cloned().chain(hooks).collect();
+            handlers.push(Arc::new(AnyHandler { types, options, layers, hooks, call }));
         }
         if missing.is_empty() {
             return Ok(handlers);
@@ -221,41 +248,23 @@ impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Handlers<S, A> {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    fn add<J: Job, M>(mut self, handler: impl Handler<J, S, A, M>, concurrency: Option<u32>) -> Self {
-        self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs));
-        let names = J::ALIASES.iter().chain([&J::NAME]).map(|name| Cow::Borrowed(*name)).collect();
-        self.add_member(J::NAME, names, move |app| {
-            AnyHandler::new(J::options(), concurrency, move |run: Run<S>| handler.call(run, app.clone()))
-        })
-    }
-
-    fn add_any<F, Fut, E>(
-        self,
-        job_type: &TypeName,
-        options: JobOptions,
-        handler: F,
-        concurrency: Option<u32>,
-    ) -> Self
-    where
-        F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Into<BoxError>,
-    {
-        let names = vec![Cow::Owned(job_type.as_str().to_owned())];
-        self.add_member(job_type.as_str(), names, move |_| {
-            AnyHandler::new(options, concurrency, move |run: Run<S>| any(handler(run.attempt)))
-        })
-    }
-
-    fn add_member(
+    fn add(
         mut self,
         name: &str,
         names: Vec<Cow<'static, str>>,
-        make: impl FnOnce(A) -> AnyHandler<S> + Send + Sync + 'static,
+        options: [HandlerOptions; 2],
+        make: impl FnOnce(Values) -> Result<Call<S>, &'static str> + Send + Sync + 'static,
     ) -> Self {
         let twice = self.has(name).then(|| name.to_owned().into());
         self.jobs = self.jobs.and_then(not_twice(twice));
-        self.members.push(Member { make: Box::new(make), names, layers: Vec::new(), hooks: Vec::new() });
+        self.members.push(Member {
+            make: Box::new(make),
+            names,
+            options,
+            values: Values::default(),
+            layers: Vec::new(),
+            hooks: Vec::new(),
+        });
         self
     }
 
@@ -274,13 +283,13 @@ fn not_twice(name: Option<Cow<'static, str>>) -> impl FnOnce(JobGraph) -> Result
     }
 }
 
-impl<S: Store + ?Sized, A: Clone + Send + Sync + 'static> Default for Handlers<S, A> {
+impl<S: Store + ?Sized> Default for Handlers<S> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<S: ?Sized, A> fmt::Debug for Handlers<S, A> {
+impl<S: ?Sized> fmt::Debug for Handlers<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.members.iter().flat_map(|member| &member.names);
         f.debug_struct("Handlers").field("names", &names.collect::<Vec<_>>()).finish_non_exhaustive()

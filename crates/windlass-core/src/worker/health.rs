@@ -1,12 +1,12 @@
 //! Whether a running worker can acquire jobs.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use crate::error::Error;
 
-/// Why a running worker cannot acquire jobs. See [`Running::health`](super::Running::health).
+/// Why a running worker cannot acquire jobs. See [`Probe::health`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Unhealthy {
@@ -30,27 +30,80 @@ impl std::error::Error for Unhealthy {
     }
 }
 
+/// Checks whether a running worker works, for the probes of an orchestrator. Cheap to clone. See
+/// [`Running::probe`](super::Running::probe).
+#[derive(Clone, Debug)]
+pub struct Probe(Arc<Health>);
+
+impl Probe {
+    pub(super) const fn new(health: Arc<Health>) -> Self {
+        Self(health)
+    }
+
+    /// Returns an error while the worker cannot acquire jobs, because its latest command to the store failed. The worker
+    /// retries with backoff, and recovers on its own.
+    ///
+    /// The worker counts as healthy until its first command has failed, which takes up to 30 s if the store does not
+    /// answer.
+    pub fn health(&self) -> Result<(), Unhealthy> {
+        self.0.get()
+    }
+
+    /// Whether the worker runs jobs: it has reached the store, its latest command succeeded, and it is not stopping.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        matches!(*self.0.lock(), State::Ready)
+    }
+}
+
 /// The health of one worker. Its main loop writes it; any task may read it.
 #[derive(Debug, Default)]
-pub(super) struct Health(Mutex<Option<Unhealthy>>);
+pub(super) struct Health(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Starting,
+    Ready,
+    Unhealthy(Unhealthy),
+    Stopping,
+}
 
 impl Health {
     pub(super) fn get(&self) -> Result<(), Unhealthy> {
-        self.lock().clone().map_or(Ok(()), Err)
+        match &*self.lock() {
+            State::Unhealthy(unhealthy) => Err(unhealthy.clone()),
+            State::Starting | State::Ready | State::Stopping => Ok(()),
+        }
     }
 
     pub(super) fn succeeded(&self) {
-        *self.lock() = None;
+        self.set(|_| State::Ready);
     }
 
     pub(super) fn failed(&self, error: &Error) {
-        let mut health = self.lock();
-        let (since, failures) =
-            health.as_ref().map_or_else(|| (SystemTime::now(), 0), |before| (before.since, before.failures));
-        *health = Some(Unhealthy { error: error.clone(), since, failures: failures.saturating_add(1) });
+        self.set(|before| {
+            let (since, failures) = match before {
+                State::Unhealthy(before) => (before.since, before.failures),
+                _ => (SystemTime::now(), 0),
+            };
+            State::Unhealthy(Unhealthy { error: error.clone(), since, failures: failures.saturating_add(1) })
+        });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Unhealthy>> {
+    pub(super) fn stopping(&self) {
+        self.set(|_| State::Stopping);
+    }
+
+    /// Replaces the state, unless the worker is stopping: that is final.
+    fn set(&self, next: impl FnOnce(&State) -> State) {
+        let mut state = self.lock();
+        if !matches!(*state, State::Stopping) {
+            *state = next(&state);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         // The value is always replaced as a whole, so poisoning can be ignored.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

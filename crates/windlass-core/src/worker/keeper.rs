@@ -169,7 +169,7 @@ impl<S: Store + ?Sized> Engine<S> {
         let Some(slot) = slots.running.get_mut(&(lease.job, lease.fence)) else { return };
         match renewed {
             Renewed::Held { cancel_requested, .. } => {
-                let renewal = self.handlers.get(slot.handler).map(|handler| handler.options.renewal());
+                let renewal = self.handlers.get(slot.handler).map(|handler| handler.options.renewal);
                 slot.alone = false;
                 // A call that was given up may be answered after a later one: keep the later expiry.
                 slot.lease_ends = slot.lease_ends.max(requested_at + lease.lease.into());

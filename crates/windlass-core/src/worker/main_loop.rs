@@ -32,7 +32,7 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 const JITTER: f64 = 0.1;
 /// The delay before the worker subscribes again after a subscription failed or ended.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(5);
-/// The delay of the loop after an error. The first success resets it.
+/// The default delay of the loop after an error. The first success resets it.
 pub(crate) const RECOVERY: Backoff = Backoff {
     initial: Duration::from_millis(100),
     multiplier: 2.0,
@@ -109,7 +109,7 @@ impl<S: Store + ?Sized> Loop<S> {
                     this.engine.health.failed(&error);
                     let event = Event::WorkerFailed(this.engine.id, ErrorText::new(error.to_string()));
                     this.engine.dispatcher().observe(&event);
-                    let delay = RECOVERY.delay(this.failures, fastrand::f64());
+                    let delay = this.engine.recovery.delay(this.failures, fastrand::f64());
                     let _ = timeout(delay, stopping.cancelled()).await;
                     continue;
                 }
@@ -292,7 +292,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Requeues jobs whose lease expired. Returns how many.
     async fn reap(&self) -> Result<usize> {
-        let renewal = self.handlers.iter().map(|handler| handler.options.renewal()).max().unwrap_or_default();
+        let renewal = self.handlers.iter().map(|handler| handler.options.renewal).max().unwrap_or_default();
         // Leave out the jobs that run here: after a stall, their leases may have expired before the keeper
         // could renew them. An attempt that timed out is no longer renewed, so its job is reaped like any
         // other.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::BoxError;
 use super::any_attempt::AnyAttempt;
 use super::ended::Ended;
-use super::next::error_text;
+use super::failure::error_text;
 use crate::command::{Outcome, Schedule};
 use crate::error::Result;
 use crate::store::BoxFuture;

@@ -3,13 +3,15 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::BoxError;
+use super::failure::error_text;
 use crate::client::{IntoPlan, change_planned, job_options, new_job};
-use crate::command::{NewBlocker, NewJob, NextJob, Outcome, Schedule};
+use crate::command::{NewBlocker, NewChain, NewJob, NextJob, Outcome, Schedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
 use crate::job::{Blockers, IsReady, Job, NeedsBlockedBy, Ready, Then};
-use crate::name::ErrorText;
+use crate::limit::CARRIED_MAX;
 use crate::payload::Payload;
+use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
 /// The outcome of a job of type `J`, returned by its handler.
@@ -88,12 +90,14 @@ impl<J: Job> Next<J> {
     /// }
     /// ```
     pub fn start(self, plan: impl IntoPlan) -> Self {
-        let new = plan.into_plan().build();
+        self.start_many([plan])
+    }
+
+    /// Starts chains of one type in the same commit that ends the job. See [`start`](Self::start). An outcome starts at
+    /// most 100 chains.
+    pub fn start_many<P: IntoPlan>(self, plans: impl IntoIterator<Item = P>) -> Self {
         self.with(|outcome| match outcome {
-            Outcome::Complete { create, .. } | Outcome::Continue { create, .. } => {
-                create.push(new?);
-                Ok(())
-            }
+            Outcome::Complete { create, .. } | Outcome::Continue { create, .. } => carry(create, plans),
             _ => Err(Error::new(
                 ErrorKind::Invalid,
                 "only a job that completes or continues can start chains: start the chain separately",
@@ -225,18 +229,20 @@ impl<N: Job, State> fmt::Debug for Continuation<N, State> {
     }
 }
 
-pub(super) fn complete<T: serde::Serialize>(output: &T) -> Result<Outcome> {
-    Ok(Outcome::Complete { output: Payload::encode(output)?, retention: None, create: Vec::new() })
+/// Adds chains to those that start with an outcome.
+pub(crate) fn carry<P: IntoPlan>(
+    carried: &mut Vec<NewChain>,
+    plans: impl IntoIterator<Item = P>,
+) -> Result<()> {
+    for plan in plans {
+        if carried.len() >= CARRIED_MAX {
+            return Err(Refusal::TooManyCarried.into());
+        }
+        carried.push(plan.into_plan().build()?);
+    }
+    Ok(())
 }
 
-/// Returns the message of an error, followed by the messages of its causes.
-pub(crate) fn error_text(error: &BoxError) -> ErrorText {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    ErrorText::new(text)
+pub(super) fn complete<T: serde::Serialize>(output: &T) -> Result<Outcome> {
+    Ok(Outcome::Complete { output: Payload::encode(output)?, retention: None, create: Vec::new() })
 }

@@ -9,7 +9,6 @@ use super::abort::AbortReason;
 use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
-use super::main_loop::RECOVERY;
 use crate::client::answered;
 use crate::client::{Announcements, Batcher};
 use crate::command::{Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
@@ -82,7 +81,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 }
             }
             tries += 1;
-            self.before_another_try(RECOVERY.delay(tries, fastrand::f64())).await;
+            self.before_another_try(self.recovery.delay(tries, fastrand::f64())).await;
         }
     }
 

@@ -11,7 +11,6 @@ use super::abort::Abort;
 use super::engine::Engine;
 use crate::clock::far;
 use crate::id::{Fence, JobId};
-use crate::job::JobOptions;
 use crate::observer::About;
 use crate::store::Store;
 use crate::time::Millis;
@@ -56,10 +55,11 @@ impl<S: Store + ?Sized> Engine<S> {
         let staying = || slots.running.values().filter(|slot| !slot.leaving);
         let left = |max: u32, taken: usize| max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let free = left(self.concurrency, staying().count());
-        let quotas = self.handlers.iter().enumerate().map(|(index, handler)| match handler.concurrency {
-            None => free,
-            Some(max) => left(max, staying().filter(|slot| slot.handler == index).count()).min(free),
-        });
+        let quotas =
+            self.handlers.iter().enumerate().map(|(index, handler)| match handler.options.concurrency {
+                None => free,
+                Some(max) => left(max, staying().filter(|slot| slot.handler == index).count()).min(free),
+            });
         (free, quotas.collect())
     }
 
@@ -73,7 +73,9 @@ impl<S: Store + ?Sized> Engine<S> {
         left: Duration,
         (about, abort): (Arc<About>, Abort),
     ) {
-        let options = self.handlers.get(handler).map_or_else(JobOptions::default, |handler| handler.options);
+        let options = self.handlers.get(handler).map(|handler| handler.options);
+        // The part of the lease that is left when it is renewed.
+        let reserve = options.map_or(Duration::ZERO, |options| options.lease - options.renewal);
         let slot = Slot {
             about,
             handler,
@@ -81,9 +83,9 @@ impl<S: Store + ?Sized> Engine<S> {
             lease,
             lease_ends: requested_at + left,
             // One renewal interval after the request, or earlier if part of the lease has passed.
-            renew_at: Some(requested_at + left.saturating_sub(options.lease - options.renewal())),
+            renew_at: Some(requested_at + left.saturating_sub(reserve)),
             alone: false,
-            timeout_at: options.timeout.map(far),
+            timeout_at: options.and_then(|options| options.timeout).map(far),
             settling: false,
             leaving: false,
         };

@@ -15,9 +15,9 @@ use super::any_attempt::AnyAttempt;
 use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
+use super::failure::{Failure, Retry};
 use super::handler::{AnyHandler, HandlerResult, Run};
 use super::middleware::{Inner, Pipeline};
-use super::next::error_text;
 use super::settle_in_tx::{SettleAndCommit, SettledInTx};
 use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
@@ -113,7 +113,9 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
         Box::pin(async move {
             if (attempt.job().id, attempt.job().fence) != self.slot.attempt {
                 return self
-                    .end(self.failure(ErrorText::new("a middleware passed on the attempt of another job")))
+                    .end(self.failure(Failure::retried(ErrorText::new(
+                        "a middleware passed on the attempt of another job",
+                    ))))
                     .await;
             }
             let Some(middleware) = self.handler.layers.get(layer) else {
@@ -122,19 +124,19 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
             let pipeline: Arc<dyn Pipeline> = Arc::<Self>::clone(&self);
             let inner = Inner { pipeline, layer: layer + 1 };
             let around = async { middleware.middleware.around(attempt, inner).await };
-            let error = match (catch_panic("middleware", around).await, self.ended.get()) {
+            let failure = match (catch_panic("middleware", around).await, self.ended.get()) {
                 (Ok(Ok(_)), Some(ended)) => return ended.clone(),
-                (Ok(Ok(_)), None) => ErrorText::new("a middleware did not run the attempt"),
-                (Ok(Err(error)), _) => error_text(&error),
-                (Err(panic), _) => panic,
+                (Ok(Ok(_)), None) => Failure::retried(ErrorText::new("a middleware did not run the attempt")),
+                (Ok(Err(error)), _) => Failure::new(&error),
+                (Err(panic), _) => Failure::retried(panic),
             };
             match self.ended.get() {
                 Some(ended) => {
-                    let event = Event::MiddlewareFailed(About::clone(&self.about), error);
+                    let event = Event::MiddlewareFailed(About::clone(&self.about), failure.text);
                     self.slot.engine.dispatcher().observe(&event);
                     ended.clone()
                 }
-                None => self.end(self.failure(error)).await,
+                None => self.end(self.failure(failure)).await,
             }
         })
     }
@@ -160,19 +162,16 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                 Ok(ended) => return self.ended.get_or_init(|| ended).clone(),
                 Err(outcome) => outcome,
             },
-            Ok(HandlerResult::Unreadable(error)) => {
-                Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None }
-            }
-            Ok(HandlerResult::Failed(error, undo)) => {
+            Ok(HandlerResult::Failed(failure, undo)) => {
                 // Roll back before settling: the open transaction may hold a lock on the job.
                 self.mark_settling();
                 if let Some(Err(error)) = maybe(undo).await {
                     let event = Event::StoreFailed("rollback", ErrorText::new(error.to_string()));
                     self.slot.engine.dispatcher().observe(&event);
                 }
-                self.failure(error)
+                self.failure(*failure)
             }
-            Err(panic) => self.failure(panic),
+            Err(panic) => self.failure(Failure::retried(panic)),
         };
         self.end(outcome).await
     }
@@ -200,9 +199,10 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         let failure = |error: Error| match error.kind() {
             // A conflict with a concurrent transaction is not the handler's fault.
             ErrorKind::Conflict => reschedule(error.to_string()),
-            _ => self.failure(error_text(&error.into())),
+            _ => self.failure(Failure::new(&error.into())),
         };
-        let closed = catch_panic("hook", close).await.map_err(|panic| self.failure(panic))?;
+        let closed =
+            catch_panic("hook", close).await.map_err(|panic| self.failure(Failure::retried(panic)))?;
         let finish = closed.map_err(failure)?;
         self.mark_settling();
         let committed = finish.await.map_err(failure)?;
@@ -213,7 +213,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
             // The commit may still take effect later. The settlement of the retry then finds the attempt
             // already settled, and changes nothing.
             announcements.end(false, self.slot.engine.dispatcher());
-            return Err(self.failure(error_text(&error.into())));
+            return Err(self.failure(Failure::new(&error.into())));
         }
         announcements.settled(&settlement, &self.about, &settled);
         announcements.ripple(&ripple);
@@ -245,13 +245,15 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         false
     }
 
-    /// Returns the outcome of a failed attempt: a retry after the backoff, or a release if the attempt was
-    /// asked to stop because the worker is stopping.
-    fn failure(&self, error: ErrorText) -> Outcome {
-        if self.abort.reason() == Some(AbortReason::WorkerStopping) {
-            return Outcome::Release;
-        }
-        let delay = self.handler.options.backoff.delay(self.number, fastrand::f64());
+    /// Returns the outcome of a failed attempt: what its error decides, otherwise a retry after the backoff, or a
+    /// release if the attempt was asked to stop because the worker is stopping.
+    fn failure(&self, Failure { text: error, retry }: Failure) -> Outcome {
+        let delay = match retry {
+            Retry::Never => return Outcome::Fail { error, retention: None },
+            _ if self.abort.reason() == Some(AbortReason::WorkerStopping) => return Outcome::Release,
+            Retry::After(delay) => delay,
+            Retry::AfterBackoff => self.handler.options.backoff.delay(self.number, fastrand::f64()),
+        };
         Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
     }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use windlass_core::{
-    Backoff, BoxError, Chain, Client, Ctx, Entry, Event, Job, JobOptions, JobRecord, Observer, State,
+    Backoff, BoxError, Chain, Client, Ctx, Data, Entry, Event, Job, JobOptions, JobRecord, Observer,
 };
 
 use faulty::Faulty;
@@ -60,11 +60,11 @@ macro_rules! job {
 }
 
 const OPTIONS: fn() -> JobOptions =
-    || JobOptions { lease: LEASE, backoff: Backoff::NONE, ..JobOptions::default() };
+    || JobOptions { lease: Some(LEASE), backoff: Some(Backoff::NONE), ..JobOptions::default() };
 job!(Task, OPTIONS());
 job!(Timed, JobOptions { timeout: Some(Duration::from_secs(1)), ..OPTIONS() });
-job!(Short, JobOptions { lease: LEASE / 10, ..OPTIONS() });
-job!(Long, JobOptions { lease: MINUTE, ..OPTIONS() });
+job!(Short, JobOptions { lease: Some(LEASE / 10), ..OPTIONS() });
+job!(Long, JobOptions { lease: Some(MINUTE), ..OPTIONS() });
 job!(Endless, JobOptions { timeout: Some(Duration::MAX), ..OPTIONS() });
 
 fn task(text: &str) -> Task {
@@ -115,14 +115,14 @@ impl Trace {
 }
 
 /// Takes half a lease.
-async fn slow(job: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
+async fn slow(job: Ctx<Task>, Data(trace): Data<Trace>) -> Result<String> {
     trace.start();
     pass(LEASE / 2).await;
     echo(job).await
 }
 
 /// Works until it is aborted, then succeeds.
-async fn obedient(job: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
+async fn obedient(job: Ctx<Task>, Data(trace): Data<Trace>) -> Result<String> {
     trace.start();
     job.aborted().wait().await;
     trace.aborted.notify_one();

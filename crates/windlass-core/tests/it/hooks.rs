@@ -25,14 +25,14 @@ impl Job for Echo {
     type Next = ();
     type Blockers = ();
     fn options() -> JobOptions {
-        JobOptions { backoff: Backoff::NONE, max_attempts: Some(2), ..JobOptions::default() }
+        JobOptions { backoff: Some(Backoff::NONE), max_attempts: Some(2), ..JobOptions::default() }
     }
 }
 impl Entry for Echo {}
 
 async fn staged(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
     a.prepare().await?.commit().await?;
-    Ok(a.finish().await?.done(a.input().text.clone())?)
+    Ok(a.begin().await?.done(a.input().text.clone())?)
 }
 
 /// Records each call, and fails the configured one in the first attempt.

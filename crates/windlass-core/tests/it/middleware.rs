@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::{
-    AnyAttempt, Backoff, BoxError, Client, Ctx, Ended, Entry, Event, Inner, Job, JobOptions, MemoryStore,
-    Middleware, Next, Observer, State, Status, Worker,
+    AnyAttempt, Backoff, BoxError, Client, Ctx, Data, Ended, Entry, Event, Inner, Job, JobOptions,
+    MemoryStore, Middleware, Next, Observer, Status, Worker,
 };
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
@@ -25,7 +25,7 @@ impl Job for Echo {
     type Next = ();
     type Blockers = ();
     fn options() -> JobOptions {
-        JobOptions { backoff: Backoff::NONE, max_attempts: Some(3), ..JobOptions::default() }
+        JobOptions { backoff: Some(Backoff::NONE), max_attempts: Some(3), ..JobOptions::default() }
     }
 }
 impl Entry for Echo {}
@@ -77,7 +77,7 @@ impl Middleware for Onion {
     }
 }
 
-async fn echo(job: Ctx<Echo>, State(lines): State<Lines>) -> Result<String> {
+async fn echo(job: Ctx<Echo>, Data(lines): Data<Lines>) -> Result<String> {
     lines.add(format!("handler {:?}", job.get::<&str>()));
     Ok(job.input().text.clone())
 }
@@ -89,7 +89,7 @@ fn fixture() -> (Client<MemoryStore>, Lines) {
 
 async fn run<M: Middleware>(middleware: M) -> (Result<String, windlass_core::Error>, Vec<String>) {
     let (client, lines) = fixture();
-    let worker = Worker::new(&client).state(lines.clone()).middleware(middleware).handle(echo);
+    let worker = Worker::new(&client).data(lines.clone()).middleware(middleware).handle(echo);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     let output = client.wait(chain).timeout(TIMEOUT).await;
@@ -101,7 +101,7 @@ async fn run<M: Middleware>(middleware: M) -> (Result<String, windlass_core::Err
 async fn middleware_is_nested_and_sees_the_committed_outcome() {
     let (client, lines) = fixture();
     let onion = |name| Onion { name, lines: lines.clone(), client: client.clone() };
-    let worker = Worker::new(&client).state(lines.clone()).middleware(onion("outer"));
+    let worker = Worker::new(&client).data(lines.clone()).middleware(onion("outer"));
     let worker = worker.middleware(onion("inner")).handle(echo).start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "hi");
@@ -114,7 +114,7 @@ async fn middleware_is_nested_and_sees_the_committed_outcome() {
 
 #[tokio::test]
 async fn middleware_receives_how_the_attempt_ended() {
-    async fn handler(_: Ctx<Echo>, State(runs): State<Arc<AtomicU32>>) -> Result<Next<Echo>> {
+    async fn handler(_: Ctx<Echo>, Data(runs): Data<Arc<AtomicU32>>) -> Result<Next<Echo>> {
         match runs.fetch_add(1, Ordering::SeqCst) {
             0 => Err("not yet".into()),
             1 => Ok(Next::reschedule(Duration::ZERO)),
@@ -135,7 +135,7 @@ async fn middleware_receives_how_the_attempt_ended() {
             Ok::<_, BoxError>(ended)
         }
     };
-    let worker = Worker::new(&client).state(Arc::<AtomicU32>::default()).middleware(listen).handle(handler);
+    let worker = Worker::new(&client).data(Arc::<AtomicU32>::default()).middleware(listen).handle(handler);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap_err();
@@ -197,7 +197,7 @@ async fn middleware_can_reschedule_the_attempt() {
         let is_late = times.fetch_add(1, Ordering::SeqCst) > 2;
         async move { if is_late { Ok(inner.run(attempt).await) } else { inner.reschedule(Duration::ZERO).await } }
     };
-    let worker = Worker::new(&client).state(lines.clone()).middleware(put_off).handle(echo);
+    let worker = Worker::new(&client).data(lines.clone()).middleware(put_off).handle(echo);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Echo { text: "hi".into() }).await.unwrap();
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "hi");

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use windlass_core::command::{CancelMode, Create, ListAttempts, NewChain, NewJob, Step as OutsideStep};
 use windlass_core::command::{CompleteFromOutside, ListWorkers};
 use windlass_core::{
-    AbortReason, Attempt, AttemptEnd, Backoff, BoxError, Chain, ChainId, Client, Ctx, Done, Entry, ErrorKind,
-    ErrorText, Job, JobOptions, MemoryStore, Next, Payload, RequestId, State, Status, Store, Then, TypeName,
-    Worker, next,
+    AbortReason, Attempt, AttemptEnd, Backoff, BoxError, Chain, ChainId, Client, Ctx, Data, Done, Entry,
+    ErrorKind, ErrorText, HandlerOptions, Job, JobOptions, MemoryStore, Next, Payload, RequestId, Status,
+    Store, Then, TypeName, Worker, next,
 };
 
 use crate::faults::RuntimeClock;
@@ -49,12 +49,12 @@ job!(Welcome { user: u32, account: String }, CrmId, next(Provision, Sync), block
 job!(Sync { account: String }, String, next(), blockers(Plan,));
 job!(Plan { name: String }, f64, next(), blockers());
 job!(Echo { text: String }, String, next (), blockers (), options JobOptions {
-    backoff: Backoff::NONE,
+    backoff: Some(Backoff::NONE),
     max_attempts: Some(3),
     ..JobOptions::default()
 });
 job!(Slow { number: u32 }, u32, next (), blockers (), options JobOptions {
-    lease: Duration::from_millis(400),
+    lease: Some(Duration::from_millis(400)),
     ..JobOptions::default()
 });
 job!(Timed { number: u32 }, u32, next (), blockers (), options JobOptions {
@@ -82,10 +82,10 @@ async fn a_chain_runs_through_typed_steps_to_its_output() {
     async fn provision(a: Attempt<Provision, MemoryStore>) -> Result<Done<Provision, MemoryStore>> {
         let prepare = a.prepare().await?;
         prepare.commit().await?;
-        let step = a.finish().await?;
+        let step = a.begin().await?;
         Ok(step.then(Welcome { user: a.input().user, account: format!("acc-{}", a.input().user) })?)
     }
-    async fn welcome(job: Ctx<Welcome>, State(app): State<App>) -> Result<Next<Welcome>> {
+    async fn welcome(job: Ctx<Welcome>, Data(app): Data<App>) -> Result<Next<Welcome>> {
         let Welcome { user, account } = job.input().clone();
         if user < 3 {
             return Ok(Next::then(Provision { user: user + 1 }));
@@ -103,7 +103,7 @@ async fn a_chain_runs_through_typed_steps_to_its_output() {
 
     let client = client();
     let worker = Worker::new(&client)
-        .state(App { client: client.clone() })
+        .data(App { client: client.clone() })
         .concurrency(2)
         .handle(provision)
         .handle(welcome)
@@ -121,7 +121,7 @@ async fn a_chain_runs_through_typed_steps_to_its_output() {
 async fn a_failed_attempt_is_retried_and_the_last_one_is_final() {
     let client = client();
     let runs = Arc::new(AtomicU32::new(0));
-    async fn flaky(job: Ctx<Echo>, State(runs): State<Arc<AtomicU32>>) -> Result<String> {
+    async fn flaky(job: Ctx<Echo>, Data(runs): Data<Arc<AtomicU32>>) -> Result<String> {
         let run = runs.fetch_add(1, Ordering::SeqCst) + 1;
         assert_eq!(job.attempt(), if run > 2 { run - 2 } else { run });
         match (job.input().text.as_str(), run) {
@@ -130,7 +130,7 @@ async fn a_failed_attempt_is_retried_and_the_last_one_is_final() {
             _ => Err("never".into()),
         }
     }
-    let worker = Worker::new(&client).state(runs.clone()).handle(flaky).start().await.unwrap();
+    let worker = Worker::new(&client).data(runs.clone()).handle(flaky).start().await.unwrap();
     let good = client.start(echo("good")).await.unwrap();
     assert_eq!(client.wait(good).timeout(TIMEOUT).await.unwrap(), "done");
     assert_eq!(client.chain(good).await.unwrap().unwrap().latest.error, None, "a success clears the error");
@@ -188,12 +188,13 @@ async fn an_undecodable_input_fails_only_its_job() {
     }
     let id = ChainId::new();
     let job = NewJob::new(TypeName::new("Echo").unwrap(), Payload::json(r#"{"txet":1}"#).unwrap());
+    let job = NewJob { max_attempts: Some(2), ..job };
     client.store().create(Create { chains: vec![NewChain::new(id, job)] }).await.unwrap();
     let worker = Worker::new(&client).handle(repeat).start().await.unwrap();
     let error = client.wait(Chain::<Echo>::from_id(id)).timeout(TIMEOUT).await.unwrap_err();
     assert!(error.to_string().contains("cannot decode the stored payload: missing field `text`"), "{error}");
     let attempts = client.store().list_attempts(ListAttempts { job: id.first_job() }).await.unwrap().attempts;
-    assert_eq!(attempts.len(), 1, "no attempt loop");
+    assert_eq!(attempts.len(), 2, "it is retried, but not forever");
     let good = client.start(echo("hi")).await.unwrap();
     assert_eq!(client.wait(good).timeout(TIMEOUT).await.unwrap(), "hi");
     worker.stop(TIMEOUT).await;
@@ -203,7 +204,7 @@ async fn an_undecodable_input_fails_only_its_job() {
 async fn an_error_after_finish_rolls_back() {
     let client = client();
     async fn regret(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
-        let step = a.finish().await?;
+        let step = a.begin().await?;
         let done = step.done("too early".into())?;
         if a.attempt() == 1 {
             return Err("on second thought".into());
@@ -224,7 +225,7 @@ async fn an_error_after_finish_rolls_back() {
 async fn a_step_dropped_midway_is_rolled_back_before_the_retry() {
     let client = client();
     async fn drops(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
-        let step = a.finish().await?;
+        let step = a.begin().await?;
         if a.attempt() == 1 {
             drop(step);
             return Err("changed my mind".into());
@@ -243,8 +244,8 @@ async fn calls_in_the_wrong_order_are_errors() {
     async fn confused(a: Attempt<Echo, MemoryStore>) -> Result<Done<Echo, MemoryStore>> {
         a.prepare().await?.commit().await?;
         assert_eq!(a.prepare().await.unwrap_err().kind(), ErrorKind::Invalid);
-        let step = a.finish().await?;
-        assert_eq!(a.finish().await.unwrap_err().kind(), ErrorKind::Invalid);
+        let step = a.begin().await?;
+        assert_eq!(a.begin().await.unwrap_err().kind(), ErrorKind::Invalid);
         Ok(step.done("fine".into())?)
     }
     let worker = Worker::new(&client).handle(confused).start().await.unwrap();
@@ -260,7 +261,7 @@ struct Gate {
 }
 
 /// Runs until it is aborted.
-async fn obedient(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
+async fn obedient(job: Ctx<Slow>, Data(gate): Data<Gate>) -> Result<u32> {
     gate.started.notify_one();
     let reason = job.aborted().wait().await;
     gate.reasons.lock().unwrap().push(reason);
@@ -270,14 +271,14 @@ async fn obedient(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
 #[tokio::test(start_paused = true)]
 async fn leases_are_renewed_beyond_their_length() {
     let client = Client::new(MemoryStore::with_clock(Arc::new(RuntimeClock::default())));
-    async fn slow(job: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
+    async fn slow(job: Ctx<Slow>, Data(gate): Data<Gate>) -> Result<u32> {
         gate.started.notified().await;
         Ok(job.attempt())
     }
     let gate = Gate::default();
-    let first = Worker::new(&client).state(gate.clone()).handle(slow).start().await.unwrap();
+    let first = Worker::new(&client).data(gate.clone()).handle(slow).start().await.unwrap();
     let second = Worker::new(&client)
-        .state(gate.clone())
+        .data(gate.clone())
         .poll(Duration::from_millis(50))
         .handle(slow)
         .start()
@@ -296,12 +297,12 @@ async fn leases_are_renewed_beyond_their_length() {
 #[tokio::test]
 async fn a_stopping_worker_releases_unfinished_jobs() {
     let client = client();
-    async fn stubborn(_: Ctx<Slow>, State(gate): State<Gate>) -> Result<u32> {
+    async fn stubborn(_: Ctx<Slow>, Data(gate): Data<Gate>) -> Result<u32> {
         gate.started.notify_one();
         std::future::pending().await
     }
     let gate = Gate::default();
-    let worker = Worker::new(&client).state(gate.clone()).handle(stubborn).start().await.unwrap();
+    let worker = Worker::new(&client).data(gate.clone()).handle(stubborn).start().await.unwrap();
     let chain = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
     assert_eq!(client.store().list_workers(ListWorkers).await.unwrap().workers.len(), 1);
@@ -315,10 +316,10 @@ async fn a_stopping_worker_releases_unfinished_jobs() {
 async fn a_job_whose_handler_stops_on_request_is_released() {
     let client = client();
     let gate = Gate::default();
-    let worker = Worker::new(&client).state(gate.clone()).handle(obedient).start().await.unwrap();
+    let worker = Worker::new(&client).data(gate.clone()).handle(obedient).start().await.unwrap();
     let chain = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
-    worker.stop(TIMEOUT).await;
+    worker.stop_now(TIMEOUT).await;
     let job = client.chain(chain).await.unwrap().unwrap().latest;
     assert_eq!((job.status, job.attempt, job.error), (Status::Pending, 0, None));
     assert_eq!(*gate.reasons.lock().unwrap(), [AbortReason::WorkerStopping]);
@@ -328,7 +329,7 @@ async fn a_job_whose_handler_stops_on_request_is_released() {
 async fn a_running_job_is_aborted_when_it_is_cancelled_completed_or_deleted() {
     let client = client();
     let gate = Gate::default();
-    let worker = Worker::new(&client).state(gate.clone()).handle(obedient).start().await.unwrap();
+    let worker = Worker::new(&client).data(gate.clone()).handle(obedient).start().await.unwrap();
 
     let cancelled = client.start(Slow { number: 1 }).await.unwrap();
     gate.started.notified().await;
@@ -355,7 +356,7 @@ async fn a_running_job_is_aborted_when_it_is_cancelled_completed_or_deleted() {
     client.delete(vec![deleted.into()], false).await.unwrap();
     let last = client.start(Slow { number: 4 }).await.unwrap();
     gate.started.notified().await;
-    worker.stop(TIMEOUT).await;
+    worker.stop_now(TIMEOUT).await;
     assert!(client.chain(last).await.unwrap().is_some());
     assert_eq!(
         *gate.reasons.lock().unwrap(),
@@ -388,7 +389,7 @@ async fn per_type_concurrency_limits_are_respected() {
         running: Arc<AtomicU32>,
         peak: Arc<AtomicU32>,
     }
-    async fn counted(job: Ctx<Slow>, State(peak): State<Peak>) -> Result<u32> {
+    async fn counted(job: Ctx<Slow>, Data(peak): Data<Peak>) -> Result<u32> {
         let running = peak.running.fetch_add(1, Ordering::SeqCst) + 1;
         peak.peak.fetch_max(running, Ordering::SeqCst);
         tokio::task::yield_now().await;
@@ -398,7 +399,11 @@ async fn per_type_concurrency_limits_are_respected() {
     let client = client();
     let peak = Peak::default();
     let chains = client.start_many((0..50).map(|number| Slow { number })).await.unwrap();
-    let worker = Worker::new(&client).state(peak.clone()).concurrency(10).handle_at_most(2, counted).start();
+    let worker = Worker::new(&client)
+        .data(peak.clone())
+        .concurrency(10)
+        .handle_with(HandlerOptions::new().concurrency(2), counted)
+        .start();
     let worker = worker.await.unwrap();
     for (number, chain) in (0..50).zip(chains) {
         assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), number);

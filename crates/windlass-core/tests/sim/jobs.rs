@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::{
-    Abort, AbortReason, Attempt, Backoff, BoxError, Chain, ChainId, Continuation, Ctx, Done, Entry, Fallible,
-    Fence, Job, JobOptions, JobRecord, Next, OnBlockerFailure, Ready, State, Then, next,
+    Abort, AbortReason, Attempt, Backoff, BoxError, Chain, ChainId, Continuation, Ctx, Data, Done, Entry,
+    Fallible, Fence, Job, JobOptions, JobRecord, Next, OnBlockerFailure, Ready, Then, next,
 };
 
 use super::invariant::Invariant;
@@ -125,7 +125,7 @@ impl Then<Plain> for Pay {}
 fn options() -> JobOptions {
     let Settings { lease, backoff, max_attempts, .. } = Settings::present();
     let backoff = Backoff { initial: backoff, max: 4 * backoff, jitter: 0.3, ..Backoff::default() };
-    JobOptions { lease, backoff, max_attempts, ..JobOptions::default() }
+    JobOptions { lease: Some(lease), backoff: Some(backoff), max_attempts, ..JobOptions::default() }
 }
 
 /// The state of a node's handlers.
@@ -137,13 +137,13 @@ pub(crate) struct App {
 
 pub(crate) async fn plain<J: Job<Output = Mark> + AsRef<Plan>>(
     job: Ctx<J>,
-    State(app): State<App>,
+    Data(app): Data<App>,
 ) -> Result<Next<J>> {
     let flow = app.act(job.job(), job.input().as_ref(), job.aborted()).await?;
     end(job.job(), flow, |mark| Ok(Next::done(mark)))
 }
 
-pub(crate) async fn hop(job: Ctx<Hop>, State(app): State<App>) -> Result<Next<Hop>> {
+pub(crate) async fn hop(job: Ctx<Hop>, Data(app): Data<App>) -> Result<Next<Hop>> {
     let flow = app.act(job.job(), &job.input().0, job.aborted()).await?;
     end(job.job(), flow, |mark| {
         let Plan { acts, hops, waits_for, .. } = job.input().0.clone();
@@ -170,13 +170,13 @@ fn gather(plan: Plan) -> Result<Continuation<Gather, Ready>> {
 /// number of acts.
 pub(crate) async fn pay(
     attempt: Attempt<Pay, SimStore>,
-    State(app): State<App>,
+    Data(app): Data<App>,
 ) -> Result<Done<Pay, SimStore>> {
     let (job, plan) = (attempt.job().clone(), attempt.input().0.clone());
     let row = |kind| Row { job: job.id, fence: job.fence, kind };
     let mut step = None;
     if plan.acts.len().is_multiple_of(2) {
-        step = Some(attempt.finish().await?);
+        step = Some(attempt.begin().await?);
     } else {
         let mut prepare = attempt.prepare().await?;
         prepare.tx().write(row(RowKind::Prepared));
@@ -185,7 +185,7 @@ pub(crate) async fn pay(
     let flow = app.act(&job, &plan, attempt.aborted()).await?;
     let mut step = match step {
         Some(step) => step,
-        None => attempt.finish().await?,
+        None => attempt.begin().await?,
     };
     app.world.alive(app.node).await;
     step.tx().write(row(RowKind::Finished));

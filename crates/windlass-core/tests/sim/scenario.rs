@@ -7,7 +7,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use windlass_core::command::{JobFilter, ListJobs, Page};
 use windlass_core::limit::PAGE_MAX;
-use windlass_core::{Client, InProcessNotifier, JobRecord, Running, Status, Store, Worker, seed_ids};
+use windlass_core::{
+    Client, HandlerOptions, InProcessNotifier, JobRecord, Running, Status, Store, Worker, seed_ids,
+};
 
 use super::bad::Bad;
 use super::caller::{Caller, Promises};
@@ -115,7 +117,7 @@ impl Scenario {
         let app = App { world: Arc::clone(world), node };
         let slots = u32::try_from(1 + world.below(8)).unwrap();
         let worker = Worker::new(&client)
-            .state(app)
+            .data(app)
             .concurrency(slots)
             .poll(world.between(SECOND, 20 * SECOND))
             .handle(plain::<Plain>)
@@ -124,7 +126,11 @@ impl Scenario {
             .handle(plain::<Lenient>)
             .handle(plain::<Strict>)
             .handle(hop);
-        let worker = if world.percent(30) { worker.handle_at_most(1, pay) } else { worker.handle(pay) };
+        let worker = if world.percent(30) {
+            worker.handle_with(HandlerOptions::new().concurrency(1), pay)
+        } else {
+            worker.handle(pay)
+        };
         let running = worker.start().await.unwrap();
         world.trace(Some(node), format_args!("a worker of {slots} slots"));
         self.workers.push(Member { node, running });

@@ -301,8 +301,13 @@ impl Drop for SimTx {
 impl Transactional for SimStore {
     type Tx = SimTx;
     type TxRef<'t> = &'t mut SimTx;
+    type Connection<'t> = &'t mut SimTx;
 
     fn tx_ref(tx: &mut SimTx) -> &mut SimTx {
+        tx
+    }
+
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t> {
         tx
     }
 

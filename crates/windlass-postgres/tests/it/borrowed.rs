@@ -191,7 +191,7 @@ async fn an_open_transaction_is_checked_once() {
     inside.start(Approve).await.unwrap();
     assert_eq!(trips() - before, 3);
 
-    sqlx::query("commit").execute(&mut *inside.tx()).await.unwrap();
+    sqlx::query("commit").execute(inside.tx()).await.unwrap();
     let error = inside.start(Approve).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 
@@ -199,7 +199,7 @@ async fn an_open_transaction_is_checked_once() {
     let before = trips();
     tx.start(Approve).await.unwrap();
     assert_eq!(trips() - before, 1, "the client's own transaction is known to be open");
-    sqlx::query("commit").execute(&mut **tx.as_mut()).await.unwrap();
+    sqlx::query("commit").execute(tx.tx()).await.unwrap();
     let error = tx.start(Approve).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }

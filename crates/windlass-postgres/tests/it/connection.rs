@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, oneshot};
-use windlass_core::{
-    Attempt, Backoff, BoxError, Client, Done, Entry, Job, JobOptions, State, Status, Worker,
-};
+use windlass_core::{Attempt, Backoff, BoxError, Client, Data, Done, Entry, Job, JobOptions, Status, Worker};
 use windlass_postgres::{Options, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 use windlass_testkit::{PostgresServer, Proxy};
@@ -47,7 +45,7 @@ impl Job for Pay {
     type Blockers = ();
 
     fn options() -> JobOptions {
-        JobOptions { backoff: Backoff::NONE, ..JobOptions::default() }
+        JobOptions { backoff: Some(Backoff::NONE), ..JobOptions::default() }
     }
 }
 
@@ -55,9 +53,9 @@ impl Entry for Pay {}
 
 async fn pay<L: Ledger>(
     a: Attempt<Pay, L::Store>,
-    State(line): State<Line>,
+    Data(line): Data<Line>,
 ) -> Result<Done<Pay, L::Store>, BoxError> {
-    let mut step = a.finish().await?;
+    let mut step = a.begin().await?;
     let job = a.job();
     L::write(step.tx(), Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }).await?;
     if a.attempt() == 1 {
@@ -84,7 +82,7 @@ where
     let store = PostgresStore::open(connect(url).await, Options::default()).await.unwrap();
     let client = Client::new(store);
     let line = Line { proxy: Arc::new(Mutex::new(proxy)), cut, commit, cuts: Arc::default() };
-    let worker = Worker::new(&client).state(line.clone()).handle(pay::<L>).start().await.unwrap();
+    let worker = Worker::new(&client).data(line.clone()).handle(pay::<L>).start().await.unwrap();
     let chain = client.start(Pay).await.unwrap();
     let attempt = client.wait(chain).timeout(TIMEOUT).await.unwrap();
     worker.stop(TIMEOUT).await;

@@ -8,8 +8,8 @@ use sqlx::PgPool;
 use tokio::sync::Semaphore;
 use windlass_core::command::{Create, ListJobs};
 use windlass_core::{
-    Attempt, Backoff, BoxError, Client, Done, Entry, ErrorKind, Job, JobOptions, State, Status, Store,
-    Worker, plan,
+    Attempt, Backoff, BoxError, Client, Data, Done, Entry, ErrorKind, Job, JobOptions, Status, Store, Worker,
+    plan,
 };
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 use windlass_testkit::PostgresServer;
@@ -41,7 +41,7 @@ impl Job for Print {
     type Blockers = ();
 
     fn options() -> JobOptions {
-        JobOptions { backoff: Backoff::NONE, ..JobOptions::default() }
+        JobOptions { backoff: Some(Backoff::NONE), ..JobOptions::default() }
     }
 }
 
@@ -60,13 +60,13 @@ struct Office {
 /// Writes a receipt in the transaction that completes the job.
 async fn print(
     a: Attempt<Print, Postgres>,
-    State(office): State<Office>,
+    Data(office): Data<Office>,
 ) -> Result<Done<Print, Postgres>, BoxError> {
     office.running.add_permits(1);
     let _passed = office.gate.acquire().await?;
-    let mut step = a.finish().await?;
+    let mut step = a.begin().await?;
     let receipt = sqlx::query("insert into receipt select $1, repeat('x', 7000) from generate_series(1, 10)");
-    let written = receipt.bind(a.job().id.as_uuid()).execute(&mut **step.tx()).await;
+    let written = receipt.bind(a.job().id.as_uuid()).execute(step.tx()).await;
     written.inspect_err(|_| office.refused.add_permits(1))?;
     Ok(step.done(())?)
 }
@@ -97,7 +97,7 @@ async fn a_full_disk_loses_nothing_and_workers_continue_when_it_has_space() {
     let [running, gate, refused] = std::array::from_fn(|_| Arc::new(Semaphore::new(0)));
     let office = Office { running, gate, refused };
     let worker = Worker::new(&client).concurrency(SLOTS).poll(Duration::from_millis(100));
-    let worker = worker.state(office.clone()).handle(print).start().await.unwrap();
+    let worker = worker.data(office.clone()).handle(print).start().await.unwrap();
     let prints = (0..CHAINS).map(|number| Print { text: number.to_string() });
     let chains = client.start_many(prints).await.unwrap();
     drop(office.running.acquire_many(SLOTS).await.unwrap());

@@ -16,14 +16,14 @@ impl Ledger for SqlxTable {
     type Store = PostgresStore<Sqlx>;
 
     fn write(
-        tx: &mut <Self::Store as Transactional>::Tx,
+        tx: <Self::Store as Transactional>::Connection<'_>,
         effect: Effect,
     ) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async move {
             let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
             // Not prepared: behind a pooler, the next transaction may run on another server connection.
             let row = sqlx::query(ROW).persistent(false).bind(chain.as_uuid()).bind(job.as_uuid());
-            row.bind(i64::try_from(fence)?).execute(&mut **tx).await?;
+            row.bind(i64::try_from(fence)?).execute(tx).await?;
             Ok(())
         })
     }
@@ -37,7 +37,7 @@ impl Ledger for TokioPostgresTable {
     type Store = PostgresStore<windlass_postgres::TokioPostgres>;
 
     fn write(
-        tx: &mut <Self::Store as Transactional>::Tx,
+        tx: <Self::Store as Transactional>::Connection<'_>,
         effect: Effect,
     ) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async move {

@@ -97,9 +97,14 @@ impl Listener for Silence {
 impl Provider for Deaf {
     type Tx = <Sqlx as Provider>::Tx;
     type TxRef<'t> = ConnectionRef<'t>;
+    type Connection<'t> = &'t mut sqlx::PgConnection;
 
     fn tx_ref(tx: &mut Self::Tx) -> ConnectionRef<'_> {
         Sqlx::tx_ref(tx)
+    }
+
+    fn connection<'t>(tx: Self::TxRef<'t>) -> Self::Connection<'t> {
+        Sqlx::connection(tx)
     }
 
     fn reborrow<'t>(tx: &'t mut ConnectionRef<'_>) -> ConnectionRef<'t> {

@@ -38,7 +38,7 @@ async fn pay<L: Ledger>(a: Attempt<Pay, L::Store>) -> Result<Done<Pay, L::Store>
     let mut prepare = a.prepare().await?;
     prepare.client().job(a.job().id).await?;
     prepare.commit().await?;
-    let mut step = a.finish().await?;
+    let mut step = a.begin().await?;
     let job = a.job();
     L::write(step.tx(), Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }).await?;
     Ok(step.done(a.input().0)?)

@@ -28,7 +28,7 @@ impl Job for Greet {
     type Blockers = ();
 
     fn options() -> JobOptions {
-        JobOptions { backoff: Backoff::NONE, ..JobOptions::default() }
+        JobOptions { backoff: Some(Backoff::NONE), ..JobOptions::default() }
     }
 }
 
@@ -37,8 +37,8 @@ impl Entry for Greet {}
 /// Writes a row in the transaction that completes the job. The first attempt fails after all writes.
 async fn greet(a: Attempt<Greet, Postgres>) -> Result<Done<Greet, Postgres>, BoxError> {
     let user = a.input().user;
-    let mut step = a.finish().await?;
-    sqlx::query("insert into greeting (user_id) values ($1)").bind(user).execute(&mut **step.tx()).await?;
+    let mut step = a.begin().await?;
+    sqlx::query("insert into greeting (user_id) values ($1)").bind(user).execute(step.tx()).await?;
     let done = step.done(user)?;
     if a.attempt() == 1 {
         return Err("on second thought".into());
@@ -62,7 +62,7 @@ async fn rows_and_jobs_commit_together_or_not_at_all() {
     let sign_up = async |name: &str| {
         let mut tx = client.begin().await.unwrap();
         let insert = sqlx::query_scalar("insert into account (name) values ($1) returning id").bind(name);
-        let user: i64 = insert.fetch_one(&mut **tx.as_mut()).await.unwrap();
+        let user: i64 = insert.fetch_one(tx.tx()).await.unwrap();
         let chain = tx.start(Greet { user }).await.unwrap();
         (tx, chain, user)
     };

@@ -44,7 +44,7 @@ impl Job for Mark {
     type Blockers = ();
 
     fn options() -> JobOptions {
-        JobOptions { lease: LEASE, ..JobOptions::default() }
+        JobOptions { lease: Some(LEASE), ..JobOptions::default() }
     }
 }
 

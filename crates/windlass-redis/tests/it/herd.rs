@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use windlass_core::command::{Command, Reply};
 use windlass_core::{
-    BoxError, BoxFuture, Capabilities, Client, Ctx, Decorator, Hint, MemoryStore, Notifier, Result, State,
+    BoxError, BoxFuture, Capabilities, Client, Ctx, Data, Decorator, Hint, MemoryStore, Notifier, Result,
     Subscription, Topic, TypeName, Worker,
 };
 use windlass_redis::{Options, RedisNotifier};
@@ -20,7 +20,7 @@ const JOBS: usize = 10;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs until released, so that its worker does not acquire another job.
-async fn wait_for_release(_: Ctx<Noop>, State(released): State<Arc<Semaphore>>) -> Result<(), BoxError> {
+async fn wait_for_release(_: Ctx<Noop>, Data(released): Data<Arc<Semaphore>>) -> Result<(), BoxError> {
     drop(released.acquire().await?);
     Ok(())
 }
@@ -93,7 +93,7 @@ async fn acquires(has_budget: bool) -> usize {
     let released = Arc::new(Semaphore::new(0));
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
-        let worker = Worker::new(&client).state(Arc::clone(&released)).handle(wait_for_release);
+        let worker = Worker::new(&client).data(Arc::clone(&released)).handle(wait_for_release);
         workers.push(worker.start().await.unwrap());
     }
     let count = || client.store().acquires.load(Ordering::SeqCst);

@@ -29,14 +29,14 @@ impl Ledger for Table {
     type Store = SqliteStore;
 
     fn write(
-        tx: &mut <SqliteStore as Transactional>::Tx,
+        tx: <SqliteStore as Transactional>::Connection<'_>,
         effect: Effect,
     ) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(async move {
             let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
             let row = sqlx::query("insert into ledger (chain, job, fence) values (?1, ?2, ?3)");
             let row = row.bind(chain.to_string()).bind(job.to_string()).bind(i64::try_from(fence)?);
-            row.execute(&mut **tx).await?;
+            row.execute(tx).await?;
             Ok(())
         })
     }

@@ -50,7 +50,7 @@ async fn a_row_and_a_job_commit_together_or_not_at_all() {
     for commits in [false, true] {
         let mut tx = client.begin().await.unwrap();
         let add = "insert into users (name) values ('Ada') returning id";
-        let user = (&mut **tx.as_mut()).fetch_one(add).await.unwrap().get("id");
+        let user = (tx.tx()).fetch_one(add).await.unwrap().get("id");
         let chain = tx.start(Welcome { user }).await.unwrap();
         match commits {
             true => tx.commit().await.unwrap(),
@@ -64,9 +64,9 @@ async fn a_row_and_a_job_commit_together_or_not_at_all() {
 /// Writes a row in the transaction that completes the job.
 async fn welcome(attempt: Attempt<Welcome>) -> Result<windlass_core::Done<Welcome, SqliteStore>> {
     let user = attempt.input().user;
-    let mut step = attempt.finish().await?;
+    let mut step = attempt.begin().await?;
     let add = sqlx::query("insert into users (name) values (?1)").bind(format!("user {user}"));
-    add.execute(&mut **step.tx()).await.unwrap();
+    add.execute(step.tx()).await.unwrap();
     step.done(user)
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::{BoxError, Client, Ctx, Job, MemoryStore, Next, State, Worker, next};
+use windlass::{BoxError, Client, Ctx, Data, Job, MemoryStore, Next, Worker, next};
 use windlass_test::TestHarness;
 
 use crate::failing;
@@ -36,7 +36,7 @@ struct App {
     client: Client<MemoryStore>,
 }
 
-async fn order(job: Ctx<Order>, State(app): State<App>) -> Result<Next<Order>, BoxError> {
+async fn order(job: Ctx<Order>, Data(app): Data<App>) -> Result<Next<Order>, BoxError> {
     let user_id = job.input().user_id;
     let pay = app.client.start(Pay { user_id }).after(MINUTE).await?;
     Ok(Next::then(next(Ship { user_id }).blocked_by((pay,))))
@@ -58,7 +58,7 @@ async fn pay(job: Ctx<Pay>) -> Result<u32, BoxError> {
 fn harness() -> TestHarness {
     TestHarness::new(|client| {
         let app = App { client: client.clone() };
-        Worker::new(client).state(app).handle(order).handle(ship).handle(pay)
+        Worker::new(client).data(app).handle(order).handle(ship).handle(pay)
     })
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use windlass::client::CancelMode;
 use windlass::record::AttemptEnd;
 use windlass::{
-    Attempt, Backoff, BoxError, Client, Ctx, Done, ErrorKind, Job, JobOptions, MemoryStore, Next, Rest, State,
+    Attempt, Backoff, BoxError, Client, Ctx, Data, Done, ErrorKind, Job, JobOptions, MemoryStore, Next, Rest,
 };
 use windlass_test::{Outcome, run};
 
@@ -124,10 +124,10 @@ struct Again {
 }
 
 fn at_once() -> JobOptions {
-    JobOptions { backoff: Backoff::NONE, max_attempts: Some(3), ..JobOptions::default() }
+    JobOptions { backoff: Some(Backoff::NONE), max_attempts: Some(3), ..JobOptions::default() }
 }
 
-async fn again(job: Ctx<Again>, State(calls): State<Arc<AtomicU32>>) -> Result<Next<Again>, BoxError> {
+async fn again(job: Ctx<Again>, Data(calls): Data<Arc<AtomicU32>>) -> Result<Next<Again>, BoxError> {
     calls.fetch_add(1, Ordering::SeqCst);
     if job.input().fails { Err("again".into()) } else { Ok(Next::then(Again { fails: false })) }
 }
@@ -137,7 +137,7 @@ async fn exactly_one_attempt_is_run() {
     for fails in [true, false] {
         for _ in 0..50 {
             let calls = Arc::new(AtomicU32::new(0));
-            let ran = run(again, Again { fails }).state(Arc::clone(&calls)).await.unwrap();
+            let ran = run(again, Again { fails }).data(Arc::clone(&calls)).await.unwrap();
             assert_eq!(calls.load(Ordering::SeqCst), 1, "{ran:?}");
             assert_eq!(matches!(ran.outcome(), Outcome::Retried(..)), fails);
         }
@@ -164,9 +164,9 @@ struct App {
 async fn started_chains_are_listed_if_they_commit() {
     async fn order(
         a: Attempt<Meet, MemoryStore>,
-        State(app): State<App>,
+        Data(app): Data<App>,
     ) -> Result<Done<Meet, MemoryStore>, BoxError> {
-        let mut step = a.finish().await?;
+        let mut step = a.begin().await?;
         app.client.in_tx(step.tx()).start(Price { item: 7 }).await?;
         if a.input().name == "error" {
             return Err("after the start".into());
@@ -174,10 +174,10 @@ async fn started_chains_are_listed_if_they_commit() {
         Ok(step.done(a.key().unwrap_or("none").to_owned())?)
     }
     let state = |client: &Client<MemoryStore>| App { client: client.clone() };
-    let ran = run(order, meet("ada")).state_with(state).key("order-1").await.unwrap();
+    let ran = run(order, meet("ada")).data_with(state).key("order-1").await.unwrap();
     assert_eq!(ran.output(), "order-1");
     assert_eq!(ran.started::<Price>().iter().map(|price| price.item).collect::<Vec<_>>(), [7]);
-    let ran = run(order, meet("error")).state_with(state).await.unwrap();
+    let ran = run(order, meet("error")).data_with(state).await.unwrap();
     assert_eq!(ran.retried_with(), "after the start");
     assert!(ran.started::<Price>().is_empty(), "rolled back");
 }
@@ -190,11 +190,11 @@ async fn a_panic_and_a_cancelled_job_are_outcomes_too() {
     let ran = run(panics, meet("ada")).await.unwrap();
     assert_eq!(ran.retried_with(), "the handler panicked: broken");
 
-    async fn cancelled(job: Ctx<Meet>, State(app): State<App>) -> Result<String, BoxError> {
+    async fn cancelled(job: Ctx<Meet>, Data(app): Data<App>) -> Result<String, BoxError> {
         app.client.cancel(job.chain::<Meet>(), CancelMode::Ask).await?;
         Err("stopped".into())
     }
-    let ran = run(cancelled, meet("ada")).state_with(|c| App { client: c.clone() }).await.unwrap();
+    let ran = run(cancelled, meet("ada")).data_with(|c| App { client: c.clone() }).await.unwrap();
     assert!(matches!(ran.outcome(), Outcome::Taken(AttemptEnd::Cancelled)), "{ran:?}");
     assert!(failing(|| ran.output().len()).ends_with("the job was taken from it: Cancelled"));
 }

@@ -43,7 +43,7 @@ pub trait Ledger: 'static {
 
     /// Writes a row in a transaction. The table must accept duplicates, so that effects applied twice show up.
     fn write(
-        tx: &mut <Self::Store as Transactional>::Tx,
+        tx: <Self::Store as Transactional>::Connection<'_>,
         effect: Effect,
     ) -> BoxFuture<'_, Result<(), BoxError>>;
 }
@@ -204,7 +204,7 @@ impl Job for StagedWrite {
             max: Duration::from_secs(1),
             ..Backoff::default()
         };
-        JobOptions { lease: LEASE, backoff, ..JobOptions::default() }
+        JobOptions { lease: Some(LEASE), backoff: Some(backoff), ..JobOptions::default() }
     }
 }
 
@@ -251,7 +251,7 @@ async fn staged_write<L: Ledger>(
     prepare.commit().await?;
     // Simulate work. Ignore the abort signal: an attempt that has lost its job must get as far as its write.
     let _ = timeout(Duration::from_millis(a.input().millis), pending::<()>()).await;
-    let mut step = a.finish().await?;
+    let mut step = a.begin().await?;
     L::write(step.tx(), effect(&a)).await?;
     Ok(step.then(AtomicWrite)?)
 }

@@ -57,7 +57,7 @@ mod odd {
 
 fn quick() -> JobOptions {
     JobOptions {
-        lease: Duration::from_secs(5),
+        lease: Some(Duration::from_secs(5)),
         on_blocker_failure: OnBlockerFailure::Fail,
         ..JobOptions::default()
     }

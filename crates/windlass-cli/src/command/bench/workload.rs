@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use windlass::{Attempt, BoxError, Client, Ctx, Done, Job, Running, State, Store, Transactional, Worker};
+use windlass::{Attempt, BoxError, Client, Ctx, Data, Done, Job, Running, Store, Transactional, Worker};
 
 use crate::arguments::Bench;
 
@@ -75,14 +75,14 @@ impl<'a, S: Store + ?Sized> Jobs<'a, S> {
     pub(super) async fn drain(&self) -> Result<(), BoxError> {
         let left = Countdown::new(self.jobs);
         let worker =
-            Worker::new(self.client).concurrency(self.slots).state(Arc::clone(&left)).handle(count_down);
+            Worker::new(self.client).concurrency(self.slots).data(Arc::clone(&left)).handle(count_down);
         left.wait(worker.start().await?).await
     }
 
     /// Measures the time from starting a job to its handler being called, one job at a time on an idle worker.
     pub(super) async fn latencies(&self, jobs: u64) -> Result<Vec<Duration>, BoxError> {
-        let (reached, mut reports) = mpsc::unbounded_channel();
-        let worker = Worker::new(self.client).state(reached).handle(report).start().await?;
+        let (reached, mut reports) = mpsc::unbounded_channel::<Instant>();
+        let worker = Worker::new(self.client).data(reached).handle(report).start().await?;
         let mut times = Vec::new();
         for number in 0..jobs {
             tokio::time::sleep(IDLE).await;
@@ -123,7 +123,7 @@ impl<S: Transactional> Jobs<'_, S> {
     pub(super) async fn drain_in_transactions(&self) -> Result<(), BoxError> {
         let left = Countdown::new(self.jobs);
         let worker =
-            Worker::new(self.client).concurrency(self.slots).state(Arc::clone(&left)).handle(finish::<S>);
+            Worker::new(self.client).concurrency(self.slots).data(Arc::clone(&left)).handle(finish::<S>);
         left.wait(worker.start().await?).await
     }
 }
@@ -153,24 +153,21 @@ impl Countdown {
     }
 }
 
-async fn count_down(job: Ctx<NoOp>, State(left): State<Arc<Countdown>>) -> Result<u64, BoxError> {
+async fn count_down(job: Ctx<NoOp>, Data(left): Data<Arc<Countdown>>) -> Result<u64, BoxError> {
     left.count_down();
     Ok(job.input().number)
 }
 
 async fn finish<S: Transactional>(
     attempt: Attempt<NoOp, S>,
-    State(left): State<Arc<Countdown>>,
+    Data(left): Data<Arc<Countdown>>,
 ) -> Result<Done<NoOp, S>, BoxError> {
-    let step = attempt.finish().await?;
+    let step = attempt.begin().await?;
     left.count_down();
     Ok(step.done(attempt.input().number)?)
 }
 
-async fn report(
-    _: Ctx<NoOp>,
-    State(reached): State<mpsc::UnboundedSender<Instant>>,
-) -> Result<u64, BoxError> {
+async fn report(_: Ctx<NoOp>, Data(reached): Data<mpsc::UnboundedSender<Instant>>) -> Result<u64, BoxError> {
     reached.send(Instant::now())?;
     Ok(0)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass::job::Ready;
 use windlass::worker::Continuation;
-use windlass::{Backoff, BoxError, Chain, ChainId, Ctx, Job, JobOptions, Next, State, next};
+use windlass::{Backoff, BoxError, Chain, ChainId, Ctx, Data, Job, JobOptions, Next, next};
 
 use super::shop::ShopState;
 
@@ -63,7 +63,7 @@ const BUSY_EACH: u32 = 6;
 /// Shorter retry delays: the default of ten seconds is too long for a demo.
 fn fast_retries() -> JobOptions {
     let backoff = Backoff { initial: Duration::from_millis(400), ..Backoff::default() };
-    JobOptions { backoff, ..JobOptions::default() }
+    JobOptions { backoff: Some(backoff), ..JobOptions::default() }
 }
 
 impl TakeOrder {
@@ -108,7 +108,7 @@ impl TakeOrder {
 /// Handler that charges an order, without a transaction.
 pub(super) async fn take_order(
     job: Ctx<TakeOrder>,
-    State(state): State<ShopState>,
+    Data(state): Data<ShopState>,
 ) -> Result<Next<TakeOrder>, BoxError> {
     let order = job.input();
     order.charge(job.attempt(), &state).await?;

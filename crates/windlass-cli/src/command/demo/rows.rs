@@ -12,7 +12,7 @@ pub(super) trait Rows: Transactional {
     fn make_table(&self, statement: String) -> BoxFuture<'_, sqlx::Result<()>>;
 
     /// Runs a statement for one order in the given transaction.
-    fn write_row(tx: &mut Self::Tx, statement: String, order: u32) -> BoxFuture<'_, sqlx::Result<()>>;
+    fn write_row(tx: Self::Connection<'_>, statement: String, order: u32) -> BoxFuture<'_, sqlx::Result<()>>;
 
     /// Runs a query that returns a count.
     fn count_rows(&self, query: String) -> BoxFuture<'_, sqlx::Result<i64>>;
@@ -27,12 +27,12 @@ macro_rules! rows {
             }
 
             fn write_row(
-                tx: &mut Self::Tx,
+                tx: Self::Connection<'_>,
                 statement: String,
                 order: u32,
             ) -> BoxFuture<'_, sqlx::Result<()>> {
                 let query = sqlx::query::<$database>(AssertSqlSafe(statement)).bind(i64::from(order));
-                Box::pin(async move { query.execute(&mut **tx).await.map(drop) })
+                Box::pin(async move { query.execute(tx).await.map(drop) })
             }
 
             fn count_rows(&self, query: String) -> BoxFuture<'_, sqlx::Result<i64>> {

@@ -7,7 +7,7 @@ use tokio::time::interval;
 use windlass::queue::Item;
 use windlass::store::BoxFuture;
 use windlass::{
-    Attempt, BoxError, Chain, ChainId, Client, Done, ErrorKind, Queue, Running, State, Store, Worker, plan,
+    Attempt, BoxError, Chain, ChainId, Client, Data, Done, ErrorKind, Queue, Running, Store, Worker, plan,
 };
 
 use super::jobs::{
@@ -71,7 +71,7 @@ pub(super) struct WithoutTransactions;
 pub(super) trait Backend<S: ?Sized>: Send + Sync {
     fn open(&self, client: &Client<S>) -> BoxFuture<'_, Result<(), BoxError>>;
     fn place(&self, client: &Client<S>, order: u32) -> BoxFuture<'_, Result<JobSummary, BoxError>>;
-    fn handle(&self, worker: Worker<S, ShopState>) -> Worker<S, ShopState>;
+    fn handle(&self, worker: Worker<S>) -> Worker<S>;
     fn table(&self) -> String;
     /// Returns the number of rows and how many of them are paid, or `None` without a table.
     fn rows(&self, client: &Client<S>) -> BoxFuture<'_, Result<Option<(i64, i64)>, BoxError>>;
@@ -107,7 +107,7 @@ impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
     }
 
     async fn work(&self, state: ShopState) -> Result<Running<S>, BoxError> {
-        let worker = Worker::new(&self.client).state(state).concurrency(12).name("shop");
+        let worker = Worker::new(&self.client).data(state).concurrency(12).name("shop");
         let worker = self.backend.handle(worker).handle(pack).handle(print_label).handle(ship);
         Ok(worker.start().await?)
     }
@@ -172,7 +172,7 @@ impl<S: Rows> Backend<S> for WithTransactions {
         let rolled_back = is_rolled_back(order);
         Box::pin(async move {
             let mut tx = client.begin().await?;
-            S::write_row(tx.as_mut(), insert, order).await?;
+            S::write_row(tx.tx(), insert, order).await?;
             let packing = tx.start(Pack { order }).await?.id();
             let label = tx.start(PrintLabel { order }).await?.id();
             let order = TakeOrder { order, euros: TakeOrder::euros(order), packing, label };
@@ -186,7 +186,7 @@ impl<S: Rows> Backend<S> for WithTransactions {
         })
     }
 
-    fn handle(&self, worker: Worker<S, ShopState>) -> Worker<S, ShopState> {
+    fn handle(&self, worker: Worker<S>) -> Worker<S> {
         worker.handle(take_order_and_mark_row::<S>)
     }
 
@@ -223,7 +223,7 @@ impl<S: Store + ?Sized> Backend<S> for WithoutTransactions {
         })
     }
 
-    fn handle(&self, worker: Worker<S, ShopState>) -> Worker<S, ShopState> {
+    fn handle(&self, worker: Worker<S>) -> Worker<S> {
         worker.handle(take_order)
     }
 
@@ -239,11 +239,11 @@ impl<S: Store + ?Sized> Backend<S> for WithoutTransactions {
 /// Charges an order and marks its row as paid, in the transaction that also creates the next job.
 async fn take_order_and_mark_row<S: Rows>(
     attempt: Attempt<TakeOrder, S>,
-    State(state): State<ShopState>,
+    Data(state): Data<ShopState>,
 ) -> Result<Done<TakeOrder, S>, BoxError> {
     let order = attempt.input().clone();
     order.charge(attempt.attempt(), &state).await?;
-    let mut step = attempt.finish().await?;
+    let mut step = attempt.begin().await?;
     S::write_row(step.tx(), format!("update {} set paid = true where id = $1", state.table), order.order)
         .await?;
     Ok(match order.is_large() {

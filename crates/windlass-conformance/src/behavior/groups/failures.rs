@@ -169,7 +169,7 @@ async fn risky<S: Transactional>(a: Attempt<Risky, S>, scene: Scene<S>) -> Resul
             fails(Place::PoisonedBegin)?;
             prepare.commit().await?;
             fails(Place::BeforeFinish)?;
-            a.finish().await?
+            a.begin().await?
         }
         Mode::Atomic => {
             fails(Place::Begin)?;
@@ -200,7 +200,7 @@ async fn begin<S: Transactional, J: windlass_core::Job>(a: &Attempt<J, S>, mode:
         return Ok(a.atomic().await?);
     }
     a.prepare().await?.commit().await?;
-    Ok(a.finish().await?)
+    Ok(a.begin().await?)
 }
 
 job!(First { mode: Mode } -> u32, then(Second));

@@ -4,7 +4,8 @@ use std::thread;
 
 use windlass_core::command::{NextDue, Outcome, Renew, RenewLease, Types};
 use windlass_core::{
-    AnyAttempt, Attempt, BoxFuture, Capability, Done, Job, JobRecord, Millis, Payload, Timestamp, TypeName,
+    AnyAttempt, Attempt, BoxFuture, Capability, Done, HandlerOptions, Job, JobRecord, Millis, Payload,
+    Timestamp, TypeName,
 };
 
 use super::prelude::*;
@@ -51,7 +52,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
 }
 
 job!(Leased { number: u32 } -> u32, options JobOptions {
-    lease: Duration::from_secs(10),
+    lease: Some(Duration::from_secs(10)),
     renewal: Some(Duration::from_millis(100)),
     ..quick()
 });
@@ -135,7 +136,7 @@ const LEASE: Duration = Duration::from_secs(4);
 /// enough for a slow process.
 const GRACE: Duration = Duration::from_secs(5);
 
-job!(Held { number: u32 } -> u32, options JobOptions { lease: LEASE, renewal: Some(LEASE / 10), ..quick() });
+job!(Held { number: u32 } -> u32, options JobOptions { lease: Some(LEASE), renewal: Some(LEASE / 10), ..quick() });
 
 async fn long_transaction<S: Transactional>(scene: Scene<S>) {
     async fn held(attempt: AnyAttempt) -> Result<Outcome> {
@@ -150,7 +151,7 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
             if a.input().number > 0 {
                 at.open(1);
                 gate.pass().await;
-                return Ok::<Done<Held, S>, BoxError>(a.finish().await?.done(a.attempt())?);
+                return Ok::<Done<Held, S>, BoxError>(a.begin().await?.done(a.attempt())?);
             }
             // Begin the transaction when the three other attempts and the other worker run, and hold the row of this
             // attempt's job until the end.
@@ -160,7 +161,7 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
             let mut step = a.atomic().await?;
             let (job, fence, lease) = (a.job().id, a.job().fence, Millis::try_from(LEASE)?);
             let renew = Renew { leases: vec![RenewLease { job, fence, lease }] };
-            let now = stage.store.run_in(S::tx_ref(step.tx()), renew).await?.now;
+            let now = stage.store.run_in(step.tx().into(), renew).await?.now;
             stage.reads_past(now + Millis::try_from(LEASE + LEASE / 5)?).await;
             Ok(step.done(a.attempt())?)
         }
@@ -168,7 +169,7 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
     let chains = scene.client.start_many((0..4).map(|number| Held { number })).await.unwrap();
     let worker = scene.worker().concurrency(4).handle(handler).start().await.unwrap();
     scene.sees("all run", 4, |event| matches!(event, Event::AttemptStarted(_))).await;
-    let rarely = JobOptions { lease: 2 * GRACE, renewal: Some(GRACE), ..quick() };
+    let rarely = HandlerOptions::new().lease(2 * GRACE).renewal(GRACE);
     let held_type = TypeName::new(Held::NAME).unwrap();
     let reaper = scene.other_worker().handle_any(&held_type, rarely, held).start().await.unwrap();
     started.open(1);
@@ -213,7 +214,7 @@ async fn no_transaction<S: Transactional>(scene: Scene<S>) {
             prepare.commit().await?;
             at.open(1);
             gate.pass().await;
-            Ok::<Done<Staged, S>, BoxError>(a.finish().await?.done(a.input().number)?)
+            Ok::<Done<Staged, S>, BoxError>(a.begin().await?.done(a.input().number)?)
         }
     };
     let worker = scene.worker().concurrency(30).handle(staged).start().await.unwrap();
@@ -222,7 +223,7 @@ async fn no_transaction<S: Transactional>(scene: Scene<S>) {
         scene.soon("all handlers run concurrently", started.pass()).await;
     }
     let mut tx = scene.soon("a transaction begins meanwhile", scene.other.begin()).await.unwrap();
-    scene.mark(tx.as_mut(), "meanwhile").await.unwrap();
+    scene.mark(tx.tx(), "meanwhile").await.unwrap();
     scene.soon("and commits", tx.commit()).await.unwrap();
     assert!(scene.is_marked("meanwhile").await);
     go.open(30);

@@ -256,7 +256,7 @@ async fn completed_outside<S: Store>(scene: Scene<S>) {
 }
 
 // Its next renewal comes after the deadline of a case: a case that depends on a renewal fails.
-job!(Unhurried {} -> u32, options JobOptions { lease: 2 * NEVER, renewal: Some(NEVER), ..quick() });
+job!(Unhurried {} -> u32, options JobOptions { lease: Some(2 * NEVER), renewal: Some(NEVER), ..quick() });
 
 /// A notifier that fails a third of its calls, loses a third of the hints, and delivers the others twice.
 #[derive(Debug)]

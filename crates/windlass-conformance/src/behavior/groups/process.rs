@@ -98,7 +98,7 @@ async fn error_cleared<S: Store>(scene: Scene<S>) {
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
 job!(Patient {} -> u32, options JobOptions {
-    backoff: Backoff { initial: FIRST_DELAY, multiplier: 2.0, max: FIRST_DELAY * 8, jitter: 0.0 },
+    backoff: Some(Backoff { initial: FIRST_DELAY, multiplier: 2.0, max: FIRST_DELAY * 8, jitter: 0.0 }),
     ..quick()
 });
 
@@ -129,8 +129,8 @@ async fn order<S: Transactional>(scene: Scene<S>) {
         a.prepare().await?.commit().await?;
         refused("prepare twice", a.prepare().await.err());
         refused("atomic after prepare", a.atomic().await.err());
-        let step = a.finish().await?;
-        refused("finish twice", a.finish().await.err());
+        let step = a.begin().await?;
+        refused("finish twice", a.begin().await.err());
         refused("prepare after finish", a.prepare().await.err());
         Ok(step.done("fine".into())?)
     }
@@ -173,7 +173,7 @@ async fn work<S: Transactional>(a: Attempt<Work, S>, scene: Scene<S>) -> Result<
         prepare.commit().await?;
         assert_eq!(scene.is_marked("prepared").await, writes, "it has committed");
     }
-    let mut step = if atomic { a.atomic().await? } else { a.finish().await? };
+    let mut step = if atomic { a.atomic().await? } else { a.begin().await? };
     if writes {
         scene.mark(step.tx(), "finished").await?;
         assert!(!scene.is_marked("finished").await, "the worker commits last");

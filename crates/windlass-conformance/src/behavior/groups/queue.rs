@@ -51,12 +51,12 @@ type Texts = Queue<String, String>;
 
 /// Returns a queue that retries failed jobs quickly.
 fn texts<S: Store>(scene: &Scene<S>) -> QueueBuilder<String, String> {
-    scene.client.queue("texts").backoff(quick().backoff)
+    scene.client.queue("texts").backoff(QUICK_BACKOFF)
 }
 
 /// Returns the same queue, as in another process.
 fn others<S: Store>(scene: &Scene<S>) -> QueueBuilder<String, String> {
-    scene.other.queue("texts").backoff(quick().backoff)
+    scene.other.queue("texts").backoff(QUICK_BACKOFF)
 }
 
 /// Starts a consumer that returns the payload and the attempt number.

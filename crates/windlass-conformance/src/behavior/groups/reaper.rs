@@ -33,7 +33,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
     ]
 }
 
-job!(Slow {} -> String, options JobOptions { lease: Duration::from_millis(200), ..quick() });
+job!(Slow {} -> String, options JobOptions { lease: Some(Duration::from_millis(200)), ..quick() });
 
 /// A worker whose renewals fail, with a running attempt that waits.
 struct Zombie<S: Store> {

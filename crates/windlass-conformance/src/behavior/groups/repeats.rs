@@ -141,7 +141,7 @@ async fn commit<S: Transactional>(scene: Scene<S>) {
     let task = move |a: Attempt<Task, Faulty<S>>| {
         let stage = stage.clone();
         async move {
-            let mut step = a.finish().await?;
+            let mut step = a.begin().await?;
             stage.mark(step.tx(), &format!("run {} of {}", a.attempt(), a.input().number)).await?;
             Ok::<Done<Task, _>, BoxError>(step.done(a.input().number)?)
         }
@@ -160,7 +160,7 @@ async fn commit<S: Transactional>(scene: Scene<S>) {
 async fn dropped<S: Transactional>(scene: Scene<S>) {
     let mut tx = scene.client.begin().await.unwrap();
     let chain = tx.start(Task { number: 1 }).await.unwrap();
-    scene.mark(tx.as_mut(), "half-way").await.unwrap();
+    scene.mark(tx.tx(), "half-way").await.unwrap();
     drop(tx);
     let stage = scene.clone();
     let task = move |a: Attempt<Task, S>| {
@@ -173,7 +173,7 @@ async fn dropped<S: Transactional>(scene: Scene<S>) {
                 return Err("dropped".into());
             }
             prepare.commit().await?;
-            let mut step = a.finish().await?;
+            let mut step = a.begin().await?;
             stage.mark(step.tx(), &format!("finished {}", a.attempt())).await?;
             if a.attempt() == 2 {
                 drop(step);

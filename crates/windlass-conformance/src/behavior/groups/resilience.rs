@@ -145,7 +145,7 @@ async fn transactions<S: Transactional>(scene: Scene<S>) {
     let second = move |a: Attempt<Second, Faulty<S>>| {
         let stage = stage.clone();
         async move {
-            let mut step = a.finish().await?;
+            let mut step = a.begin().await?;
             stage.mark(step.tx(), &format!("second {}", a.input().number)).await?;
             Ok::<Done<Second, _>, BoxError>(step.done(a.input().number)?)
         }

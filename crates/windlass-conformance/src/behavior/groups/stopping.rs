@@ -53,8 +53,8 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
     ]
 }
 
-job!(Task {} -> u32, options JobOptions { lease: Duration::from_secs(60), ..quick() });
-job!(Brief {} -> u32, options JobOptions { lease: Duration::from_millis(200), ..quick() });
+job!(Task {} -> u32, options JobOptions { lease: Some(Duration::from_secs(60)), ..quick() });
+job!(Brief {} -> u32, options JobOptions { lease: Some(Duration::from_millis(200)), ..quick() });
 
 async fn task(job: Ctx<Task>) -> Result<u32> {
     Ok(job.attempt())
@@ -66,7 +66,7 @@ async fn runs_elsewhere<S: Store>(scene: &Scene<S>, chain: Chain<Task>) {
     assert_eq!((job.status, job.attempt, job.error), (Status::Pending, 0, None));
     let other = scene.other_worker().handle(task).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 1);
-    scene.stop([other]).await;
+    scene.stop_now([other]).await;
 }
 
 async fn deaf<S: Store>(scene: Scene<S>) {
@@ -79,7 +79,7 @@ async fn deaf<S: Store>(scene: Scene<S>) {
     let worker = scene.worker().handle(deaf).start().await.unwrap();
     let chain = scene.client.start(Task {}).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
-    scene.soon("the worker stops", worker.stop(Duration::from_millis(50))).await;
+    scene.soon("the worker stops", worker.stop_now(Duration::from_millis(50))).await;
     assert_eq!(scene.seen.count(|event| matches!(event, Event::AttemptReleased(_))), 1);
     runs_elsewhere(&scene, chain).await;
 }
@@ -99,7 +99,7 @@ async fn stop_when_told<S: Store>(scene: &Scene<S>, end: fn() -> Result<u32>) ->
     let worker = scene.worker().handle(obedient).start().await.unwrap();
     let chain = scene.client.start(Task {}).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
-    scene.stop([worker]).await;
+    scene.stop_now([worker]).await;
     chain
 }
 
@@ -129,10 +129,10 @@ async fn store_down<S: Store>(scene: Scene<S>) {
     scene.soon("the attempt starts", started.pass()).await;
     let all = ["acquire", "beat", "exchange", "next_due", "reap", "renew", "retire", "settle"];
     store.fault(&all, Fault::Fails, usize::MAX);
-    scene.soon("the worker stops", worker.stop(Duration::from_millis(50))).await;
+    scene.soon("the worker stops", worker.stop_now(Duration::from_millis(50))).await;
     let other = scene.other_worker().handle(brief).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 2, "the lease has ended, and that counts");
-    scene.stop([other]).await;
+    scene.stop_now([other]).await;
 }
 
 /// Long after a deadline of zero.
@@ -144,7 +144,7 @@ async fn closing<S: Transactional>(scene: Scene<S>) {
     let finish = move |a: Attempt<Task, Faulty<S>>| {
         let stage = stage.clone();
         async move {
-            let mut step = a.finish().await?;
+            let mut step = a.begin().await?;
             stage.mark(step.tx(), &format!("run {}", a.attempt())).await?;
             Ok::<Done<Task, _>, BoxError>(step.done(a.attempt())?)
         }
@@ -153,7 +153,7 @@ async fn closing<S: Transactional>(scene: Scene<S>) {
     let worker = Worker::new(&client).poll(POLL).handle(finish).start().await.unwrap();
     let chain = scene.client.start(Task {}).await.unwrap();
     scene.soon("the end of the job is being written", commit.begun()).await;
-    let stopping = tokio::spawn(worker.stop(Duration::ZERO));
+    let stopping = tokio::spawn(worker.stop_now(Duration::ZERO));
     scene.sees("the worker stops", 1, |event| matches!(event, Event::WorkerStopping(_))).await;
     // If the worker released jobs whose completion is being committed, it would have done so by then.
     scene.reads_past(scene.reads_time().await + Millis::try_from(LATE).unwrap()).await;
@@ -180,7 +180,7 @@ async fn open_transaction<S: Transactional>(scene: Scene<S>) {
     let worker = scene.worker().handle(hang).start().await.unwrap();
     let chain = scene.client.start(Task {}).await.unwrap();
     scene.soon("the attempt starts", started.pass()).await;
-    scene.soon("the worker stops", worker.stop(Duration::from_millis(50))).await;
+    scene.soon("the worker stops", worker.stop_now(Duration::from_millis(50))).await;
     runs_elsewhere(&scene, chain).await;
     assert!(!scene.is_marked("half-way").await);
 }

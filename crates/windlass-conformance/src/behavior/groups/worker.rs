@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use windlass_core::command::Outcome;
 use windlass_core::{
-    AnyAttempt, Attempt, Backoff, BoxFuture, Closing, Done, Ended, Hooks, Inner, JobOptions, Middleware,
-    Payload, Stage,
+    AnyAttempt, Attempt, Backoff, BoxFuture, Closing, Done, Ended, HandlerOptions, Hooks, Inner, JobOptions,
+    Middleware, Payload, Stage,
 };
 
 use super::prelude::*;
@@ -126,7 +126,14 @@ async fn types<S: Store>(scene: Scene<S>) {
     // The limited type comes first: a worker that fills its slots in order must not stop at the limit.
     let echoes = scene.client.start_many((0..20).map(|_| text("hi"))).await.unwrap();
     let chains = scene.client.start_many((0..20).map(|number| Number { number })).await.unwrap();
-    let worker = scene.worker().concurrency(4).handle(number).handle_at_most(2, echo).start().await.unwrap();
+    let worker = scene
+        .worker()
+        .concurrency(4)
+        .handle(number)
+        .handle_with(HandlerOptions::new().concurrency(2), echo)
+        .start()
+        .await
+        .unwrap();
     scene
         .until("two attempts of each type run concurrently", || {
             (numbers.running(), texts.running()) == (2, 2)
@@ -207,7 +214,7 @@ impl<S: Store> Middleware for Layer<S> {
 const HOUR: Duration = Duration::from_secs(3_600);
 
 job!(Later {} -> String, options JobOptions {
-    backoff: Backoff { initial: HOUR, max: HOUR, ..Backoff::default() },
+    backoff: Some(Backoff { initial: HOUR, max: HOUR, ..Backoff::default() }),
     ..quick()
 });
 
@@ -263,7 +270,7 @@ struct Marker<S> {
 impl<S: Transactional> Marker<S> {
     async fn see(&self, attempt: &AnyAttempt, what: &str, tx: &mut S::Tx) -> Result<()> {
         let line = format!("{what} {}", attempt.attempt());
-        self.scene.mark(tx, &line).await?;
+        self.scene.mark(S::connection(S::tx_ref(tx)), &line).await?;
         self.lines.add(line);
         if attempt.attempt() == 1 && self.refuses == what { Err("refused".into()) } else { Ok(()) }
     }
@@ -301,7 +308,7 @@ impl<S: Transactional> Hooks<S::Tx> for Marker<S> {
 async fn hooks<S: Transactional>(scene: Scene<S>, refuses: &'static str) {
     async fn staged<S: Transactional>(a: Attempt<Echo, S>) -> Result<Done<Echo, S>> {
         a.prepare().await?.commit().await?;
-        Ok(a.finish().await?.done(a.input().text.clone())?)
+        Ok(a.begin().await?.done(a.input().text.clone())?)
     }
     let lines = Lines::default();
     let marker = Marker { scene: scene.clone(), refuses, lines: lines.clone() };

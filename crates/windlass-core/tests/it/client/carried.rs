@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use windlass_core::{
-    BoxError, Chain, Client, Ctx, Entry, Job, JobId, MemoryStore, Next, State, Status, Then, Worker, next,
+    BoxError, Chain, Client, Ctx, Data, Entry, Job, JobId, MemoryStore, Next, Status, Then, Worker, next,
     plan,
 };
 
@@ -46,7 +46,7 @@ impl Job for Pack {
 /// Receives what the handler starts.
 type Started = mpsc::UnboundedSender<(Chain<Mail>, JobId)>;
 
-async fn order(job: Ctx<Order>, State(started): State<Started>) -> Result<Next<Order>, BoxError> {
+async fn order(job: Ctx<Order>, Data(started): Data<Started>) -> Result<Next<Order>, BoxError> {
     let id = JobId::new();
     let mail = plan(mail()).priority(4);
     started.send((mail.handle(), id))?;
@@ -78,7 +78,7 @@ async fn send(_: Ctx<Mail>) -> Result<u32, BoxError> {
 /// Runs one order and returns the chain and job id that its handler chose.
 async fn run(client: &Client<MemoryStore>, how: &str) -> (Chain<Order>, Chain<Mail>, JobId) {
     let (started, mut hears) = mpsc::unbounded_channel();
-    let worker = Worker::new(client).state(started).handle(order).handle(pack).handle(send);
+    let worker = Worker::new(client).data(started).handle(order).handle(pack).handle(send);
     let worker = worker.start().await.unwrap();
     let chain = client.start(Order { how: how.to_owned() }).key("standing").await.unwrap();
     let _ = client.wait(chain).await;

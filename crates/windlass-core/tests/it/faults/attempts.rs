@@ -84,10 +84,10 @@ async fn an_error_whose_display_panics_fails_the_attempt() {
 
 async fn finish(attempt: Attempt<Task, Faulty>) -> Result<Done<Task, Faulty>> {
     let done = format!("attempt {}", attempt.attempt());
-    // Calls `finish` a second time if the first call fails or takes too long.
-    let step = match timeout(TIMEOUT / 10, attempt.finish()).await {
+    // Calls `begin` a second time if the first call fails or takes too long.
+    let step = match timeout(TIMEOUT / 10, attempt.begin()).await {
         Ok(Ok(step)) => step,
-        _ => attempt.finish().await?,
+        _ => attempt.begin().await?,
     };
     Ok(step.done(done)?)
 }

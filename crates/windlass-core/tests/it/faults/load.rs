@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use windlass_core::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
-use windlass_core::{Chain, Client, Ctx, Event, Next, State, Status, Worker, plan};
+use windlass_core::{Chain, Client, Ctx, Data, Event, HandlerOptions, Next, Status, Worker, plan};
 
 use super::faulty::{Fault, Faulty};
 use super::{
@@ -23,7 +23,12 @@ fn check_calm(store: &Faulty) {
 async fn a_full_type_with_due_jobs_causes_no_hot_loop() {
     let (store, client) = faulty();
     client.start_many([task("running"), task("due")]).await.unwrap();
-    let _worker = Worker::new(&client).concurrency(10).handle_at_most(1, hang::<Task>).start().await.unwrap();
+    let _worker = Worker::new(&client)
+        .concurrency(10)
+        .handle_with(HandlerOptions::new().concurrency(1), hang::<Task>)
+        .start()
+        .await
+        .unwrap();
     pass(MINUTE).await;
     check_calm(&store);
 }
@@ -43,7 +48,12 @@ async fn an_expired_lease_of_its_own_causes_no_hot_loop() {
 async fn a_full_worker_does_not_claim_a_wake_up() {
     let (_, client) = faulty();
     client.start(task("running")).await.unwrap();
-    let _full = Worker::new(&client).concurrency(2).handle_at_most(1, hang::<Task>).start().await.unwrap();
+    let _full = Worker::new(&client)
+        .concurrency(2)
+        .handle_with(HandlerOptions::new().concurrency(1), hang::<Task>)
+        .start()
+        .await
+        .unwrap();
     pass(TIMEOUT).await;
     let _idle = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
     pass(TIMEOUT).await;
@@ -72,7 +82,7 @@ async fn a_wake_up_after_an_exchange_filled_the_slots_is_not_lost() {
 async fn a_busy_worker_still_reaps_and_expires() {
     let (store, client) = faulty();
     let trace = Trace::default();
-    let _worker = Worker::new(&client).state(trace.clone()).handle(slow).start().await.unwrap();
+    let _worker = Worker::new(&client).data(trace.clone()).handle(slow).start().await.unwrap();
     client.start_many((0..100).map(|_| task("x"))).await.unwrap();
     pass(2 * MINUTE).await;
     assert!(trace.runs() > 50, "{} runs", trace.runs());
@@ -133,12 +143,12 @@ impl Gauge {
     }
 }
 
-async fn even(job: Ctx<Task>, State(gauge): State<Gauge>) -> Result<String> {
+async fn even(job: Ctx<Task>, Data(gauge): Data<Gauge>) -> Result<String> {
     gauge.count(LEASE / 100).await;
     echo(job).await
 }
 
-async fn uneven(job: Ctx<Task>, State(gauge): State<Gauge>) -> Result<String> {
+async fn uneven(job: Ctx<Task>, Data(gauge): Data<Gauge>) -> Result<String> {
     gauge.count(Duration::from_millis(fastrand::u64(1..30))).await;
     echo(job).await
 }
@@ -149,8 +159,9 @@ async fn an_exchange_settles_and_acquires_in_one_write() {
         let (store, client) = faulty();
         let chains = client.start_many((0..200).map(|_| task("x"))).await.unwrap();
         let gauge = Gauge::default();
-        let worker = Worker::new(&client).state(gauge.clone()).concurrency(slots);
-        let worker = worker.handle_at_most(at_most, even).start().await.unwrap();
+        let worker = Worker::new(&client).data(gauge.clone()).concurrency(slots);
+        let worker =
+            worker.handle_with(HandlerOptions::new().concurrency(at_most), even).start().await.unwrap();
         for chain in chains {
             client.wait(chain).timeout(MINUTE).await.unwrap();
         }
@@ -168,8 +179,8 @@ async fn failing_writes_do_not_exceed_the_concurrency() {
         let (store, client) = faulty();
         let chains = client.start_many((0..60).map(|_| task("x"))).await.unwrap();
         let gauge = Gauge::default();
-        let worker = Worker::new(&client).state(gauge.clone()).concurrency(5);
-        let _worker = worker.handle_at_most(3, uneven).start().await.unwrap();
+        let worker = Worker::new(&client).data(gauge.clone()).concurrency(5);
+        let _worker = worker.handle_with(HandlerOptions::new().concurrency(3), uneven).start().await.unwrap();
         for _ in 0..20 {
             pass(Duration::from_millis(fastrand::u64(1..60))).await;
             let command = fastrand::choice(["acquire", "exchange", "settle"]).unwrap();
@@ -210,14 +221,14 @@ async fn large_inputs_share_a_write_up_to_the_size_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn large_outputs_share_a_write_up_to_the_size_limit() {
-    async fn enlarge(_: Ctx<Task>, State(trace): State<Trace>) -> Result<String> {
+    async fn enlarge(_: Ctx<Task>, Data(trace): Data<Trace>) -> Result<String> {
         trace.aborted.notified().await;
         Ok(large().text)
     }
     let (store, seen, trace) = (Faulty::default(), Seen::default(), Trace::default());
     let client = Client::builder(store.clone()).observer(seen.clone()).build();
     let slots = u32::try_from(MANY).unwrap();
-    let worker = Worker::new(&client).state(trace.clone()).concurrency(slots).handle(enlarge).start();
+    let worker = Worker::new(&client).data(trace.clone()).concurrency(slots).handle(enlarge).start();
     let _worker = worker.await.unwrap();
     let chains = start_together(&client, &task("x")).await;
     pass(TIMEOUT).await;

@@ -137,7 +137,7 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
     let notifier = InProcessNotifier::new();
     let client = Client::builder(Faulty::default()).notifier(notifier.clone()).build();
     let trace = Trace::default();
-    let worker = Worker::new(&client).poll(2 * MINUTE).state(trace.clone()).handle(slow).start();
+    let worker = Worker::new(&client).poll(2 * MINUTE).data(trace.clone()).handle(slow).start();
     let _worker = worker.await.unwrap();
     let chains = client.start_many([task("one"), task("two")]).await.unwrap();
     trace.started.notified().await;

@@ -46,7 +46,7 @@ async fn a_renewal_too_slow_for_a_short_lease_is_in_time_for_a_longer_one() {
     store.break_all(&["renew"], &Fault::Takes(Duration::from_millis(150)));
     let chain = client.start(task("x")).await.unwrap();
     client.start::<Short>("x".into()).await.unwrap();
-    let worker = Worker::new(&client).concurrency(2).state(Trace::default());
+    let worker = Worker::new(&client).concurrency(2).data(Trace::default());
     let _worker = worker.handle(obedient).handle(hang::<Short>).start().await.unwrap();
     pass(MINUTE).await;
     let job = stored(&client, chain).await;
@@ -136,7 +136,7 @@ async fn an_outage_longer_than_the_lease_does_not_run_work_twice() {
     const ALL: &[&str] = &["acquire", "beat", "exchange", "next_due", "reap", "renew", "settle"];
     let (store, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).concurrency(2).state(trace.clone()).handle(slow).start();
+    let worker = Worker::new(&client).concurrency(2).data(trace.clone()).handle(slow).start();
     let _worker = worker.await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     trace.started.notified().await;

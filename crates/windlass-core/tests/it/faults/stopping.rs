@@ -1,7 +1,9 @@
 //! Stops at inconvenient moments.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, timeout};
-use windlass_core::{AnyAttempt, BoxFuture, Ended, Inner, Middleware, Status, Store, Worker};
+use windlass_core::{AnyAttempt, BoxFuture, Ctx, Data, Ended, Inner, Middleware, Status, Store, Worker};
 
 use super::faulty::Fault;
 use super::{MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
@@ -10,7 +12,7 @@ use super::{MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, 
 async fn a_stop_aborts_handlers_immediately_though_acquire_hangs() {
     let (store, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).concurrency(2).state(trace.clone()).handle(obedient).start();
+    let worker = Worker::new(&client).concurrency(2).data(trace.clone()).handle(obedient).start();
     let worker = worker.await.unwrap();
     let chain = client.start(task("running")).await.unwrap();
     trace.started.notified().await;
@@ -21,7 +23,7 @@ async fn a_stop_aborts_handlers_immediately_though_acquire_hangs() {
     pass(TIMEOUT / 10).await;
     assert!(store.calls("acquire") > acquires, "an acquire hangs");
 
-    let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop(TIMEOUT)));
+    let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop_now(TIMEOUT)));
     timeout(TIMEOUT, trace.aborted.notified()).await.unwrap();
     assert!(before.elapsed().is_zero());
     timeout(2 * TIMEOUT, stopping).await.unwrap().unwrap();
@@ -35,9 +37,9 @@ async fn jobs_of_an_acquire_in_flight_at_the_stop_are_released() {
     let trace = Trace::default();
     let chain = client.start(task("x")).await.unwrap();
     let gate = store.hold("acquire");
-    let worker = Worker::new(&client).state(trace.clone()).handle(slow).start().await.unwrap();
+    let worker = Worker::new(&client).data(trace.clone()).handle(slow).start().await.unwrap();
     pass(TIMEOUT / 10).await;
-    let stopping = tokio::spawn(worker.stop(TIMEOUT));
+    let stopping = tokio::spawn(worker.stop_now(TIMEOUT));
     pass(TIMEOUT / 10).await;
     gate.notify_one();
     stopping.await.unwrap();
@@ -53,7 +55,7 @@ async fn jobs_of_an_unanswered_acquire_are_released_at_the_stop() {
     let worker = Worker::new(&client).handle(hang::<Task>).start().await.unwrap();
     pass(TIMEOUT / 10).await;
     assert_eq!(stored(&client, chain).await.status, Status::Running, "the worker does not know");
-    worker.stop(TIMEOUT).await;
+    worker.stop_now(TIMEOUT).await;
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Pending, 0));
 }
@@ -65,7 +67,7 @@ async fn a_failed_release_is_retried() {
     let chain = client.start(task("x")).await.unwrap();
     pass(TIMEOUT / 10).await;
     store.fault("settle", Fault::Fails, 1);
-    worker.stop(TIMEOUT / 10).await;
+    worker.stop_now(TIMEOUT / 10).await;
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt, store.calls("settle")), (Status::Pending, 0, 2));
 }
@@ -79,7 +81,7 @@ async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended
     pass(TIMEOUT / 10).await;
     let second = client.start(task("queued behind it")).await.unwrap();
     pass(TIMEOUT / 10).await;
-    let stopping = tokio::spawn(worker.stop(TIMEOUT / 10));
+    let stopping = tokio::spawn(worker.stop_now(TIMEOUT / 10));
     pass(TIMEOUT / 5).await;
     gate.notify_one();
     stopping.await.unwrap();
@@ -92,25 +94,25 @@ async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended
 async fn a_stop_does_not_wait_for_an_unreachable_store() {
     let (store, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
+    let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     store.break_all(
         &["acquire", "beat", "exchange", "next_due", "reap", "retire", "renew", "settle"],
         &Fault::Hangs,
     );
-    timeout(10 * TIMEOUT, worker.stop(TIMEOUT)).await.unwrap();
+    timeout(10 * TIMEOUT, worker.stop_now(TIMEOUT)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_calls_a_closed_store_after_the_stop() {
     let (store, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
+    let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     store.close().await.unwrap();
-    worker.stop(TIMEOUT).await;
+    worker.stop_now(TIMEOUT).await;
     let settles = store.calls("settle");
     pass(MINUTE).await;
     assert_eq!(store.calls("settle"), settles);
@@ -136,7 +138,7 @@ async fn a_stop_ends_middleware_that_hangs_after_the_handler() {
     let worker = worker.start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
-    worker.stop(TIMEOUT).await;
+    worker.stop_now(TIMEOUT).await;
     let runs = trace.runs();
     pass(MINUTE).await;
     assert_eq!(trace.runs(), runs);
@@ -146,9 +148,97 @@ async fn a_stop_ends_middleware_that_hangs_after_the_handler() {
 async fn a_dropped_worker_aborts_its_handlers() {
     let (_, client) = faulty();
     let trace = Trace::default();
-    let worker = Worker::new(&client).state(trace.clone()).handle(obedient).start().await.unwrap();
+    let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
     client.start(task("x")).await.unwrap();
     trace.started.notified().await;
     drop(worker);
     timeout(TIMEOUT, trace.aborted.notified()).await.unwrap();
+}
+
+/// A handler that takes a minute, and reports when it is asked to stop.
+async fn takes_a_minute(_: Ctx<Task>, Data(trace): Data<Trace>) -> Result<String> {
+    trace.started.notify_one();
+    pass(MINUTE).await;
+    Ok("done".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_lets_handlers_finish() {
+    let (_, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).data(trace.clone()).handle(takes_a_minute).start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    let before = Instant::now();
+    worker.stop(2 * MINUTE).await;
+    assert!((MINUTE..MINUTE + TIMEOUT / 10).contains(&before.elapsed()), "{:?}", before.elapsed());
+    assert_eq!(stored(&client, chain).await.status, Status::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_acquires_no_more_jobs_while_handlers_finish() {
+    let (_, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).data(trace.clone()).handle(takes_a_minute).start().await.unwrap();
+    client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    let stopping = tokio::spawn(worker.stop(2 * MINUTE));
+    pass(TIMEOUT / 10).await;
+    let later = client.start(task("later")).await.unwrap();
+    stopping.await.unwrap();
+    let job = stored(&client, later).await;
+    assert_eq!((job.status, job.attempt), (Status::Pending, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_asks_handlers_to_stop_shortly_before_its_deadline() {
+    for (deadline, expected) in
+        [(MINUTE, Duration::from_secs(55)), (Duration::from_secs(5), Duration::from_secs(4))]
+    {
+        let (_, client) = faulty();
+        let trace = Trace::default();
+        let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
+        client.start(task("x")).await.unwrap();
+        trace.started.notified().await;
+        let (before, stopping) = (Instant::now(), tokio::spawn(worker.stop(deadline)));
+        trace.aborted.notified().await;
+        let asked = before.elapsed();
+        assert!((expected..expected + Duration::from_millis(10)).contains(&asked), "{asked:?}");
+        stopping.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_follows_the_worker_from_start_to_stop() {
+    let (store, client) = faulty();
+    let gate = store.hold("acquire");
+    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let probe = worker.probe();
+    pass(TIMEOUT / 10).await;
+    assert!(!probe.is_ready() && probe.health().is_ok(), "it has not reached the store");
+    gate.notify_one();
+    pass(TIMEOUT / 10).await;
+    assert!(probe.is_ready());
+    store.break_all(&["acquire", "next_due", "reap"], &Fault::Fails);
+    pass(MINUTE).await;
+    assert!(!probe.is_ready());
+    assert!(probe.health().unwrap_err().failures > 1);
+    store.clear_faults();
+    pass(MINUTE).await;
+    assert!(probe.is_ready() && probe.health().is_ok());
+    worker.stop(TIMEOUT).await;
+    assert!(!probe.is_ready() && probe.health().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_runs_until_a_signal() {
+    let (_, client) = faulty();
+    let (signal, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = Worker::new(&client).handle(echo::<Task>).run_until(stopped, TIMEOUT);
+    let running = tokio::spawn(worker);
+    let chain = client.start(task("x")).await.unwrap();
+    client.wait(chain).await.unwrap();
+    assert!(!running.is_finished());
+    signal.send(()).unwrap();
+    running.await.unwrap().unwrap();
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use tokio::time::timeout;
 use windlass_core::{
-    About, AnyAttempt, Attempt, BoxFuture, Client, Closing, Done, Event, Hooks, InTx, MemoryTx, Observer,
-    State, Status, TraceContext, Traced, Worker,
+    About, AnyAttempt, Attempt, BoxFuture, Client, Closing, Data, Done, Event, Hooks, InTx, MemoryTx,
+    Observer, Status, TraceContext, Traced, Worker,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -29,19 +29,19 @@ impl Ends {
 async fn a_dropped_prepare_is_reported_as_rolled_back() {
     async fn drop_prepare(
         attempt: Attempt<Task, Faulty>,
-        State(ends): State<Ends>,
+        Data(ends): Data<Ends>,
     ) -> Result<Done<Task, Faulty>> {
         let mut prepare = attempt.prepare().await?;
         ends.listen(prepare.client());
         prepare.client().start(task("rolled back")).await?;
         drop(prepare);
-        Ok(attempt.finish().await?.done(String::new())?)
+        Ok(attempt.begin().await?.done(String::new())?)
     }
     let (tracer, ends) = (Tracer::default(), Ends::default());
     let client = Client::builder(Faulty::default()).observer(tracer.clone()).build();
     let chain = client.start(task("x")).await.unwrap();
     let asked = tracer.asked.load(Ordering::SeqCst);
-    let _worker = Worker::new(&client).state(ends.clone()).handle(drop_prepare).start().await.unwrap();
+    let _worker = Worker::new(&client).data(ends.clone()).handle(drop_prepare).start().await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
     assert_eq!(*ends.0.lock().unwrap(), ["rolled back"]);
     let asked = tracer.asked.load(Ordering::SeqCst) - asked;
@@ -84,14 +84,14 @@ async fn a_finish_whose_hook_panics_is_reported_as_rolled_back() {
             })
         }
     }
-    async fn listen(attempt: Attempt<Task, Faulty>, State(ends): State<Ends>) -> Result<Done<Task, Faulty>> {
-        let mut step = attempt.finish().await?;
+    async fn listen(attempt: Attempt<Task, Faulty>, Data(ends): Data<Ends>) -> Result<Done<Task, Faulty>> {
+        let mut step = attempt.begin().await?;
         ends.listen(step.client());
         Ok(step.done(String::new())?)
     }
     let (_, client) = faulty();
     let ends = Ends::default();
-    let worker = Worker::new(&client).state(ends.clone()).hooks(PanicsFirst).handle(listen);
+    let worker = Worker::new(&client).data(ends.clone()).hooks(PanicsFirst).handle(listen);
     let worker = worker.start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
@@ -128,7 +128,7 @@ impl Hooks<MemoryTx> for Endless {
 }
 
 async fn finish_timed(attempt: Attempt<Timed, Faulty>) -> Result<Done<Timed, Faulty>> {
-    Ok(attempt.finish().await?.done(String::new())?)
+    Ok(attempt.begin().await?.done(String::new())?)
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use windlass_conformance::complete;
 use windlass_core::command::{Create, Delete, GetChains};
 use windlass_core::{
-    Attempt, BoxError, Client, Ctx, Done, Entry, ErrorKind, Job, JobOptions, Result, State, Transactional,
+    Attempt, BoxError, Client, Ctx, Data, Done, Entry, ErrorKind, Job, JobOptions, Result, Transactional,
     Worker,
 };
 use windlass_postgres::{Options, PostgresStore, Sqlx};
@@ -64,17 +64,17 @@ impl Job for Ship {
 
 impl Entry for Ship {}
 
-async fn ship(_: Ctx<Ship>, State(started): State<mpsc::UnboundedSender<Instant>>) -> Result<(), BoxError> {
+async fn ship(_: Ctx<Ship>, Data(started): Data<mpsc::UnboundedSender<Instant>>) -> Result<(), BoxError> {
     Ok(started.send(Instant::now())?)
 }
 
 /// Completes the approval in the handler's transaction.
 async fn approve(
     a: Attempt<Approval, Postgres>,
-    State(committing): State<mpsc::UnboundedSender<Instant>>,
+    Data(committing): Data<mpsc::UnboundedSender<Instant>>,
 ) -> Result<Done<Approval, Postgres>, BoxError> {
-    let mut step = a.finish().await?;
-    sqlx::query("select 1").execute(&mut **step.tx()).await?;
+    let mut step = a.begin().await?;
+    sqlx::query("select 1").execute(step.tx()).await?;
     committing.send(Instant::now())?;
     Ok(step.done(())?)
 }
@@ -90,8 +90,8 @@ enum By {
 /// Returns the time from the commit that completes the blocker to the start of its dependent. The worker of the
 /// dependent does not poll.
 async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Duration {
-    let (sender, mut started) = mpsc::unbounded_channel();
-    let worker = Worker::new(client).poll(Duration::from_secs(3_600)).state(sender).handle(ship);
+    let (sender, mut started) = mpsc::unbounded_channel::<Instant>();
+    let worker = Worker::new(client).poll(Duration::from_secs(3_600)).data(sender).handle(ship);
     let worker = worker.start().await.unwrap();
     let approval = client.start(Approval {}).await.unwrap();
     let committed = match by {
@@ -116,8 +116,8 @@ async fn time_to_start(client: &Client<Postgres>, pool: &PgPool, by: By) -> Dura
         }
         By::Handler => {
             client.start(Ship {}).blocked_by((approval,)).await.unwrap();
-            let (sender, mut committing) = mpsc::unbounded_channel();
-            let approving = Worker::new(client).state(sender).handle(approve).start().await.unwrap();
+            let (sender, mut committing) = mpsc::unbounded_channel::<Instant>();
+            let approving = Worker::new(client).data(sender).handle(approve).start().await.unwrap();
             client.wait(approval).timeout(TIMEOUT).await.unwrap();
             approving.stop(TIMEOUT).await;
             committing.recv().await.unwrap()
@@ -159,7 +159,7 @@ impl Job for Long {
     type Blockers = ();
 
     fn options() -> JobOptions {
-        JobOptions { lease: Duration::from_secs(2), ..JobOptions::default() }
+        JobOptions { lease: Some(Duration::from_secs(2)), ..JobOptions::default() }
     }
 }
 
@@ -168,7 +168,7 @@ impl Entry for Long {}
 /// Keeps its transaction open for longer than its lease, so that the lease must be renewed meanwhile.
 async fn long(a: Attempt<Long, Postgres>) -> Result<Done<Long, Postgres>, BoxError> {
     let mut step = a.atomic().await?;
-    sqlx::query("select 1").execute(&mut **step.tx()).await?;
+    sqlx::query("select 1").execute(step.tx()).await?;
     sleep(Duration::from_millis(2_500)).await; // tidy: renewals follow the server's clock, which tests cannot set
     Ok(step.done(a.attempt())?)
 }
@@ -228,11 +228,11 @@ impl Entry for Transfer {}
 /// Reads the table and adds to it. The first two attempts do so at the same time, which is not serializable.
 async fn transfer(
     a: Attempt<Transfer, Postgres>,
-    State((runs, both)): State<(Arc<AtomicU32>, Arc<Barrier>)>,
+    Data((runs, both)): Data<(Arc<AtomicU32>, Arc<Barrier>)>,
 ) -> Result<Done<Transfer, Postgres>, BoxError> {
-    let mut step = a.finish().await?;
-    sqlx::query("select sum(amount) from account").execute(&mut **step.tx()).await?;
-    sqlx::query("insert into account (amount) values (1)").execute(&mut **step.tx()).await?;
+    let mut step = a.begin().await?;
+    sqlx::query("select sum(amount) from account").execute(step.tx()).await?;
+    sqlx::query("insert into account (amount) values (1)").execute(step.tx()).await?;
     if runs.fetch_add(1, Ordering::SeqCst) < 2 {
         both.wait().await;
     }
@@ -248,7 +248,7 @@ async fn a_conflict_at_the_end_of_an_attempt_does_not_count() {
     let client = Client::new(store.await.unwrap());
     let runs = Arc::new(AtomicU32::new(0));
     let state = (Arc::clone(&runs), Arc::new(Barrier::new(2)));
-    let worker = Worker::new(&client).concurrency(2).state(state).handle(transfer).start().await.unwrap();
+    let worker = Worker::new(&client).concurrency(2).data(state).handle(transfer).start().await.unwrap();
     let chains = client.start_many([Transfer {}, Transfer {}]).await.unwrap();
     for chain in chains {
         client.wait(chain).timeout(TIMEOUT).await.unwrap();

@@ -136,7 +136,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
 }
 
 job!(Leaf { number: u32 } -> u32, then(Leaf), options JobOptions {
-    lease: Duration::from_secs(60),
+    lease: Some(Duration::from_secs(60)),
     renewal: Some(Duration::from_millis(100)),
     ..quick()
 });

@@ -242,7 +242,7 @@ async fn outside<S: Store>(scene: Scene<S>) {
 
 job!(Watch {} -> u32, options JobOptions { renewal: Some(Duration::from_millis(50)), ..quick() });
 job!(Oversleep {} -> u32, options JobOptions {
-    lease: Duration::from_secs(4),
+    lease: Some(Duration::from_secs(4)),
     timeout: Some(Duration::from_millis(30)),
     ..quick()
 });

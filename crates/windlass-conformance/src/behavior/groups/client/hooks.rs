@@ -225,7 +225,7 @@ async fn attempt<S: Transactional>(scene: Scene<S>) {
                 return Err(BoxError::from("while it prepares"));
             }
             prepare.commit().await?;
-            let mut step = a.finish().await?;
+            let mut step = a.begin().await?;
             step.client().after_commit(lines.note("finished"));
             step.client().after_rollback(lines.note("not finished"));
             let done: Done<Post, S> = step.done(a.attempt())?;

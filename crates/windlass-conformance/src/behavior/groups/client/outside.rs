@@ -104,7 +104,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
 }
 
 job!(Approve { order: u32 } -> String, then(Ship), options JobOptions {
-    lease: Duration::from_secs(60),
+    lease: Some(Duration::from_secs(60)),
     renewal: Some(Duration::from_millis(100)),
     ..quick()
 });

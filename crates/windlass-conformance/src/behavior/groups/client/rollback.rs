@@ -90,7 +90,7 @@ async fn pull(_: Ctx<Pull>) -> Result<u32> {
 }
 
 async fn cast<S: Transactional>(a: Attempt<Cast, S>) -> Result<Done<Cast, S>> {
-    let mut step = a.finish().await?;
+    let mut step = a.begin().await?;
     step.client().start(Pull {}).await?;
     let done = match a.input().how {
         How::Done => step.done(2)?,
@@ -181,7 +181,7 @@ job!(Bite {} -> u32, blocked_by (Bait,));
 
 async fn unblocked<S: Transactional>(scene: Scene<S>) {
     async fn bait<S: Transactional>(a: Attempt<Bait, S>) -> Result<Done<Bait, S>> {
-        Ok(a.finish().await?.done(a.attempt())?)
+        Ok(a.begin().await?.done(a.attempt())?)
     }
     async fn bite(job: Ctx<Bite>) -> Result<u32> {
         Ok(job.blockers().0)

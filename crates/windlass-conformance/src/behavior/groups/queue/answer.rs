@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use windlass_core::queue::Fatal;
-use windlass_core::{Capability, Client, Key, Target};
+use windlass_core::{Capability, Client, Fatal, Key, Target};
 
 use super::prelude::*;
 use crate::behavior::MuteNotifier;

@@ -42,7 +42,7 @@ impl Encoding<Vec<u8>> for Raw {
 
 async fn bytes<S: Store>(scene: Scene<S>) {
     let builder = scene.client.queue_with::<Vec<u8>, Vec<u8>>("raw", Raw);
-    let queue = builder.backoff(quick().backoff).build().unwrap();
+    let queue = builder.backoff(QUICK_BACKOFF).build().unwrap();
     let reverse = |item: Item<Vec<u8>>| async move {
         let mut bytes = item.payload().clone();
         bytes.reverse();

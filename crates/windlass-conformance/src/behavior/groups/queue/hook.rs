@@ -1,6 +1,7 @@
 //! The hook that runs after execution.
 
-use windlass_core::queue::{Executed, Fatal};
+use windlass_core::Fatal;
+use windlass_core::queue::Executed;
 
 use super::prelude::*;
 

@@ -42,7 +42,7 @@ async fn finishes<S: Store>(scene: Scene<S>) {
         queue.enqueue(id, "x".to_owned()).await.unwrap();
     }
     scene.soon("the first begins", held.begun.pass()).await;
-    let stopping = tokio::spawn(held.consumer.stop(Duration::from_secs(10)));
+    let stopping = tokio::spawn(held.consumer.stop_now(Duration::from_secs(10)));
     scene.sees("it is stopping", 1, |event| matches!(event, Event::WorkerStopping(_))).await;
     held.go.open(1);
     scene.soon("it stops", stopping).await.unwrap();
@@ -70,7 +70,7 @@ async fn gives_back<S: Store>(scene: Scene<S>) {
     queue.enqueue("a", "x".to_owned()).attempts(1).await.unwrap();
     scene.soon("it begins", begun.pass()).await;
     // The handler must receive the signal before the deadline, even on a slow machine.
-    scene.soon("it stops", consumer.stop(Duration::from_secs(10))).await;
+    scene.soon("it stops", consumer.stop_now(Duration::from_secs(10))).await;
     assert_eq!(lines.all(), ["told"]);
     let back = status(&queue, "a").await;
     assert_eq!((back.state, back.attempts), (ItemState::Queued, 0));

@@ -1,0 +1,200 @@
+//! Errors by which a handler decides how its job goes on.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use super::BoxError;
+use crate::name::ErrorText;
+
+/// A final error: the job of a handler that returns it fails, with no more attempts.
+///
+/// The worker finds it anywhere in the chain of [sources](StdError::source), so it may be wrapped in another error, for
+/// example with a context from `anyhow` or `eyre`.
+///
+/// ```
+/// use windlass_core::queue::Item;
+/// use windlass_core::{BoxError, Fatal};
+///
+/// async fn divide(item: Item<(u32, u32)>) -> Result<u32, BoxError> {
+///     let (dividend, divisor) = *item.payload();
+///     Ok(dividend.checked_div(divisor).ok_or_else(|| Fatal::new("division by zero"))?)
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Fatal(Decision);
+
+/// An error after which the job is retried after a chosen delay instead of the backoff of its type. The attempt counts.
+///
+/// The worker finds it in the chain of sources, like [`Fatal`].
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_core::{BoxError, RetryAfter};
+///
+/// fn check(status: u16) -> Result<(), BoxError> {
+///     match status {
+///         429 => Err(RetryAfter::new(Duration::from_secs(60), "too many requests").into()),
+///         _ => Ok(()),
+///     }
+/// }
+/// # assert!(check(200).is_ok() && check(429).is_err());
+/// ```
+#[derive(Debug)]
+pub struct RetryAfter(Decision);
+
+impl Fatal {
+    /// Makes an error final.
+    pub fn new(error: impl Into<BoxError>) -> Self {
+        Self(Decision { error: error.into(), retry: Retry::Never })
+    }
+}
+
+impl RetryAfter {
+    /// Sets the delay after which the job is retried because of this error.
+    pub fn new(delay: Duration, error: impl Into<BoxError>) -> Self {
+        Self(Decision { error: error.into(), retry: Retry::After(delay) })
+    }
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the job must not be retried")
+    }
+}
+
+impl fmt::Display for RetryAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.retry {
+            Retry::After(delay) => write!(f, "the job must be retried after {delay:?}"),
+            Retry::Never | Retry::AfterBackoff => f.write_str("the job must be retried"),
+        }
+    }
+}
+
+impl StdError for Fatal {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+impl StdError for RetryAfter {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// What [`Fatal`] and [`RetryAfter`] wrap.
+///
+/// A type of its own, as their source, because a boxed `anyhow::Error` hides the type of its outermost error: that error
+/// cannot be found by a downcast, its source can.
+#[derive(Debug)]
+struct Decision {
+    error: BoxError,
+    retry: Retry,
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl StdError for Decision {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Whether and when a job is retried after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
+    AfterBackoff,
+    After(Duration),
+    Never,
+}
+
+/// An error of a handler or a middleware.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub(crate) text: ErrorText,
+    pub(crate) retry: Retry,
+}
+
+impl Failure {
+    /// Takes the texts of an error and its sources, and what the outermost of them decides.
+    pub(crate) fn new(error: &BoxError) -> Self {
+        let mut chain = Vec::new();
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&**error);
+        while let Some(error) = next {
+            chain.push(error);
+            next = error.source();
+        }
+        let decision =
+            |error: &&(dyn StdError + 'static)| error.downcast_ref::<Decision>().map(|found| found.retry);
+        // `Fatal` and `RetryAfter` are of interest to the worker only, so the text omits theirs.
+        let texts = chain.iter().enumerate().filter_map(|(index, error)| match chain.get(index + 1) {
+            Some(source) if decision(source).is_some() => None,
+            _ => Some(error.to_string()),
+        });
+        let text = texts.collect::<Vec<_>>().join(": ");
+        Self {
+            text: ErrorText::new(text),
+            retry: chain.iter().find_map(decision).unwrap_or(Retry::AfterBackoff),
+        }
+    }
+
+    /// A failure that is retried after the backoff.
+    pub(crate) const fn retried(text: ErrorText) -> Self {
+        Self { text, retry: Retry::AfterBackoff }
+    }
+}
+
+/// Returns the message of an error, followed by the messages of its sources.
+pub(crate) fn error_text(error: &BoxError) -> ErrorText {
+    Failure::new(error).text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(7);
+
+    fn check(error: impl Into<BoxError>, text: &str, retry: Retry) {
+        let failure = Failure::new(&error.into());
+        assert_eq!((failure.text.as_str(), failure.retry), (text, retry));
+    }
+
+    #[test]
+    fn decisions_are_found_in_errors() {
+        check("broken", "broken", Retry::AfterBackoff);
+        check(Fatal::new("broken"), "broken", Retry::Never);
+        check(RetryAfter::new(DELAY, "broken"), "broken", Retry::After(DELAY));
+        check(Fatal::new(RetryAfter::new(DELAY, "broken")), "broken", Retry::Never);
+        check(RetryAfter::new(DELAY, Fatal::new("broken")), "broken", Retry::After(DELAY));
+    }
+
+    #[test]
+    fn decisions_are_found_through_anyhow() {
+        use anyhow::{Context, anyhow};
+        check(anyhow!("broken").context("outer"), "outer: broken", Retry::AfterBackoff);
+        check(anyhow!(Fatal::new("broken")), "broken", Retry::Never);
+        check(anyhow!(Fatal::new("broken")).context("outer"), "outer: broken", Retry::Never);
+        check(Fatal::new(anyhow!("broken").context("inner")), "inner: broken", Retry::Never);
+        let wrapped: Result<(), _> = Err(RetryAfter::new(DELAY, "broken"));
+        let error = wrapped.context("inner").context("outer").unwrap_err();
+        check(error, "outer: inner: broken", Retry::After(DELAY));
+    }
+
+    #[test]
+    fn decisions_are_found_through_eyre() {
+        use eyre::{WrapErr, eyre};
+        check(eyre!("broken").wrap_err("outer"), "outer: broken", Retry::AfterBackoff);
+        check(eyre!(Fatal::new("broken")), "broken", Retry::Never);
+        check(eyre!(Fatal::new("broken")).wrap_err("outer"), "outer: broken", Retry::Never);
+        let wrapped: Result<(), _> = Err(RetryAfter::new(DELAY, "broken"));
+        check(wrapped.wrap_err("outer").unwrap_err(), "outer: broken", Retry::After(DELAY));
+    }
+}
