@@ -73,7 +73,10 @@ async fn one_handler_alone() -> Result<(), BoxError> {
     // `run` accepts any job type, any attempt number and any state.
     let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 }).data_with(Client::clone).await?;
     assert_eq!(ran.retried_with(), "the bank does not answer");
-    let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 }).data_with(Client::clone).attempt(2).await?;
+    let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 })
+        .data_with(Client::clone)
+        .attempt(2)
+        .await?;
     assert_eq!((*ran.output(), ran.started::<SendReceipt>().len()), (500, 1));
     Ok(())
 }

@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use windlass::command::Page;
 use windlass::time::Millis;
-use windlass::{JobOptions, limit};
+use windlass::{Backoff, JobOptions, limit};
 
 #[test]
 fn the_page_of_defaults_states_the_values_of_the_code() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/defaults.md")).unwrap();
-    let options = JobOptions::default();
+    let (options, backoff) = (JobOptions::default(), Backoff::default());
     let rows = [
-        format!("| lease | {} s; ", options.lease.as_secs()),
+        format!("| attempts | {} | `#[job(max_attempts", options.max_attempts.unwrap()),
+        format!(
+            "| backoff after a failed attempt | {} s, doubled up to {} h,",
+            backoff.initial.as_secs(),
+            backoff.max.as_secs() / 3_600
+        ),
         format!(
             "| retention of a completed or cancelled chain | {} days |",
             days(options.retention.completed)
