@@ -7,6 +7,7 @@
 use std::{env, process::ExitCode};
 
 mod bench;
+mod package;
 mod peers;
 mod sim;
 mod test;
@@ -25,9 +26,9 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   test [--fast | --full] [--no-install]
-        Everything a change must pass: formatting, lints, tidy, tests, docs and examples.
+        Everything a change must pass: formatting, lints, tidy, tests, docs, examples and packages.
         --fast        only what needs no server: for use between edits
-        --full        every store with every notifier, and the long tests (sets WINDLASS_FULL=1)
+        --full        every store with every notifier, the long tests (sets WINDLASS_FULL=1), and packages that build
         --no-install  do not install missing prerequisites; list them instead
   bench memory [--quick] [--only WORD] [--json] [--instructions]
         The workloads on the memory store, optimized: three rounds, median and spread. Then the instructions
@@ -48,6 +49,9 @@ usage: cargo xtask <command>
         --seed X      replay one seed, with its whole trace
   tiers
         The number of cases that each tier of the tests runs, by store and notifier. Fails if a case is missing.
+  package [--verify]
+        Package every published crate, and check that the packages are complete.
+        --verify      also build each crate from its package
   tidy  Only the checks of the source text.
   help  This page.
 ";
@@ -75,6 +79,8 @@ fn run(words: &[&str]) -> Result {
         ["bench", store @ ("sqlite" | "postgres" | "redis"), flags @ ..] => bench::database(store, flags),
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
         ["tiers"] => tiers::run(&Workspace::locate()),
+        ["package"] => package::run(&Workspace::locate(), false),
+        ["package", "--verify"] => package::run(&Workspace::locate(), true),
         ["tidy"] => tidy::run(&Workspace::locate()),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

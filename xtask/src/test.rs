@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    HELP, Result, Workspace, examples, prerequisites,
+    HELP, Result, Workspace, examples, package, prerequisites,
     programs::{self, Program},
     steps::Steps,
     tidy, tiers, workspace,
@@ -173,7 +173,9 @@ fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> 
     steps.run("doctest", || workspace.cargo(&["test", "--workspace", "--all-features", "--doc"]))?;
     steps.run("tiers", || tiers::run(workspace))?;
     steps.run("doc", || document(workspace))?;
-    steps.run("examples", || examples::run(workspace))
+    steps.run("examples", || examples::run(workspace))?;
+    // Building from the packages compiles every crate once more.
+    steps.run("package", || package::run(workspace, options.full))
 }
 
 fn check_source(workspace: &Workspace, steps: &mut Steps) -> Result {

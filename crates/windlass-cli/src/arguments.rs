@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use list::{Chains, JobState, Jobs, ListOptions, Queues, Stats, Workers};
 pub(crate) use manage::{
-    Cancel, ChainNames, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry, Trigger,
+    Cancel, ChainNames, ChainSelection, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry, Trigger,
 };
 pub(crate) use run::{Bench, Completions, Demo, Man, Work};
 pub(crate) use start::{Enqueue, QueueResult, Start, StartOptions, Wait};
@@ -149,6 +149,9 @@ impl Command {
             Self::Demo(_) | Self::Bench(_) | Self::Work(_) => true,
             Self::Start(start) => start.batch,
             Self::Enqueue(enqueue) => enqueue.id.is_none(),
+            Self::Cancel(Cancel { chains, .. })
+            | Self::Retry(Retry { chains })
+            | Self::Delete(Delete { chains, .. }) => chains.is_filter(),
             _ => false,
         }
     }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bench;
+mod bulk;
 mod complete;
 mod demo;
 mod doctor;
@@ -27,7 +28,7 @@ use windlass::{Client, Store};
 
 use crate::arguments::{Arguments, Command, Global, Pause, Resume};
 use crate::exit::{Code, Failure, Result};
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::signal;
 use crate::store::{Connection, OpenMode, StoreConfig};
 
@@ -124,8 +125,17 @@ impl Context {
         Ok(Self { config, output, is_store_named, opened })
     }
 
+    /// Opens the store for a command. Reports if that creates the default store, because a command in the wrong
+    /// directory or without its environment would otherwise write to a new store unnoticed.
     pub(crate) async fn open(&self, mode: OpenMode) -> Result<Connection> {
+        let creates_default = !self.is_store_named && self.config.is_missing();
         let connection = self.config.open(mode).await?;
+        if creates_default {
+            note(&format!(
+                "created the default store `{}`: to use another, pass --store URL or set WINDLASS_STORE",
+                self.config.store.absolute()
+            ));
+        }
         let _ = self.opened.set(connection.client());
         Ok(connection)
     }

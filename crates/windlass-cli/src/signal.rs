@@ -1,6 +1,9 @@
 //! Handles signals to this process, and sends signals to the commands that it runs.
 
 use tokio::process::Child;
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Code, Failure, Result};
 
 /// Waits for Ctrl-C or SIGTERM. The handlers are installed by the call itself, so a signal that arrives before the
 /// first poll is not lost.
@@ -19,6 +22,48 @@ pub(crate) fn shutdown_requested() -> impl Future<Output = ()> {
             _ => std::future::pending().await,
         }
     }
+}
+
+/// Ctrl-C or SIGTERM, for a command that changes the store in steps.
+#[derive(Debug)]
+pub(crate) struct Interrupt {
+    first: CancellationToken,
+    second: CancellationToken,
+}
+
+impl Interrupt {
+    /// Installs the signal handlers.
+    pub(crate) fn listen() -> Self {
+        let (first, second) = (CancellationToken::new(), CancellationToken::new());
+        let requested = shutdown_requested();
+        let tokens = (first.clone(), second.clone());
+        tokio::spawn(async move {
+            requested.await;
+            tokens.0.cancel();
+            shutdown_requested().await;
+            tokens.1.cancel();
+        });
+        Self { first, second }
+    }
+
+    /// Runs a query, which an interrupt cancels.
+    pub(crate) async fn cancels<T>(&self, query: impl Future<Output = Result<T>>) -> Result<T> {
+        self.first.run_until_cancelled(query).await.unwrap_or_else(|| Err(interrupted("interrupted")))
+    }
+
+    /// Runs a step unless an interrupt was requested. An interrupt during the step takes effect after it, unless it is
+    /// requested a second time.
+    pub(crate) async fn delayed_by<T>(&self, step: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.first.is_cancelled() {
+            return Err(interrupted("interrupted"));
+        }
+        let ended = self.second.run_until_cancelled(step).await;
+        ended.unwrap_or_else(|| Err(interrupted("interrupted; the last change may have been made or not")))
+    }
+}
+
+fn interrupted(what: &str) -> Failure {
+    Failure::new(Code::Interrupted, what)
 }
 
 /// Puts a command into its own process group. A signal then reaches everything that the command started, and Ctrl-C in

@@ -11,6 +11,7 @@
 //! - [`limit`] lists every limit.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod chain;
 mod client;

@@ -40,7 +40,7 @@ pub const REAP_EXCEPT_MAX: usize = 10_000;
 /// The maximum number of chains that one delete removes, including cascaded ones.
 pub const DELETE_MAX_CHAINS: usize = 1_000;
 /// The number of ended attempts that a job remembers. The oldest are dropped first.
-pub const HISTORY_MAX: usize = 20;
+pub const HISTORY_MAX: usize = 30;
 /// The minimum time that a chain or job stays stored after its end, regardless of its retention: 10 minutes.
 /// A command repeated after a lost reply is recognized within this time.
 pub const REPEAT_WINDOW_MS: u64 = 10 * 60 * 1_000;

@@ -65,10 +65,10 @@ begin
   insert into windlass.attempt (job, fence, attempt, worker, started_at, ended_at, ended, error)
   values (own.id, own.fence, own.attempt, own.worker, own.started_at, at_time, how_ended, its_error)
   on conflict do nothing;
-  if own.attempt > 20 or own.fence - own.created_at * 1024 > 20 then
+  if own.attempt > 30 or own.fence - own.created_at * 1024 > 30 then
     delete from windlass.attempt
     where job = own.id and fence <= (
-      select fence from windlass.attempt where job = own.id order by fence desc offset 20 limit 1
+      select fence from windlass.attempt where job = own.id order by fence desc offset 30 limit 1
     );
   end if;
 end

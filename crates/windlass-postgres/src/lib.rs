@@ -83,6 +83,7 @@
 //! command, which calls its function. `schema.sql` shows the resulting schema.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod options;
 mod store;

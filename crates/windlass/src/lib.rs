@@ -1,5 +1,8 @@
 #![forbid(unsafe_code)]
-#![cfg_attr(feature = "sqlite", doc = include_str!("../../../README.md"))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The first definition of a link counts, so links between pages lead to modules here, not to files.
+#![doc = include_str!("links.txt")]
+#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
 #![cfg_attr(
     not(feature = "sqlite"),
     doc = "Durable background work for Rust: typed job chains that commit with your own transaction."
@@ -103,7 +106,9 @@ pub mod name {
 /// Notifiers, which wake workers and waiting callers.
 pub mod notifier {
     #[doc(inline)]
-    pub use windlass_core::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
+    pub use windlass_core::{
+        Hint, InProcessNotifier, Notifier, Publisher, Reach, Signal, Subscription, Topic,
+    };
 }
 
 /// Observers, which receive lifecycle events.
@@ -152,12 +157,31 @@ pub mod sqlite {
     pub use windlass_sqlite::*;
 }
 
-/// Documentation pages with code, which the doctests compile and run.
-#[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../../../docs/guide.md")]
-    struct Guide;
+#[doc = include_str!("links.txt")]
+#[doc = include_str!("../docs/guide.md")]
+#[cfg(any(doc, doctest))]
+pub mod guide {
+    #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/changing-types.md")]
+    pub mod changing_types {}
 
-    #[doc = include_str!("../../../docs/changing-types.md")]
-    struct ChangingTypes;
+    #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/deploy.md")]
+    pub mod deploy {}
+
+    #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/operating.md")]
+    pub mod operating {}
+
+    #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/monitoring.md")]
+    pub mod monitoring {}
+
+    #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/defaults.md")]
+    pub mod defaults {}
+
+    #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/cli.md")]
+    pub mod cli {}
 }

@@ -4,7 +4,7 @@ use windlass::record::JobRecord;
 use windlass::time::Timestamp;
 use windlass::{ChainId, Status};
 
-use super::value::{chain_id, job_id, time, type_name};
+use super::value::{chain_id, job_id, past_time, type_name};
 
 /// List jobs, or show one with its attempts, blockers and chain
 #[derive(Args, Debug)]
@@ -68,12 +68,12 @@ pub(crate) struct Chains {
 /// Time range, order and limit of a list.
 #[derive(Args, Debug)]
 pub(crate) struct ListOptions {
-    /// List only entries created at or after this time (RFC 3339, in UTC)
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// List only entries created at or after this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
     pub(crate) since: Option<Timestamp>,
 
-    /// List only entries created at or before this time (RFC 3339, in UTC)
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// List only entries created at or before this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
     pub(crate) until: Option<Timestamp>,
 
     /// List the oldest entries first [default: newest first]

@@ -1,9 +1,11 @@
 use clap::Args;
 use windlass::name::TypeName;
+use windlass::time::Timestamp;
 
-use super::value::type_name;
+use super::JobState;
+use super::value::{past_time, type_name};
 
-/// The chains that a command applies to.
+/// Chains named by id or key.
 #[derive(Args, Debug)]
 pub(crate) struct ChainNames {
     /// Ids of chains or of their jobs; with --type, keys
@@ -15,15 +17,68 @@ pub(crate) struct ChainNames {
     pub(crate) key_type: Option<TypeName>,
 }
 
+/// Chains named by id or key, or selected by a filter.
+#[derive(Args, Debug)]
+pub(crate) struct ChainSelection {
+    /// Ids of chains or of their jobs; with --type, keys. Without any, the filter selects the chains
+    #[arg(value_name = "ID", conflicts_with_all = ["statuses", "top_level", "since", "until", "dry_run"])]
+    pub(crate) names: Vec<String>,
+
+    /// Select only chains of this type; can be repeated. With IDs: treat each ID as the key of a chain of this type, or
+    /// as the id of a job in this queue
+    #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = type_name)]
+    #[arg(help_heading = FILTER)]
+    pub(crate) types: Vec<TypeName>,
+
+    /// Select only chains with this status; can be repeated
+    #[arg(long = "status", short = 's', value_name = "STATUS", value_enum, help_heading = FILTER)]
+    pub(crate) statuses: Vec<JobState>,
+
+    /// Select only chains that do not block a job and never did
+    #[arg(long, help_heading = FILTER)]
+    pub(crate) top_level: bool,
+
+    /// Select only chains created at or after this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time, help_heading = FILTER)]
+    pub(crate) since: Option<Timestamp>,
+
+    /// Select only chains created at or before this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time, help_heading = FILTER)]
+    pub(crate) until: Option<Timestamp>,
+
+    /// Only print the selected chains and their number, and change nothing
+    #[arg(long, help_heading = FILTER)]
+    pub(crate) dry_run: bool,
+}
+
+/// Help heading of the options that select chains.
+const FILTER: &str = "Filter";
+
+impl ChainSelection {
+    /// Whether the filter selects the chains, because none is named.
+    pub(crate) const fn is_filter(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether the filter is specific enough to select chains. A type alone is not: with it, a script whose list of keys
+    /// is empty would change all chains of the type.
+    pub(crate) const fn has_filter(&self) -> bool {
+        !self.statuses.is_empty() || self.top_level || self.since.is_some() || self.until.is_some()
+    }
+}
+
 /// Retry chains that failed or were cancelled
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass retry 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
-  windlass jobs --status failed --json | jq -r .chain | xargs windlass retry")]
+  windlass retry --status failed --type mail --since 2h --dry-run
+  windlass retry --status failed --type mail --since 2h
+
+A filter without --status selects failed chains. See docs/cli.md for details.")]
 pub(crate) struct Retry {
     #[command(flatten)]
-    pub(crate) chains: ChainNames,
+    pub(crate) chains: ChainSelection,
 }
 
 /// Make pending jobs due now, all or none
@@ -40,12 +95,15 @@ pub(crate) struct Trigger {
 Examples:
   windlass cancel 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
   windlass cancel --running --type thumbnails a.jpg
+  windlass cancel --type thumbnails --until 1d --dry-run
+
+A filter without --status selects open chains. Of these, running ones are cancelled only with --running.
 
 A worker in another process is asked to stop immediately if it shares a notifier with this command, otherwise when it \
 next renews its lease. Until then, the state of the job is `stopping`. See docs/cli.md for details.")]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    pub(crate) chains: ChainNames,
+    pub(crate) chains: ChainSelection,
 
     /// Also ask running jobs to stop [default: leave them running]
     #[arg(long)]
@@ -81,23 +139,30 @@ pub(crate) struct Complete {
     pub(crate) fail: Option<String>,
 }
 
-/// Delete chains with all their jobs, all or none
+/// Delete chains with all their jobs
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass delete 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
   windlass delete 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11 --cascade --running
+  windlass delete --status completed --until 30d --dry-run
+  windlass delete --status completed --until 30d --yes
 
-If one of the chains is running, nothing is deleted and the exit code is 1, unless you pass --running.")]
+Chains named by id are deleted all or none: if one of them is running, nothing is deleted and the exit code is 1, unless \
+you pass --running. A filter skips running chains, and chains that change before they are deleted.")]
 pub(crate) struct Delete {
     #[command(flatten)]
-    pub(crate) chains: ChainNames,
+    pub(crate) chains: ChainSelection,
+
+    /// Confirm that the chains selected by the filter are to be deleted
+    #[arg(long, help_heading = FILTER)]
+    pub(crate) yes: bool,
 
     /// Also delete running chains: abort their attempts and discard their results
     #[arg(long)]
     pub(crate) running: bool,
 
-    /// Also delete the chains that block or blocked their jobs
+    /// Also delete the chains that block or blocked their jobs; only with IDs
     #[arg(long)]
     pub(crate) cascade: bool,
 }

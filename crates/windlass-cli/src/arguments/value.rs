@@ -1,6 +1,6 @@
 //! Parsers for argument values.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use windlass::name::{Key, TypeName};
 use windlass::time::Timestamp;
@@ -17,6 +17,14 @@ pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
     let full = if text.contains(['T', 't', ' ']) { text.to_owned() } else { format!("{text}T00:00:00Z") };
     let parsed = humantime::parse_rfc3339_weak(&full).map(Timestamp::from);
     parsed.map_err(|_| format!("invalid time `{text}`: use RFC 3339 in UTC, like `2026-11-15T06:00:00Z`"))
+}
+
+/// Parses a time like [`time`], or an age like `2h`: the time that long ago.
+pub(crate) fn past_time(text: &str) -> Result<Timestamp, String> {
+    if let Ok(age) = humantime::parse_duration(text) {
+        return Ok(SystemTime::now().checked_sub(age).unwrap_or(UNIX_EPOCH).into());
+    }
+    time(text).map_err(|error| format!("{error}, or an age like `2h`"))
 }
 
 /// Parses the id of a chain.
@@ -64,5 +72,15 @@ mod tests {
         assert_eq!(time("2026-11-15T00:00:00Z"), Ok(midnight));
         assert_eq!(time("2026-11-15 00:00:00"), Ok(midnight));
         assert!(time("tomorrow").unwrap_err().contains("in UTC"));
+    }
+
+    #[test]
+    fn a_past_time_is_a_time_or_an_age() {
+        assert_eq!(past_time("2026-11-15"), time("2026-11-15"));
+        let (earliest, parsed, latest) = (Timestamp::now(), past_time("2h").unwrap(), Timestamp::now());
+        let two_hours = Duration::from_secs(7_200);
+        assert!(earliest <= parsed + two_hours && parsed + two_hours <= latest, "{parsed}");
+        assert_eq!(past_time("10000y").unwrap().as_millis(), 0);
+        assert!(past_time("tomorrow").unwrap_err().contains("or an age like `2h`"));
     }
 }

@@ -13,6 +13,7 @@ use windlass::{ChainId, Client, Status, Store};
 
 use super::Context;
 use crate::exit::{Code, Failure, Result, with_sources};
+use crate::output::note;
 use crate::store::{Connection, OpenMode};
 
 /// The largest acceptable difference between this machine's clock and the store's.
@@ -159,9 +160,18 @@ fn of_type(count: &TypeCount, is_handled: bool) -> Vec<Finding> {
 async fn blocked(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     let statuses = vec![Status::Failed, Status::Cancelled];
     let filter = ChainFilter { statuses, ..ChainFilter::default() };
-    let page = Page { max: ENDED_CHAINS_MAX, ..Page::default() };
+    let page = Page { max: ENDED_CHAINS_MAX + 1, ..Page::default() };
     let mut findings = Vec::new();
-    for chain in client.list_chains(ListChains { filter, page }).await?.chains {
+    let mut reply = client.list_chains(ListChains { filter, page }).await?;
+    let checked = reply.chains.len().min(ENDED_CHAINS_MAX as usize);
+    if reply.chains.len() > checked || reply.next.is_some() {
+        note(&format!(
+            "checked only the newest {checked} failed or cancelled chains for blocked jobs: `windlass jobs --status \
+             blocked --limit 0` lists all blocked jobs"
+        ));
+    }
+    reply.chains.truncate(checked);
+    for chain in reply.chains {
         let dependents = client.dependents(chain.id).await?;
         let waiting = dependents.iter().filter(|job| job.status == Status::Blocked).count();
         if waiting > 0 {

@@ -1,5 +1,7 @@
 //! `windlass jobs`, `chains`, `queues`, `workers` and `stats`.
 
+mod limit;
+
 use std::time::Duration;
 
 use serde::Serialize;
@@ -17,6 +19,7 @@ use crate::exit::{Failure, Result};
 use crate::output::truncated;
 use crate::store::OpenMode;
 use crate::view::{ChainView, CountView, JobView, WorkerView};
+use limit::Limit;
 
 /// Maximum width of errors, keys and type lists in a table.
 const ERROR_WIDTH: usize = 60;
@@ -38,33 +41,36 @@ pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
     let (statuses, created_from, created_to) = (states.statuses(), when.since, when.until);
     let filter = JobFilter { types, statuses, chain_types, chain, created_from, created_to };
     let mut list = ListJobs { filter, page: when.first_page() };
-    let (mut rows, mut left) = (Vec::new(), when.limit());
+    let (mut rows, mut limit) = (Vec::new(), Limit::new(when.limit));
     loop {
-        list.page.max = states.page_size(left);
+        list.page.max = states.page_size(limit.wanted());
         let reply = client.list_jobs(list.clone()).await?;
-        for job in reply.jobs.iter().filter(|job| states.matches(job)).take(left) {
-            left -= 1;
+        for job in reply.jobs.iter().filter(|job| states.matches(job)) {
+            if !limit.take() {
+                break;
+            }
             match context.output.is_json() {
                 true => context.output.object(&JobView::from(job))?,
                 false => rows.push(job_row(job)),
             }
         }
         match reply.next {
-            Some(next) if left > 0 => list.page.after = Some(next),
+            Some(next) if limit.needs_next_page() => list.page.after = Some(next),
             _ => break,
         }
     }
-    if context.output.is_json() {
-        return Ok(());
+    if !context.output.is_json() {
+        context.output.table(["ID", "TYPE", "STATUS", "ATTEMPT", "CREATED", "DUE", "ERROR"], &rows)?;
     }
-    context.output.table(["ID", "TYPE", "STATUS", "ATTEMPT", "CREATED", "DUE", "ERROR"], &rows)
+    limit.report("jobs");
+    Ok(())
 }
 
 pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     if let Some(name) = chains.name {
-        let found = target::one(&client, &name, one_type(&chains.types)?).await?;
+        let found = target::one(&client, &name, target::one_type(&chains.types)?).await?;
         return show::chain(context.output, &client, &found.chain).await;
     }
     let Chains { types, statuses, top_level, when, .. } = chains;
@@ -72,26 +78,31 @@ pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
     let (statuses, created_from, created_to) = (states.statuses(), when.since, when.until);
     let filter = ChainFilter { types, statuses, top_level, created_from, created_to };
     let mut list = ListChains { filter, page: when.first_page() };
-    let (mut rows, mut left) = (Vec::new(), when.limit());
+    let (mut rows, mut limit) = (Vec::new(), Limit::new(when.limit));
     loop {
-        list.page.max = states.page_size(left);
+        list.page.max = states.page_size(limit.wanted());
         let reply = client.list_chains(list.clone()).await?;
-        for chain in reply.chains.iter().filter(|chain| states.matches(&chain.latest)).take(left) {
-            left -= 1;
+        for chain in reply.chains.iter().filter(|chain| states.matches(&chain.latest)) {
+            if !limit.take() {
+                break;
+            }
             match context.output.is_json() {
                 true => context.output.object(&ChainView::from(chain))?,
                 false => rows.push(chain_row(chain)),
             }
         }
         match reply.next {
-            Some(next) if left > 0 => list.page.after = Some(next),
+            Some(next) if limit.needs_next_page() => list.page.after = Some(next),
             _ => break,
         }
     }
-    if context.output.is_json() {
-        return Ok(());
+    if !context.output.is_json() {
+        context
+            .output
+            .table(["ID", "TYPE", "KEY", "STATUS", "JOBS", "CURRENT", "CREATED", "ERROR"], &rows)?;
     }
-    context.output.table(["ID", "TYPE", "KEY", "STATUS", "JOBS", "CURRENT", "CREATED", "ERROR"], &rows)
+    limit.report("chains");
+    Ok(())
 }
 
 pub(crate) async fn queues(context: &Context, Queues { types }: Queues) -> Result {
@@ -214,39 +225,27 @@ impl ListOptions {
         let order = if self.oldest { Order::Oldest } else { Order::Newest };
         Page { order, after: None, max: 1 }
     }
-
-    const fn limit(&self) -> usize {
-        if self.limit == 0 { usize::MAX } else { self.limit }
-    }
 }
 
 /// The `--status` filter. An empty filter matches every job.
-struct StateFilter(Vec<JobState>);
+pub(super) struct StateFilter(pub(super) Vec<JobState>);
 
 impl StateFilter {
     /// Returns the statuses to query. They may match more jobs than the filter does.
-    fn statuses(&self) -> Vec<Status> {
+    pub(super) fn statuses(&self) -> Vec<Status> {
         self.0.iter().map(|state| state.status()).collect()
     }
 
     /// Whether a job that the store returned passes the filter.
-    fn matches(&self, job: &JobRecord) -> bool {
+    pub(super) fn matches(&self, job: &JobRecord) -> bool {
         self.0.is_empty() || self.0.iter().any(|state| state.matches(job))
     }
 
-    /// Returns how many rows to request: as many as are left to list, or a full page if some will be filtered out.
-    fn page_size(&self, left: usize) -> u32 {
+    /// Returns how many rows to request: `wanted`, or a full page if some will be filtered out.
+    fn page_size(&self, wanted: usize) -> u32 {
         let all_listed = self.0.iter().all(|state| state.is_status());
-        let wanted = if all_listed { left } else { PAGE_MAX };
+        let wanted = if all_listed { wanted } else { PAGE_MAX };
         u32::try_from(wanted.clamp(1, PAGE_MAX)).unwrap_or(1)
-    }
-}
-
-fn one_type(types: &[TypeName]) -> Result<Option<&TypeName>> {
-    match types {
-        [] => Ok(None),
-        [one] => Ok(Some(one)),
-        _ => Err(Failure::usage("a key belongs to one type: pass --type once")),
     }
 }
 

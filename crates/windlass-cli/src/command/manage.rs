@@ -9,6 +9,7 @@ use windlass::name::TypeName;
 use windlass::{ChainId, Client, Status, Store};
 
 use super::Context;
+use super::bulk::{self, Change};
 use super::target::{self, Found};
 use crate::arguments::{Cancel, Delete, Retry, Trigger};
 use crate::exit::{Code, Failure, Result};
@@ -16,49 +17,71 @@ use crate::output::Output;
 use crate::store::OpenMode;
 
 /// Message for a chain that another open transaction has locked.
-const BUSY: &str = "locked by another transaction: try again later, or end that transaction";
+pub(super) const BUSY: &str = "locked by another transaction: try again later, or end that transaction";
+
+/// Message for a running chain that is not cancelled.
+pub(super) const NOT_CANCELLED: &str = "not cancelled: it is running; use --running to ask it to stop";
+
+/// The result for one chain: what was done, or why nothing was done.
+pub(super) type Outcome = Result<String, String>;
 
 pub(crate) async fn cancel(context: &Context, cancel: &Cancel) -> Result {
+    let mode = if cancel.running { CancelMode::Ask } else { CancelMode::UnlessRunning };
+    if cancel.chains.is_filter() {
+        return bulk::run(context, &cancel.chains, Change::Cancel(mode)).await;
+    }
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
-    let mode = if cancel.running { CancelMode::Ask } else { CancelMode::UnlessRunning };
     let mut outcome = Ok(());
-    for found in target::all(&client, &cancel.chains).await? {
-        let done = match client.cancel(found.chain.id, mode).await? {
-            Cancelled::Cancelled { .. } => Ok("cancelled".to_owned()),
-            Cancelled::Asked { .. } => Ok("asked to stop".to_owned()),
-            Cancelled::Running { .. } => {
-                Err("not cancelled: it is running; use --running to ask it to stop".to_owned())
-            }
-            Cancelled::Closed { closed_as, .. } => {
-                Err(format!("not cancelled: it is already {}", Status::from(closed_as)))
-            }
-            Cancelled::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
-            Cancelled::Busy => Err(BUSY.to_owned()),
-        };
+    for found in target::selected(&client, &cancel.chains).await? {
+        let done = cancel_one(&client, found.chain.id, mode).await?;
         outcome = print_result(context.output, &found, done)?.and(outcome);
     }
     outcome
 }
 
+pub(super) async fn cancel_one(
+    client: &Client<dyn Store>,
+    chain: ChainId,
+    mode: CancelMode,
+) -> Result<Outcome> {
+    Ok(match client.cancel(chain, mode).await? {
+        Cancelled::Cancelled { .. } => Ok("cancelled".to_owned()),
+        Cancelled::Asked { .. } => Ok("asked to stop".to_owned()),
+        Cancelled::Running { .. } => Err(NOT_CANCELLED.to_owned()),
+        Cancelled::Closed { closed_as, .. } => {
+            Err(format!("not cancelled: it is already {}", Status::from(closed_as)))
+        }
+        Cancelled::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
+        Cancelled::Busy => Err(BUSY.to_owned()),
+    })
+}
+
 pub(crate) async fn retry(context: &Context, retry: &Retry) -> Result {
+    if retry.chains.is_filter() {
+        return bulk::run(context, &retry.chains, Change::Retry).await;
+    }
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let mut outcome = Ok(());
-    for found in target::all(&client, &retry.chains).await? {
-        let done = match client.retry(found.chain.id).await? {
-            Retried::Retried { job, .. } => Ok(job.status.to_string()),
-            Retried::AlreadyRetried => Ok("already retried".to_owned()),
-            Retried::NotRetriable(status) => Err(format!(
-                "not retried: it is {status}, and only failed or cancelled chains can be retried"
-            )),
-            Retried::Refused(refusal) => Err(refusal.to_string()),
-            Retried::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
-            Retried::Busy => Err(BUSY.to_owned()),
-        };
+    for found in target::selected(&client, &retry.chains).await? {
+        let done = retry_one(&client, found.chain.id).await?;
         outcome = print_result(context.output, &found, done)?.and(outcome);
     }
     outcome
+}
+
+pub(super) async fn retry_one(client: &Client<dyn Store>, chain: ChainId) -> Result<Outcome> {
+    Ok(match client.retry(chain).await? {
+        Retried::Retried { job, .. } => Ok(job.status.to_string()),
+        Retried::AlreadyRetried => Ok("already retried".to_owned()),
+        Retried::NotRetriable(status) => {
+            Err(format!("not retried: it is {status}, and only failed or cancelled chains can be retried"))
+        }
+        Retried::Refused(refusal) => Err(refusal.to_string()),
+        Retried::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
+        Retried::Busy => Err(BUSY.to_owned()),
+    })
 }
 
 pub(crate) async fn trigger(context: &Context, trigger: &Trigger) -> Result {
@@ -85,9 +108,12 @@ pub(crate) async fn trigger(context: &Context, trigger: &Trigger) -> Result {
 }
 
 pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
+    if delete.chains.is_filter() {
+        return delete_by_filter(context, delete).await;
+    }
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
-    let found = target::all(&client, &delete.chains).await?;
+    let found = target::selected(&client, &delete.chains).await?;
     if !delete.running {
         refuse_running(&client, &found, delete.cascade).await?;
     }
@@ -103,6 +129,19 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
         }
         DeleteReply::Busy => Err(Failure::failed(format!("nothing was deleted: a chain is {BUSY}"))),
     }
+}
+
+async fn delete_by_filter(context: &Context, delete: &Delete) -> Result {
+    if delete.cascade {
+        let text = "--cascade needs ids: a filter deletes only the chains that match, so remove --cascade";
+        return Err(Failure::usage(text));
+    }
+    if delete.chains.has_filter() && !(delete.yes || delete.chains.dry_run) {
+        return Err(Failure::usage(
+            "deleting by filter cannot be undone: pass --dry-run to print the chains, or --yes to delete them",
+        ));
+    }
+    bulk::run(context, &delete.chains, Change::Delete { running: delete.running }).await
 }
 
 /// Returns an error if one of the chains to delete is running. With `cascade`, this includes their blockers.
@@ -153,9 +192,14 @@ impl Line {
 }
 
 /// Prints the result for one chain. The inner result is an error without a message if the change was not made.
-fn print_result(output: Output, found: &Found, done: Result<String, String>) -> Result<Result> {
+fn print_result(output: Output, found: &Found, done: Outcome) -> Result<Result> {
     let is_done = done.is_ok();
-    let line = Line { id: found.name.clone(), done: is_done, what: done.unwrap_or_else(|why| why) };
-    output.print_change(&line, || line.text())?;
+    print_outcome(output, found.name.clone(), is_done, done)?;
     Ok(if is_done { Ok(()) } else { Err(Failure::silent(Code::Failed)) })
+}
+
+/// Prints a line with the outcome for one chain.
+pub(super) fn print_outcome(output: Output, id: String, is_done: bool, outcome: Outcome) -> Result {
+    let line = Line { id, done: is_done, what: outcome.unwrap_or_else(|why| why) };
+    output.print_change(&line, || line.text())
 }

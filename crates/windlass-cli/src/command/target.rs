@@ -5,7 +5,7 @@ use windlass::name::{Key, TypeName};
 use windlass::record::ChainRecord;
 use windlass::{Client, JobId, Store};
 
-use crate::arguments::ChainNames;
+use crate::arguments::{ChainNames, ChainSelection};
 use crate::exit::{Failure, Result};
 
 /// A stored chain that was named on the command line.
@@ -27,9 +27,31 @@ impl Found {
 
 /// Resolves all names. Returns an error if one of them is not stored.
 pub(crate) async fn all(client: &Client<dyn Store>, chains: &ChainNames) -> Result<Vec<Found>> {
-    let mut found = Vec::with_capacity(chains.names.len());
-    for name in &chains.names {
-        found.push(one(client, name, chains.key_type.as_ref()).await?);
+    each(client, &chains.names, chains.key_type.as_ref()).await
+}
+
+/// Resolves all names of a selection without a filter. Returns an error if one of them is not stored.
+pub(crate) async fn selected(client: &Client<dyn Store>, chains: &ChainSelection) -> Result<Vec<Found>> {
+    each(client, &chains.names, one_type(&chains.types)?).await
+}
+
+/// Returns the type of the keys, if one was given.
+pub(crate) fn one_type(types: &[TypeName]) -> Result<Option<&TypeName>> {
+    match types {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        _ => Err(Failure::usage("a key belongs to one type: pass --type once")),
+    }
+}
+
+async fn each(
+    client: &Client<dyn Store>,
+    names: &[String],
+    key_type: Option<&TypeName>,
+) -> Result<Vec<Found>> {
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        found.push(one(client, name, key_type).await?);
     }
     Ok(found)
 }

@@ -1,6 +1,6 @@
 use std::process::Stdio;
 
-use crate::program::{Program, ended};
+use crate::program::{Program, ended, objects};
 
 #[tokio::test]
 async fn lists_are_tables_or_json_lines() {
@@ -71,6 +71,40 @@ async fn live_workers_are_listed() {
         (&"pending".into(), &0.into()),
         "requeued without counting the attempt"
     );
+}
+
+/// The note goes to standard error, so that the JSON on standard output stays intact.
+#[tokio::test]
+async fn a_cut_list_is_reported() {
+    let program = Program::on_sqlite();
+    let lines: String = (0..1_001).map(|n| format!("{{\"delay\": \"{}h\"}}\n", n % 2)).collect();
+    program.run_with(&["start", "count", "--batch"], &lines).await;
+    let scheduled = ["--status", "scheduled"];
+    let cases: [(&[&str], usize, bool); 8] = [
+        (&[], 50, true),
+        (&["--limit", "1"], 1, true),
+        (&["--limit", "1000"], 1_000, true),
+        (&["--limit", "1001"], 1_001, false),
+        (&["--limit", "2000"], 1_001, false),
+        (&["--limit", "0"], 1_001, false),
+        (&[&scheduled[..], &["--limit", "499"]].concat(), 499, true),
+        (&[&scheduled[..], &["--limit", "500"]].concat(), 500, false),
+    ];
+    for rows in ["jobs", "chains"] {
+        let note = |listed| {
+            format!(
+                "{rows} listed: {listed}, and there are more; pass --limit NUMBER to list more, or --limit 0 for all\n"
+            )
+        };
+        for (arguments, listed, is_cut) in &cases {
+            let ran = program.run(&[&[rows, "--json"], *arguments].concat()).await;
+            assert_eq!((ran.code, objects(&ran.stdout).len()), (0, *listed), "{rows} {arguments:?}");
+            let expected = if *is_cut { note(*listed) } else { String::new() };
+            assert_eq!(ran.stderr, expected, "{rows} {arguments:?}");
+        }
+        let table = program.run(&[rows]).await;
+        assert_eq!((table.stdout.lines().count(), table.stderr), (51, note(50)), "{}", table.stdout);
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ mod program;
 
 mod batch;
 mod bench;
+mod bulk;
 mod crash;
+mod default_store;
 mod demo;
 mod errors;
 mod fields;

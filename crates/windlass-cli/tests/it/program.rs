@@ -53,6 +53,11 @@ impl Program {
         self.directory.path()
     }
 
+    /// Returns the namespace, on a shared server.
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap()
+    }
+
     /// Returns the program with these arguments and the store in its environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.bare(arguments);

@@ -46,6 +46,25 @@ async fn check(program: &Program, chain: &str, why: &str) {
     assert!(waited.stderr.contains(why), "{waited:?}");
 }
 
+/// The doctor checks a limited number of chains, and reports if there are more.
+#[tokio::test]
+async fn the_doctor_reports_that_it_did_not_check_all_chains() {
+    let program = Program::on_sqlite();
+    let blocker = program.ok(&["start", "first"]).await;
+    program.ok(&["start", "second", "--blocked-by", &blocker]).await;
+    program.run_with(&["start", "old", "--batch"], &"{}\n".repeat(100)).await;
+    program.ok(&["cancel", "--type", "old", "--status", "pending"]).await;
+    assert_eq!(program.run(&["doctor"]).await.stderr, "");
+    program.ok(&["start", "old"]).await;
+    program.ok(&["cancel", "--type", "old", "--status", "pending"]).await;
+    let ran = program.run(&["doctor", "--json"]).await;
+    assert!(
+        ran.stderr.starts_with("checked only the newest 100 failed or cancelled chains")
+            && ran.stderr.lines().count() == 1,
+        "{ran:?}"
+    );
+}
+
 async fn check_doctor(program: &Program, finding: &str) {
     let ran = program.run(&["doctor"]).await;
     assert_eq!(ran.code, 1, "{ran:?}");

@@ -1,7 +1,7 @@
 -- The indexes that contain a row, by its status.
 
 local REPEAT_WINDOW = 600000
-local HISTORY_MAX = 20
+local HISTORY_MAX = 30
 
 -- Returns the member of a row in sets ordered by creation: its zero-padded number and its id.
 local function member(row)

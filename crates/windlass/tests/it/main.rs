@@ -1,5 +1,6 @@
 //! Tests of the project as a whole.
 
 mod conformance_table;
+mod defaults;
 mod derive;
 mod readme;
