@@ -228,6 +228,18 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         }
     }
 
+    /// Sets the encoding of payloads, if it differs from that of results.
+    pub fn payload_encoding(mut self, encoding: impl Encoding<P>) -> Self {
+        self.payloads = Box::new(encoding);
+        self
+    }
+
+    /// Sets the encoding of results, if it differs from that of payloads.
+    pub fn result_encoding(mut self, encoding: impl Encoding<O>) -> Self {
+        self.results = Arc::new(encoding);
+        self
+    }
+
     /// Sets the number of attempts after which a failure is final. Default: 4.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.options.attempts = attempts;

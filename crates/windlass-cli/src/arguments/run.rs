@@ -71,7 +71,7 @@ pub(crate) struct Work {
     pub(crate) backoff: Duration,
 
     /// Maximum delay between retries
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub(crate) max_backoff: Duration,
 
     /// Lease duration; leases are renewed at half of it while a command runs
@@ -86,9 +86,9 @@ pub(crate) struct Work {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub(crate) stop_timeout: Duration,
 
-    /// Poll interval, in case a notification is lost
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
-    pub(crate) poll: Duration,
+    /// Poll interval, in case a notification is lost [default: 5s; 1.5s while there are no notifications]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) poll: Option<Duration>,
 
     /// Worker name, shown by `windlass workers`
     #[arg(long, value_name = "NAME")]

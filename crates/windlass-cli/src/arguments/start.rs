@@ -72,7 +72,7 @@ pub(crate) struct StartOptions {
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(crate) priority: Option<i8>,
 
-    /// Maximum number of attempts before the job fails permanently [default: no limit]
+    /// Maximum number of attempts before the job fails permanently [default: 25]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_attempts: Option<u32>,
 }
@@ -128,7 +128,7 @@ pub(crate) struct Enqueue {
     pub(crate) payload: Option<String>,
 
     /// Maximum number of attempts before the job fails permanently
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), default_value = "3")]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), default_value = "4")]
     pub(crate) max_attempts: u32,
 
     /// Time to keep the result

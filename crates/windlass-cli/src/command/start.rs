@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use windlass::ChainId;
 use windlass::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
 use windlass::name::{Key, TypeName};
 use windlass::record::Payload;
 use windlass::time::Millis;
+use windlass::{ChainId, JobOptions};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};
@@ -134,7 +134,7 @@ fn chain(job_type: TypeName, input: Payload, options: &StartOptions) -> Result<N
         (None, None) => Schedule::Now,
     };
     new.job.priority = options.priority.unwrap_or_default();
-    new.job.max_attempts = options.max_attempts;
+    new.job.max_attempts = options.max_attempts.or(JobOptions::default().max_attempts);
     new.job.blockers = options.blocked_by.iter().copied().map(NewBlocker::from).collect();
     new.key = options.key.clone().map(NewKey::new);
     if let (Some(key), Some(hold)) = (&mut new.key, options.hold) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use windlass_core::command::ListAttempts;
-use windlass_core::queue::Item;
+use windlass_core::queue::{Encoding, Item};
 use windlass_core::{
-    Backoff, BoxError, Client, Ctx, Data, Entry, ErrorKind, Fatal, HandlerOptions, Handlers, Job, JobOptions,
-    MemoryStore, Next, RetryAfter, Status, Store, Worker,
+    Backoff, BoxError, Client, Codec, Ctx, Data, Entry, ErrorKind, Fatal, HandlerOptions, Handlers, Job,
+    JobOptions, Key, MemoryStore, Next, Queue, RetryAfter, Status, Store, Target, Worker,
 };
 
 use crate::faults::RuntimeClock;
@@ -226,4 +226,42 @@ async fn an_outcome_starts_at_most_100_chains() {
     let error = client.wait(chain).await.unwrap_err();
     assert!(error.to_string().contains("more than 100 chains start with the outcome"), "{error}");
     worker.stop(HOUR).await;
+}
+
+/// Text as its bytes.
+#[derive(Clone)]
+struct Plaintext;
+
+impl Encoding<String> for Plaintext {
+    fn codec(&self) -> Codec {
+        Codec::new("plaintext").unwrap()
+    }
+
+    fn encode(&self, text: &String) -> Result<Vec<u8>> {
+        Ok(text.clone().into_bytes())
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<String> {
+        Ok(String::from_utf8(bytes.to_vec())?)
+    }
+}
+
+#[tokio::test]
+async fn payloads_and_results_may_have_different_encodings() {
+    let client = Client::new(MemoryStore::new());
+    let (json, plain) = (Codec::new("json").unwrap(), Codec::new("plaintext").unwrap());
+    let echo = |item: Item<String>| async move { Ok::<_, BoxError>(item.payload().clone()) };
+    let queues = [
+        (client.queue("results").result_encoding(Plaintext), [&json, &plain]),
+        (client.queue("payloads").payload_encoding(Plaintext), [&plain, &json]),
+    ];
+    for (builder, codecs) in queues {
+        let queue: Queue<String, String> = builder.build().unwrap();
+        let consumer = queue.consume(echo).await.unwrap();
+        assert_eq!(queue.enqueue_and_wait("a", "text".to_owned()).await.unwrap(), "text");
+        let key = Target::Key(queue.name().clone(), Key::new("a").unwrap());
+        let job = client.chain(key).await.unwrap().unwrap().latest;
+        assert_eq!([job.input.codec(), job.output.unwrap().codec()], codecs);
+        consumer.stop(HOUR).await;
+    }
 }
