@@ -100,7 +100,9 @@ pub mod name {
 /// Notifiers, which wake workers and waiting callers.
 pub mod notifier {
     #[doc(inline)]
-    pub use windlass_core::{Hint, InProcessNotifier, Notifier, Publisher, Signal, Subscription, Topic};
+    pub use windlass_core::{
+        Hint, InProcessNotifier, Notifier, Publisher, Reach, Signal, Subscription, Topic,
+    };
 }
 
 /// Observers, which receive lifecycle events.
