@@ -111,7 +111,8 @@ impl<P: Provider> PostgresNotifier<P> {
         let shared = Arc::new(Shared {
             provider: provider.into(),
             channel: names.identifier(),
-            notify: Statement::new(text, options.cached_statements),
+            // Without a store that has asked the provider, use the variant that works everywhere.
+            notify: Statement::new(text, options.cached_statements.unwrap_or(false)),
             state: Mutex::default(),
             queued: Notify::new(),
             listening: watch::channel(Listening::Connecting).0,

@@ -86,9 +86,9 @@ pub(crate) struct Work {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub(crate) stop_timeout: Duration,
 
-    /// Poll interval, in case a notification is lost
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
-    pub(crate) poll: Duration,
+    /// Poll interval, in case a notification is lost [default: 5s while notifications arrive, 1.5s otherwise]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) poll: Option<Duration>,
 
     /// Worker name, shown by `windlass workers`
     #[arg(long, value_name = "NAME")]

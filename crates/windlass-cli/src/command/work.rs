@@ -41,7 +41,10 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
         environment: context.config.environment(),
     });
     let types: BTreeSet<TypeName> = work.types.iter().cloned().collect();
-    let mut worker = Worker::new(&client).concurrency(work.concurrency).poll(work.poll);
+    let mut worker = Worker::new(&client).concurrency(work.concurrency);
+    if let Some(poll) = work.poll {
+        worker = worker.poll(poll);
+    }
     if let Some(name) = &work.name {
         worker = worker.name(name);
     }

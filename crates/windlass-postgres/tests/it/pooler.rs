@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sqlx::postgres::{PgConnectOptions, PgPool};
 use windlass_core::{Attempt, BoxError, Client, Done, Entry, ErrorKind, Event, Job, Observer, Worker};
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
@@ -16,11 +17,6 @@ use crate::warnings::warnings;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
 const CHAINS: u32 = 50;
-
-/// Prepared statements off: each transaction may run on another server connection.
-fn options() -> Options {
-    Options::default().cached_statements(false)
-}
 
 #[derive(Serialize, Deserialize)]
 struct Pay(u32);
@@ -66,7 +62,7 @@ where
     let server = PostgresServer::start().await;
     server.query(TABLE);
     let pooler = PgBouncer::start(&server).await;
-    let store = PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap();
+    let store = PostgresStore::open(connect(pooler.url()).await, Options::default()).await.unwrap();
     let failures = Failures::default();
     let client = Client::builder(store).observer(failures.clone()).build();
     let worker = Worker::new(&client).concurrency(16).poll(POLL).handle(pay::<L>).start().await.unwrap();
@@ -97,8 +93,8 @@ where
 async fn the_store_works_behind_a_pooler() {
     // There are more concurrent starts and waits than connections, so some of them wait for a connection.
     let connect = async |url: String| {
-        let pool = Sqlx::pool_options().acquire_timeout(TIMEOUT).connect(&url).await.unwrap();
-        Sqlx::from(pool)
+        let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
+        Sqlx::from(Sqlx::pool_options().acquire_timeout(TIMEOUT).connect_with(options).await.unwrap())
     };
     check_store::<SqlxTable, _, _>(connect).await;
 }
@@ -112,6 +108,40 @@ async fn the_store_works_behind_a_pooler_on_tokio_postgres() {
     check_store::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
 }
 
+/// Statements stay prepared only on connections that keep their server process, and in a cache that is on.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_are_cached_only_on_direct_connections() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let direct = Sqlx::connect(&server.url()).await.unwrap();
+    assert!(direct.may_cache_statements().await);
+    let off = server.url().parse::<PgConnectOptions>().unwrap().statement_cache_capacity(0);
+    assert!(!Sqlx::from(PgPool::connect_lazy_with(off)).may_cache_statements().await);
+
+    // Not even right after the pooler has started a server connection for the check itself.
+    let options = pooler.url().parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
+    assert!(!Sqlx::from(PgPool::connect_lazy_with(options)).may_cache_statements().await);
+    let pooled = Sqlx::connect(&pooler.url()).await.unwrap();
+    let mut tx = pooled.begin().await.unwrap();
+    pooled.script_in(Sqlx::tx_ref(&mut tx), "select 1").await.unwrap();
+    assert!(!pooled.may_cache_statements().await);
+    pooled.commit(tx).await.unwrap();
+    let count = "select count(*) from pg_stat_activity where application_name like 'windlass-%'";
+    wait_until("the checks leave no trace", TIMEOUT, async || server.query(count) == "0").await;
+}
+
+/// A pool that sends what PgBouncer refuses fails with the reason and the remedy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_startup_parameter_is_reported() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let pool = PgPool::connect_lazy(&pooler.url()).unwrap();
+    let error = PostgresStore::open(Sqlx::from(pool), Options::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("extra_float_digits") && text.contains("ignore_startup_parameters"), "{error}");
+}
+
 /// Behind the pooler, a `LISTEN` lasts no longer than its transaction.
 async fn check_notifier<L, P, F>(connect: impl Fn(String) -> F)
 where
@@ -123,8 +153,8 @@ where
     let server = PostgresServer::start().await;
     server.query(TABLE);
     let pooler = PgBouncer::start(&server).await;
-    let notifier = PostgresNotifier::new(connect(pooler.url()).await, &options()).unwrap();
-    let store = PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap();
+    let notifier = PostgresNotifier::new(connect(pooler.url()).await, &Options::default()).unwrap();
+    let store = PostgresStore::open(connect(pooler.url()).await, Options::default()).await.unwrap();
     let client = Client::builder(store).notifier(notifier).build();
     let worker = Worker::new(&client).poll(POLL).handle(pay::<L>).start().await.unwrap();
     for number in 0..3 {
