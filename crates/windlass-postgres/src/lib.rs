@@ -5,7 +5,10 @@
 //! # async fn example(pool: sqlx::PgPool) -> windlass_core::Result<()> {
 //! use windlass_postgres::{Options, PostgresStore, Sqlx};
 //!
-//! let store = PostgresStore::open(Sqlx::from(pool), Options::default()).await?;
+//! let store = windlass_postgres::connect("postgres://jobs@localhost/shop").await?;
+//!
+//! // With options, and on the application's own pool.
+//! let store = PostgresStore::open(Sqlx::from(pool), Options::default().schema("jobs")).await?;
 //! # let _ = store; Ok(())
 //! # }
 //! ```
@@ -118,11 +121,15 @@ mod settings;
 mod statement;
 
 #[cfg(feature = "sqlx")]
+mod connect;
+#[cfg(feature = "sqlx")]
 mod sqlx;
 
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 
+#[cfg(feature = "sqlx")]
+pub use crate::connect::{Attempt, Client, Done, connect};
 #[cfg(feature = "sqlx")]
 pub use crate::sqlx::{ConnectionRef, Sqlx};
 #[cfg(feature = "tokio-postgres")]

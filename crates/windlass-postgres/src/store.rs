@@ -30,7 +30,7 @@ const LOCK_TRIES: usize = 25;
 const LOCK_DELAY: Duration = Duration::from_millis(20);
 
 /// A store in a PostgreSQL database. See the [crate documentation](crate).
-pub struct PostgresStore<P> {
+pub struct PostgresStore<#[cfg(feature = "sqlx")] P = crate::Sqlx, #[cfg(not(feature = "sqlx"))] P> {
     provider: Arc<P>,
     options: Options,
     names: Names,

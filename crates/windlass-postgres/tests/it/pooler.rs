@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPool};
-use windlass_core::{Attempt, BoxError, Client, Done, Entry, ErrorKind, Event, Job, Observer, Worker};
+use windlass_core::{
+    Attempt, BoxError, ChainId, Client, Done, Entry, ErrorKind, Event, Hint, Job, Notifier, Observer, Reach,
+    Signal, Worker,
+};
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
@@ -108,6 +111,28 @@ async fn the_store_works_behind_a_pooler_on_tokio_postgres() {
     check_store::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
 }
 
+async fn pay_in_a_transaction(
+    a: windlass_postgres::Attempt<Pay>,
+) -> Result<windlass_postgres::Done<Pay>, BoxError> {
+    let step = a.finish().await?;
+    Ok(step.done(a.input().0)?)
+}
+
+/// Two lines, on an empty server, and with nothing but a URL.
+#[tokio::test(flavor = "multi_thread")]
+async fn connect_opens_a_store_behind_a_pooler() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let client: windlass_postgres::Client =
+        Client::new(windlass_postgres::connect(&pooler.url()).await.unwrap());
+    let worker = Worker::new(&client).handle(pay_in_a_transaction).start().await.unwrap();
+    let chain = client.start(Pay(7)).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), 7);
+    worker.stop(TIMEOUT).await;
+    client.close().await.unwrap();
+    assert_eq!(server.query("select count(*) from windlass.job"), "1");
+}
+
 /// Statements stay prepared only on connections that keep their server process, and in a cache that is on.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_are_cached_only_on_direct_connections() {
@@ -183,6 +208,27 @@ async fn a_notifier_behind_a_pooler_warns_once_on_tokio_postgres() {
 
     let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
     check_notifier::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
+}
+
+/// The pool may go through the pooler while the listening connection does not.
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test]
+async fn a_notifier_with_a_direct_connection_listens_beside_a_pooler() {
+    use deadpool_postgres::{Manager, Pool};
+    use tokio_postgres::{Config, NoTls};
+    use windlass_postgres::TokioPostgres;
+
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let config = |url: String| url.parse::<Config>().unwrap();
+    let pool = Pool::builder(Manager::new(config(pooler.url()), NoTls)).build().unwrap();
+    let provider = TokioPostgres::new(pool, config(server.url()), NoTls);
+    let notifier = PostgresNotifier::new(provider, &Options::default()).unwrap();
+    let hint = Hint::ChainClosed(ChainId::new());
+    let mut subscription = notifier.subscribe(vec![hint.topic()]).await.unwrap();
+    assert!(matches!(notifier.reach(), Reach::Everywhere), "{:?}", notifier.reach());
+    notifier.publish(hint.clone()).await.unwrap();
+    assert_eq!(subscription.next().await, Some(Signal::Hint(hint)));
 }
 
 /// Tries to listen while other clients of the pooler run transactions. If the pooler were not recognized, the next client
