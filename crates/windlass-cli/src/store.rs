@@ -30,9 +30,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout for creating or migrating tables. Another process may be migrating at the same time.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// URL parameter that turns off the driver's cache of prepared statements.
-const NO_STATEMENT_CACHE: &str = "statement-cache-capacity=0";
-
 /// The store, notifier and namespace to use.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreConfig {
@@ -138,7 +135,7 @@ impl StoreConfig {
                 Err(Failure::usage("this store has no tables: --sql applies only to SQLite and PostgreSQL"))
             }
             StoreUrl::Sqlite(path) => Ok(self.sqlite_options(path).migrations_sql()?),
-            StoreUrl::Postgres(url) => Ok(self.postgres_options(url).migrations_sql()?),
+            StoreUrl::Postgres(_) => Ok(self.postgres_options().migrations_sql()?),
         }
     }
 
@@ -163,7 +160,7 @@ impl StoreConfig {
             }
             StoreUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
-                let options = self.postgres_options(url).migrate(mode == OpenMode::Migrate);
+                let options = self.postgres_options().migrate(mode == OpenMode::Migrate);
                 let store = PostgresStore::open(provider, options).await?;
                 let notifier = notifier(&store);
                 (AnyStore::Postgres(client(store, &notifier, observer)), notifier)
@@ -184,7 +181,7 @@ impl StoreConfig {
             NotifierUrl::None => Some(Arc::new(InProcessNotifier::new())),
             NotifierUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
-                Some(Arc::new(PostgresNotifier::new(provider, &self.postgres_options(url))?))
+                Some(Arc::new(PostgresNotifier::new(provider, &self.postgres_options())?))
             }
             NotifierUrl::Redis(url) => Some(Arc::new(RedisNotifier::open(url, &self.redis_options()).await?)),
             NotifierUrl::Nats { url, bucket } => {
@@ -202,11 +199,8 @@ impl StoreConfig {
         }
     }
 
-    fn postgres_options(&self, url: &str) -> postgres::Options {
-        // A URL without the driver's statement cache is meant for a pooler that assigns a connection per transaction.
-        // There, prepared statements of different clients would collide, so do not keep any.
-        let options = postgres::Options::default().cached_statements(!url.contains(NO_STATEMENT_CACHE));
-        self.namespace.iter().fold(options, postgres::Options::schema)
+    fn postgres_options(&self) -> postgres::Options {
+        self.namespace.iter().fold(postgres::Options::default(), postgres::Options::schema)
     }
 
     fn redis_options(&self) -> redis::Options {

@@ -55,7 +55,7 @@ pub use job::{
 pub use memory::{MemoryStore, MemoryTx};
 pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
 pub use notifier::{
-    Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal, Subscription, Topic,
+    Connected, Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal, Subscription, Topic,
 };
 pub use observer::{About, Event, Log, NoObserver, Observer, Traced};
 pub use payload::Payload;

@@ -1,5 +1,6 @@
 //! The [`Notifier`] trait: hints that wake waiting workers and callers.
 
+mod connected;
 mod in_process;
 mod lazy;
 mod message;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use connected::Connected;
 pub use in_process::InProcessNotifier;
 pub use lazy::LazyNotifier;
 pub use subscription::{Publisher, Signal, Subscription};

@@ -49,6 +49,14 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
         // PgBouncer reports denied access as a protocol violation.
         "08P01" if is_missing_database(message) => (ErrorKind::AccessDenied, CREATE_DATABASE),
         "08P01" if is_refused_login(message) => (ErrorKind::AccessDenied, CHECK_LOGIN),
+        "08P01" if message.starts_with("unsupported startup parameter") => {
+            (ErrorKind::Invalid, REFUSED_PARAMETER)
+        }
+        // A statement that another client of a pooler prepared, or did not.
+        "26000" | "42P05" => (
+            ErrorKind::Unavailable,
+            "a pooler has switched the server connection; turn `Options::cached_statements` off",
+        ),
         // Class 28: invalid authorization.
         _ if code.starts_with("28") => (ErrorKind::AccessDenied, CHECK_LOGIN),
         _ if code.starts_with("XX") => {
@@ -60,6 +68,9 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
 }
 
 const CHECK_LOGIN: &str = "check the user name and password, and the server's `pg_hba.conf`";
+const REFUSED_PARAMETER: &str = "the pooler refuses it; connect without it (sqlx: \
+                                 `PgConnectOptions::extra_float_digits(None)`), or add it to PgBouncer's \
+                                 `ignore_startup_parameters`";
 const CREATE_DATABASE: &str = "create the database, or correct its name in the URL";
 const GRANT: &str = "grant the privilege to the connection's role";
 

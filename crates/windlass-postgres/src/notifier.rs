@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 use windlass_core::{
-    BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Reach, Result, Subscription, Topic, TypeName,
+    BoxFuture, Connected, Error, ErrorKind, Hint, Notifier, Publisher, Reach, Result, Subscription, Topic,
+    TypeName,
 };
 
 use crate::error::pooled;
@@ -54,8 +55,9 @@ const EVENTS_MAX: usize = QUEUE_MAX / 2;
 /// Carries hints between processes that use the same database.
 ///
 /// Behind a pooler that assigns a server connection per transaction, `LISTEN` receives nothing. The notifier checks
-/// that its connection is not shared and tests it with a notification to itself. If either fails, it logs one warning,
-/// and workers poll.
+/// that its connection is not shared and tests it with a notification to itself. If either fails, it logs one warning.
+/// Hints then arrive only from the same process, and workers poll. The same applies while the listening connection is
+/// lost.
 pub struct PostgresNotifier<P> {
     shared: Arc<Shared<P>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -109,7 +111,8 @@ impl<P: Provider> PostgresNotifier<P> {
         let shared = Arc::new(Shared {
             provider: provider.into(),
             channel: names.identifier(),
-            notify: Statement::new(text, options.cached_statements),
+            // Without a store that has asked the provider, use the variant that works everywhere.
+            notify: Statement::new(text, options.cached_statements.unwrap_or(false)),
             state: Mutex::default(),
             queued: Notify::new(),
             listening: watch::channel(Listening::Connecting).0,
@@ -249,15 +252,15 @@ impl State {
     }
 
     /// Delivers a line to the subscribers of its topic.
-    fn deliver(&self, line: NotificationLine) {
+    fn deliver(&self, line: &NotificationLine) {
         let (topic, hint) = match line {
             NotificationLine::Hint(hint) => (hint.topic(), Some(hint)),
-            NotificationLine::Collapsed(job_type) => (Topic::Scheduled(job_type), None),
+            NotificationLine::Collapsed(job_type) => (Topic::Scheduled(job_type.clone()), None),
             NotificationLine::TooLarge => (Topic::Events, None),
             NotificationLine::Test(_) => return,
         };
         for publisher in self.topics.get(&topic).into_iter().flat_map(HashMap::values) {
-            match &hint {
+            match hint {
                 Some(hint) => publisher.send(hint.clone()),
                 None => publisher.gap(),
             }
@@ -310,6 +313,12 @@ impl<P: Provider> Shared<P> {
                         "{dropped} hints were dropped, because PostgreSQL did not keep up: workers poll instead"
                     );
                 }
+                // The server does not return these hints, so deliver them to the subscribers in this process. If the
+                // connection opens in the meantime, they arrive twice, which is harmless.
+                if !self.is_connected.load(Ordering::Acquire) {
+                    let state = self.state();
+                    lines.iter().for_each(|line| state.deliver(line));
+                }
                 // A lost hint is harmless, since subscribers also poll.
                 if let Err(error) = self.send(payloads(lines)).await {
                     tracing::debug!(%error, "sending a notification failed");
@@ -334,11 +343,12 @@ impl<P: Provider> Shared<P> {
             let error = match self.connect().await {
                 Ok(mut listener) => {
                     (delay, warned_denied) = (initial, false);
+                    // Before subscribers learn of the connection, so that none of them receives a hint twice.
+                    let _connected = Connected::new(&self.is_connected);
                     // Hints may have been lost since the previous connection.
                     if !matches!(self.listening.send_replace(Listening::Live), Listening::Connecting) {
                         self.gap();
                     }
-                    let _connected = Connected::new(&self.is_connected);
                     self.deliver_all(&mut *listener).await
                 }
                 Err(error) => error,
@@ -404,7 +414,7 @@ impl<P: Provider> Shared<P> {
             if let NotificationLine::Test(nonce) = line {
                 tests.push(nonce);
             }
-            state.deliver(line);
+            state.deliver(&line);
         }
         tests
     }
@@ -420,22 +430,6 @@ impl<P> Shared<P> {
     fn state(&self) -> MutexGuard<'_, State> {
         // Safe to ignore poisoning: no code panics in the middle of a change under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Marks the listening connection as open until it is dropped, also if the task that listens is aborted.
-struct Connected<'a>(&'a AtomicBool);
-
-impl<'a> Connected<'a> {
-    fn new(is_connected: &'a AtomicBool) -> Self {
-        is_connected.store(true, Ordering::Release);
-        Self(is_connected)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 

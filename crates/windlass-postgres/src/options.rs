@@ -17,18 +17,19 @@ pub struct Options {
     schema: String,
     prefix: String,
     pub(crate) migrate: bool,
-    pub(crate) cached_statements: bool,
+    /// `None`: the store asks its provider.
+    pub(crate) cached_statements: Option<bool>,
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for Options {
-    /// Uses the schema `windlass` without a prefix, creates and migrates it if needed, and caches prepared statements.
+    /// Uses the schema `windlass` without a prefix, and creates and migrates it if needed.
     fn default() -> Self {
         Self {
             schema: "windlass".to_owned(),
             prefix: String::new(),
             migrate: true,
-            cached_statements: true,
+            cached_statements: None,
             clock: None,
         }
     }
@@ -56,11 +57,14 @@ impl Options {
         self
     }
 
-    /// Sets whether statements stay prepared on their connections (default: true). Turn this off behind a pooler that
-    /// assigns a server connection per transaction and does not support prepared statements, such as PgBouncer before
-    /// 1.21.
+    /// Sets whether statements stay prepared on their connections. By default, the store asks its provider; see
+    /// [`Provider::may_cache_statements`](crate::Provider::may_cache_statements).
+    ///
+    /// Turn this on only if each connection keeps its server process, or if the pooler supports prepared statements, such
+    /// as PgBouncer 1.21 or later with `max_prepared_statements`. Otherwise a command may execute a statement that
+    /// another client has prepared under the same name.
     pub const fn cached_statements(mut self, cached: bool) -> Self {
-        self.cached_statements = cached;
+        self.cached_statements = Some(cached);
         self
     }
 

@@ -75,6 +75,16 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Rolls a transaction back.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
+    /// Whether statements may stay prepared on the pool's connections: only if it is proven that each connection keeps one
+    /// server process, without a pooler in between. A store asks once, when it is opened, unless
+    /// [`Options::cached_statements`](crate::Options::cached_statements) decides.
+    ///
+    /// Returns false by default, which is right for every driver: statements that are not cached also work behind a
+    /// pooler.
+    fn may_cache_statements(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async { false })
+    }
+
     /// Opens a dedicated connection, outside the limits of the pool, that listens to a channel.
     ///
     /// # Errors
@@ -113,8 +123,8 @@ impl Statement {
         &self.text
     }
 
-    /// Whether the driver may keep the statement prepared under a name. False behind a pooler that assigns a server
-    /// connection per transaction and does not support prepared statements.
+    /// Whether the driver may keep the statement prepared under a name. If false, the driver must parse and execute it in
+    /// one transaction: a pooler may assign another server connection to the next one.
     #[must_use]
     pub const fn is_cached(&self) -> bool {
         self.cached

@@ -10,6 +10,7 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgListener, Pg
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Row as _, Transaction};
 use tokio::time::sleep;
+use uuid::Uuid;
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::error::{from_sqlstate, no_connection, unreachable};
@@ -36,6 +37,8 @@ impl Sqlx {
     /// pool.
     pub async fn connect(url: &str) -> Result<Self> {
         let options: PgConnectOptions = url.parse().map_err(from_driver)?;
+        // PgBouncer refuses the parameter. It does not change how PostgreSQL 12 or later writes floats.
+        let options = options.extra_float_digits(None);
         // Connect once without the pool: a pool retries until its timeout and then hides the cause.
         let first = PgConnection::connect_with(&options).await.map_err(from_driver)?;
         first.close().await.map_err(from_driver)?;
@@ -64,6 +67,30 @@ impl Sqlx {
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// Whether the pool's connections reach a server process of their own, and the driver's statement cache is on.
+    ///
+    /// Connects once with a unique application name. In a process of its own, the name came with the startup packet, so it
+    /// is also the name that a reset would restore. A pooler shares processes that it has started itself, and sets the
+    /// name of each client later.
+    async fn check_sessions(&self) -> Result<bool> {
+        let name = format!("windlass-{}", Uuid::now_v7().simple());
+        let options = (*self.pool.connect_options()).clone().application_name(&name);
+        let mut connection = PgConnection::connect_with(&options).await.map_err(from_driver)?;
+        // The reset, in the same transaction, keeps the name from staying with a process that is shared.
+        let query = format!(
+            "select (source = 'client' and reset_val = '{name}')::text from pg_catalog.pg_settings \
+             where name = 'application_name'; reset application_name"
+        );
+        let is_own = self.ask_in(ConnectionRef(&mut connection), &query).await?.as_deref() == Some("true");
+        if is_own {
+            // If the cache is off, the driver would prepare the statement again for each command, and never close it.
+            connection.execute(sqlx::query("select 1")).await.map_err(from_driver)?;
+        }
+        let may_cache = is_own && connection.cached_statements_size() > 0;
+        connection.close().await.map_err(from_driver)?;
+        Ok(may_cache)
     }
 }
 
@@ -189,6 +216,15 @@ impl Provider for Sqlx {
 
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move { tx.rollback().await.map_err(from_driver) })
+    }
+
+    fn may_cache_statements(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async {
+            self.check_sessions().await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "statements are not cached, because a connection for a check failed");
+                false
+            })
+        })
     }
 
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {

@@ -30,7 +30,7 @@ const LOCK_TRIES: usize = 25;
 const LOCK_DELAY: Duration = Duration::from_millis(20);
 
 /// A store in a PostgreSQL database. See the [crate documentation](crate).
-pub struct PostgresStore<P> {
+pub struct PostgresStore<#[cfg(feature = "sqlx")] P = crate::Sqlx, #[cfg(not(feature = "sqlx"))] P> {
     provider: Arc<P>,
     options: Options,
     names: Names,
@@ -57,17 +57,23 @@ pub struct PostgresStore<P> {
 impl<P: Provider> PostgresStore<P> {
     /// Opens the store and, by default, creates or migrates its schema. Any number of programs may do so at the same
     /// time.
-    pub async fn open(provider: P, options: Options) -> Result<Self> {
+    pub async fn open(provider: P, mut options: Options) -> Result<Self> {
         let names = options.names()?;
         let defaults = settings::check(&provider).await?;
         let denied = |error| name_role(error, &defaults.role);
         migrate(&provider, &names, MIGRATIONS, options.migrate).await.map_err(denied)?;
         settings::check_access(&provider, &names).await.map_err(denied)?;
+        let cached = match options.cached_statements {
+            Some(chosen) => chosen,
+            None => provider.may_cache_statements().await,
+        };
+        // The notifier shares the provider.
+        options = options.cached_statements(cached);
         Ok(Self {
-            statements: Statements::new(&names, options.cached_statements),
-            in_transaction: Statements::in_transaction(&names, options.cached_statements),
-            savepoints: Statement::new(SAVEPOINTS.to_owned(), options.cached_statements),
-            ends: Statement::new(ENDS.to_owned(), options.cached_statements),
+            statements: Statements::new(&names, cached),
+            in_transaction: Statements::in_transaction(&names, cached),
+            savepoints: Statement::new(SAVEPOINTS.to_owned(), cached),
+            ends: Statement::new(ENDS.to_owned(), cached),
             provider: Arc::new(provider),
             names,
             clock: options.clock.clone(),

@@ -27,7 +27,7 @@ const NOTIFICATIONS_MAX: usize = 1_000;
 #[derive(Clone)]
 pub struct TokioPostgres {
     pool: Pool,
-    listening: Option<Listen>,
+    listen: Listen,
     owned: bool,
 }
 
@@ -45,19 +45,16 @@ impl TokioPostgres {
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
         let pool = pool.map_err(|error| unreachable(with_causes(&error)).with_inner(error))?;
         drop(pool.get().await.map_err(from_pool)?);
-        Ok(Self { owned: true, ..Self::new(pool).listening(config, NoTls) })
+        Ok(Self { owned: true, ..Self::new(pool, config, NoTls) })
     }
 
     /// Uses the application's pool. The pool stays open when the store is closed.
+    ///
+    /// A notifier opens its own connection with `config` and `tls`, because a pool does not expose its settings. Pass
+    /// those of the pool. If the pool connects through a pooler in transaction mode, pass the settings of a direct
+    /// connection.
     #[must_use]
-    pub const fn new(pool: Pool) -> Self {
-        Self { pool, listening: None, owned: false }
-    }
-
-    /// Sets how a notifier opens its dedicated connection. Without this, listening is not supported, because a pool
-    /// does not expose its connection settings.
-    #[must_use]
-    pub fn listening<T>(mut self, config: Config, tls: T) -> Self
+    pub fn new<T>(pool: Pool, config: Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket, Stream: Send, TlsConnect: TlsConnect<Socket, Future: Send> + Send>
             + Clone
@@ -65,14 +62,14 @@ impl TokioPostgres {
             + Sync
             + 'static,
     {
-        self.listening = Some(Arc::new(move || {
+        let listen = move || {
             let (config, tls) = (config.clone(), tls.clone());
             Box::pin(async move {
                 let (client, connection) = config.connect(tls).await.map_err(from_driver)?;
                 Ok(Listening::over(client, connection))
-            })
-        }));
-        self
+            }) as BoxFuture<'static, Result<Listening>>
+        };
+        Self { pool, listen: Arc::new(listen), owned: false }
     }
 
     async fn begin_with(&self, begin: &str) -> Result<PooledTx> {
@@ -144,6 +141,7 @@ impl<'t> ClientRef<'t> {
                 self.client.query(&prepared, &parameters).await
             }
             None => {
+                // The driver sends everything in one message, so a pooler cannot switch the server connection in between.
                 let typed = |one| (one as &(dyn ToSql + Sync), type_of(one));
                 let parameters = parameters.iter().map(typed).collect::<Vec<_>>();
                 self.client.query_typed(statement.text(), &parameters).await
@@ -276,13 +274,7 @@ impl Provider for TokioPostgres {
 
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
         Box::pin(async move {
-            let listen = self.listening.as_ref().ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Unsupported,
-                    "a pool does not expose its connection settings: pass them to `TokioPostgres::listening`",
-                )
-            })?;
-            let listening = listen().await?;
+            let listening = (self.listen)().await?;
             let mut check = PoolerCheck::new();
             for _ in 0..PoolerCheck::ROUNDS {
                 let own = ask(&listening.client, &check.own_query()).await?;

@@ -4,6 +4,9 @@
 //! # async fn open() -> windlass_core::Result<()> {
 //! use windlass_redis::{Options, RedisStore};
 //!
+//! let store = windlass_redis::connect("redis://127.0.0.1/").await?;
+//!
+//! // With options.
 //! let store = RedisStore::open("redis://127.0.0.1/", Options::default().namespace("jobs")).await?;
 //! # Ok(())
 //! # }
@@ -93,6 +96,7 @@
 
 #![forbid(unsafe_code)]
 
+mod connect;
 mod connection;
 mod error;
 mod options;
@@ -120,6 +124,7 @@ mod settle;
 #[doc(hidden)]
 pub mod known_bad;
 
+pub use connect::{Client, connect};
 pub use connection::{ClientConnection, Connection};
 pub use notifier::RedisNotifier;
 pub use options::{NAMESPACE_MAX_BYTES, Options};

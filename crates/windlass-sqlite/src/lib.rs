@@ -4,7 +4,10 @@
 //! # async fn example() -> windlass_core::Result<()> {
 //! use windlass_sqlite::{Options, SqliteStore};
 //!
-//! let store = SqliteStore::open(Options::new("jobs.db")).await?;
+//! let store = windlass_sqlite::open("jobs.db").await?;
+//!
+//! // With options.
+//! let store = SqliteStore::open(Options::new("jobs.db").prefix("shop_")).await?;
 //! # let _ = store; Ok(())
 //! # }
 //! ```
@@ -65,6 +68,7 @@
 pub mod provider;
 
 mod notifier;
+mod open;
 mod options;
 mod store;
 
@@ -92,6 +96,7 @@ mod migrate;
 pub mod known_bad;
 
 pub use crate::notifier::SqliteNotifier;
+pub use crate::open::{Attempt, Client, Done, open};
 pub use crate::options::{Options, PREFIX_MAX_BYTES, Synchronous};
 pub use crate::sqlx::{ConnectionRef, Sqlx};
 pub use crate::store::SqliteStore;

@@ -20,6 +20,7 @@ const CONFIGURATION: &str = "pgbouncer.ini";
 
 /// A PgBouncer in front of a [`PostgresServer`], in transaction mode. A client session holds a server connection only
 /// during a transaction, so session state (`LISTEN`, prepared statements, `SET`) is lost or belongs to another client.
+/// Apart from that it has its defaults, so it refuses startup parameters such as `extra_float_digits`.
 ///
 /// Dropping it ends the process. So does the end of the test process, for whatever reason.
 #[derive(Debug)]
@@ -110,7 +111,6 @@ impl Program for Bouncer {
         let (address, behind, user) = (Ipv4Addr::LOCALHOST, self.behind, postgres::USER);
         let users = directory.join(USERS);
         let users = users.display();
-        // Most drivers send `extra_float_digits` when they connect. Without the last line PgBouncer rejects them.
         let text = format!(
             "[databases]\n\
              * = host={address} port={behind}\n\
@@ -123,8 +123,7 @@ impl Program for Bouncer {
              admin_users = {user}\n\
              pool_mode = transaction\n\
              max_client_conn = 500\n\
-             server_login_retry = 1\n\
-             ignore_startup_parameters = extra_float_digits\n"
+             server_login_retry = 1\n"
         );
         fs::write(&path, text).expect("a file can be written");
         self.account.chown(&path).expect("root can change the owner of a file");

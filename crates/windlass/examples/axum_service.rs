@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use windlass::command::ListChains;
-use windlass::sqlite::{Options, SqliteStore};
+use windlass::sqlite::{self, SqliteStore};
 use windlass::{BoxError, Chain, Client, Ctx, Job, Store, Worker};
 
 #[derive(Serialize, Deserialize, Job)]
@@ -75,7 +75,7 @@ impl IntoResponse for Refused {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let directory = tempfile::tempdir()?;
-    let client = Client::new(SqliteStore::open(Options::new(directory.path().join("shop.db"))).await?);
+    let client = Client::new(sqlite::open(directory.path().join("shop.db")).await?);
     let mut tx = client.begin().await?;
     sqlx::raw_sql("create table orders (id integer primary key, item text)").execute(tx.tx()).await?;
     tx.commit().await?;

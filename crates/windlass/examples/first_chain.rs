@@ -5,13 +5,11 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::sqlite::{Options, SqliteStore};
-use windlass::{BoxError, Client, Ctx, Done, Job, Worker};
+use windlass::sqlite::{self, Attempt, Done};
+use windlass::{BoxError, Client, Ctx, Job, Worker};
 
 const TABLES: &str = "create table if not exists users (id integer primary key, name text);
     create table if not exists accounts (id integer primary key, owner text)";
-
-type Attempt<J> = windlass::Attempt<J, SqliteStore>;
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, then(SendWelcome), output = String)]
@@ -27,7 +25,7 @@ struct SendWelcome {
 
 // The handler's row and the next job commit in one transaction. A continuation, an input or an output that was not
 // declared does not compile.
-async fn open_account(a: Attempt<OpenAccount>) -> Result<Done<OpenAccount, SqliteStore>, BoxError> {
+async fn open_account(a: Attempt<OpenAccount>) -> Result<Done<OpenAccount>, BoxError> {
     let mut step = a.begin().await?;
     let insert = "insert into accounts (owner) values (?) returning id";
     let account = sqlx::query_scalar(insert).bind(&a.input().user).fetch_one(step.tx()).await?;
@@ -41,7 +39,7 @@ async fn send_welcome(job: Ctx<SendWelcome>) -> Result<String, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let client = Client::new(SqliteStore::open(Options::new("jobs.db")).await?);
+    let client = Client::new(sqlite::open("jobs.db").await?);
     let worker = Worker::new(&client).concurrency(10);
     let worker = worker.handle(open_account).handle(send_welcome).start().await?;
 

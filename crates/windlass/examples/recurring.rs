@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use windlass::client::{CancelMode, Cancelled, Target};
+use windlass::memory::{Attempt, Done};
 use windlass::name::{Key, TypeName};
-use windlass::{Attempt, BoxError, Client, Data, Done, Job, MemoryStore, Worker};
+use windlass::{BoxError, Client, Data, Job, MemoryStore, Worker};
 
 /// Delay between two runs. A real service might use a day.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -26,10 +27,7 @@ struct CleanUp {
 /// Reports the number of each run to `main`.
 type Cleaned = mpsc::UnboundedSender<u32>;
 
-async fn clean_up(
-    a: Attempt<CleanUp, MemoryStore>,
-    Data(cleaned): Data<Cleaned>,
-) -> Result<Done<CleanUp, MemoryStore>, BoxError> {
+async fn clean_up(a: Attempt<CleanUp>, Data(cleaned): Data<Cleaned>) -> Result<Done<CleanUp>, BoxError> {
     let run = a.input().run;
     println!("cleaning up, run {run}");
 

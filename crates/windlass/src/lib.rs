@@ -129,6 +129,21 @@ pub mod reaper {
     pub use windlass_core::{Reaper, RunningReaper};
 }
 
+/// Types for handlers and clients of the memory store.
+pub mod memory {
+    #[doc(inline)]
+    pub use windlass_core::{MemoryStore, MemoryTx};
+
+    /// A client of a [`MemoryStore`].
+    pub type Client = windlass_core::Client<MemoryStore>;
+
+    /// An attempt of a job in a [`MemoryStore`], whose handler may use transactions.
+    pub type Attempt<J> = windlass_core::Attempt<J, MemoryStore>;
+
+    /// The result of a handler that finishes in a transaction of a [`MemoryStore`].
+    pub type Done<J> = windlass_core::Done<J, MemoryStore>;
+}
+
 /// Notifier over NATS.
 #[cfg(feature = "nats")]
 pub mod nats {

@@ -86,7 +86,7 @@ pub(crate) struct Work {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub(crate) stop_timeout: Duration,
 
-    /// Poll interval, in case a notification is lost [default: 5s; 1.5s while there are no notifications]
+    /// Poll interval, in case a notification is lost [default: 5s while notifications arrive, 1.5s otherwise]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) poll: Option<Duration>,
 

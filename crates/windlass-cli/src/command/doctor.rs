@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::time::timeout;
 use windlass::command::{ChainFilter, ListChains, NextDue, Page, TypeCount, Types};
-use windlass::notifier::{Hint, Topic};
+use windlass::notifier::{Hint, Reach, Topic};
 use windlass::store::{Capability, Finding};
 use windlass::time::Timestamp;
 use windlass::{ChainId, Client, Status, Store};
@@ -91,7 +91,7 @@ async fn clock(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Checks whether a published hint is received.
+/// Checks whether a published hint is received, and whether those of other processes are.
 async fn notifier(connection: &Connection) -> Vec<Finding> {
     let chain = ChainId::new();
     let received = async {
@@ -102,7 +102,13 @@ async fn notifier(connection: &Connection) -> Vec<Finding> {
     let remedy = "check the notifier's URL and server; behind a pooler in transaction mode, connect it directly. \
                   Workers poll until then";
     match timeout(HINT_TIMEOUT, received).await {
-        Ok(Ok(Some(_))) => Vec::new(),
+        Ok(Ok(Some(_))) => match connection.notifier.reach() {
+            Reach::Lost(error) => vec![finding(
+                format!("a notification did not arrive from another process: {}", with_sources(&error)),
+                remedy,
+            )],
+            _ => Vec::new(),
+        },
         Ok(Err(error)) => vec![finding(format!("the notifier failed: {}", with_sources(&error)), remedy)],
         Ok(Ok(None)) | Err(_) => {
             vec![finding(format!("a notification did not arrive within {HINT_TIMEOUT:?}"), remedy)]

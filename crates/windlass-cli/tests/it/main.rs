@@ -17,6 +17,7 @@ mod list;
 mod manage;
 mod migrate;
 mod notifier;
+mod pooler;
 mod queue;
 mod start;
 mod tls;

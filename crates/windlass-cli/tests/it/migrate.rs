@@ -88,7 +88,7 @@ async fn the_doctor_reports_lost_notifications() {
     let program = Program::on_postgres().await;
     program.ok(&["migrate"]).await;
     let pooler = PgBouncer::start(shared_postgres().await.server()).await;
-    let url = format!("{}?statement-cache-capacity=0", pooler.url());
+    let url = pooler.url();
     for _ in 0..3 {
         program.ok(&["start", "mail", "--store", &url, "--notifier", "none"]).await;
     }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
-use windlass_testkit::{shared_postgres, shared_redis, wait_until};
+use windlass_testkit::{PgBouncer, shared_postgres, shared_redis, wait_until};
 
 /// Timeout for one call of the program.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -40,6 +40,11 @@ impl Program {
         let shared = shared_postgres().await;
         let namespace = Some(shared.namespace().to_owned());
         Self { directory: tempfile::tempdir().unwrap(), store: shared.url(), namespace }
+    }
+
+    /// Like [`on_postgres`](Self::on_postgres), but connects only through the pooler.
+    pub(crate) async fn behind(pooler: &PgBouncer) -> Self {
+        Self { store: pooler.url(), ..Self::on_postgres().await }
     }
 
     /// Uses Redis, with a namespace of its own.

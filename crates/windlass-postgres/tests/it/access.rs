@@ -121,7 +121,7 @@ async fn a_store_that_is_denied_access_does_not_open_through_a_pooler() {
 async fn a_server_that_is_down_behind_a_pooler_is_unavailable() {
     let mut server = PostgresServer::start().await;
     let pooler = PgBouncer::start(&server).await;
-    let options = Options::default().cached_statements(false);
+    let options = Options::default();
     let store = PostgresStore::open(Sqlx::connect(&pooler.url()).await.unwrap(), options).await.unwrap();
     server.crash().await;
     let client = Client::new(store);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection, PgPool};
 use windlass_core::command::ListJobs;
 use windlass_core::{Chain, Client, Entry, ErrorKind, Job, PendingAnnouncements, Status};
-use windlass_postgres::{PostgresStore, Provider, Sqlx};
+use windlass_postgres::{Options, PostgresStore, Provider, Sqlx};
 use windlass_testkit::{SharedPostgres, shared_postgres};
 
 use crate::fixture;
@@ -61,8 +61,12 @@ const DONE: Look = Look {
 
 impl<P: Provider> Office<P> {
     async fn new(provider: P) -> Self {
+        Self::open(provider, |options| options).await
+    }
+
+    async fn open(provider: P, adjust: impl Fn(Options) -> Options) -> Self {
         let (server, _, options) = fixture::fresh().await;
-        let client = Client::new(PostgresStore::open(provider, options).await.unwrap());
+        let client = Client::new(PostgresStore::open(provider, adjust(options)).await.unwrap());
         let start = async || client.start(Approve).after(Duration::from_secs(3_600)).await.unwrap();
         let (cancelled, triggered, deleted, completed) =
             (start().await, start().await, start().await, start().await);
@@ -153,17 +157,26 @@ async fn tokio_postgres_lends_its_transactions_and_clients() {
     reading.await.unwrap().unwrap();
 }
 
-/// With the application's own deadpool, the store uses its cache of prepared statements.
 #[cfg(feature = "tokio-postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn deadpool_lends_its_transactions() {
+    check_deadpool(false).await;
+    check_deadpool(true).await;
+}
+
+/// With the application's own deadpool, the store uses its cache of prepared statements if it may.
+#[cfg(feature = "tokio-postgres")]
+async fn check_deadpool(cached: bool) {
     use deadpool_postgres::{Manager, Pool};
+    use tokio_postgres::NoTls;
     use windlass_postgres::TokioPostgres;
 
-    let url = shared_postgres().await.url();
-    let manager = Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let config: tokio_postgres::Config = shared_postgres().await.url().parse().unwrap();
+    let manager = Manager::new(config.clone(), NoTls);
     let pool = Pool::builder(manager).build().unwrap();
-    let office = Office::new(TokioPostgres::new(pool.clone())).await;
+    let provider = TokioPostgres::new(pool.clone(), config, NoTls);
+    let adjust = |options: Options| if cached { options.cached_statements(true) } else { options };
+    let office = Office::open(provider, adjust).await;
     let mut pooled = pool.get().await.unwrap();
     office.refuses(&mut **pooled).await;
 
@@ -176,6 +189,7 @@ async fn deadpool_lends_its_transactions() {
     let untold = office.act(&mut tx).await;
     untold.announce_after(tx.commit()).await.unwrap();
     assert_eq!(office.look().await, DONE);
+    assert_eq!(pooled.statement_cache.size() > 0, cached);
 }
 
 /// The client checks once that a transaction is open, and again only after the application has borrowed it.

@@ -91,7 +91,7 @@ async fn no_snapshot_hides_a_change_behind_a_pooler() {
         let server = server(level).await;
         let pooler = PgBouncer::start(&server).await;
         let connect = async || Sqlx::connect(&pooler.url()).await.unwrap();
-        let subject = subject(connect, Options::default().cached_statements(false)).await;
+        let subject = subject(connect, Options::default()).await;
         assert_eq!(failures(&subject).await, [""; 0], "{level}");
     }
 }
@@ -104,7 +104,7 @@ async fn commands_of_the_store_race_at_any_default() {
         check_races(async || sqlx_subject(&server).await).await;
         let pooler = PgBouncer::start(&server).await;
         let connect = async || Sqlx::connect(&pooler.url()).await.unwrap();
-        check_races(async || subject(connect, Options::default().cached_statements(false)).await).await;
+        check_races(async || subject(connect, Options::default()).await).await;
     }
 }
 

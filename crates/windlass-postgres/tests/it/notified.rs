@@ -52,7 +52,7 @@ async fn a_client_knows_why_it_is_not_notified() {
     let server = PostgresServer::start().await;
     let pooler = PgBouncer::start(&server).await;
     let provider = Sqlx::connect(&pooler.url()).await.unwrap();
-    let options = Options::default().cached_statements(false);
+    let options = Options::default();
     let client = Client::new(PostgresStore::open(provider, options).await.unwrap());
     assert!(matches!(client.reach(), Reach::Process), "nothing has connected yet");
     let _ = client.closed(ChainId::new(), Duration::from_millis(100)).await;

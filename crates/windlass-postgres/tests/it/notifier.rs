@@ -166,8 +166,8 @@ impl Provider for Deaf {
     }
 }
 
-/// The notifier continues without notifications: subscribing and publishing succeed, and workers poll. It retries
-/// periodically and does not warn again.
+/// The notifier continues without notifications: subscribing and publishing succeed, hints arrive only from the same
+/// process, and workers poll. It retries periodically and does not warn again.
 #[tokio::test]
 async fn a_connection_without_notifications_is_logged_once() {
     let (warnings, _guard) = warnings();
@@ -178,6 +178,7 @@ async fn a_connection_without_notifications_is_logged_once() {
     let mut subscription = notifier.subscribe(vec![Topic::Scheduled(type_name("a"))]).await.unwrap();
     notifier.publish(hint()).await.unwrap();
     assert_eq!(subscription.try_next(), None);
+    assert_eq!(subscription.next().await, Some(Signal::Hint(hint())), "hints of the same process arrive");
     // The notifier waits a minute between attempts. Advance by one second per poll and resume the clock in between,
     // because replies of the server take real time.
     wait_until("it has listened three times", Duration::from_secs(3_600), async || {

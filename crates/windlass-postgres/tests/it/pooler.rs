@@ -5,7 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::{Attempt, BoxError, Client, Done, Entry, ErrorKind, Event, Job, Observer, Worker};
+use sqlx::postgres::{PgConnectOptions, PgPool};
+use windlass_core::{
+    Attempt, BoxError, ChainId, Client, Done, Entry, ErrorKind, Event, Hint, Job, Notifier, Observer, Reach,
+    Signal, Worker,
+};
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
@@ -16,11 +20,6 @@ use crate::warnings::warnings;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
 const CHAINS: u32 = 50;
-
-/// Prepared statements off: each transaction may run on another server connection.
-fn options() -> Options {
-    Options::default().cached_statements(false)
-}
 
 #[derive(Serialize, Deserialize)]
 struct Pay(u32);
@@ -66,7 +65,7 @@ where
     let server = PostgresServer::start().await;
     server.query(TABLE);
     let pooler = PgBouncer::start(&server).await;
-    let store = PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap();
+    let store = PostgresStore::open(connect(pooler.url()).await, Options::default()).await.unwrap();
     let failures = Failures::default();
     let client = Client::builder(store).observer(failures.clone()).build();
     let worker = Worker::new(&client).concurrency(16).poll(POLL).handle(pay::<L>).start().await.unwrap();
@@ -97,8 +96,8 @@ where
 async fn the_store_works_behind_a_pooler() {
     // There are more concurrent starts and waits than connections, so some of them wait for a connection.
     let connect = async |url: String| {
-        let pool = Sqlx::pool_options().acquire_timeout(TIMEOUT).connect(&url).await.unwrap();
-        Sqlx::from(pool)
+        let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
+        Sqlx::from(Sqlx::pool_options().acquire_timeout(TIMEOUT).connect_with(options).await.unwrap())
     };
     check_store::<SqlxTable, _, _>(connect).await;
 }
@@ -112,6 +111,62 @@ async fn the_store_works_behind_a_pooler_on_tokio_postgres() {
     check_store::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
 }
 
+async fn pay_in_a_transaction(
+    a: windlass_postgres::Attempt<Pay>,
+) -> Result<windlass_postgres::Done<Pay>, BoxError> {
+    let step = a.begin().await?;
+    Ok(step.done(a.input().0)?)
+}
+
+/// Two lines, on an empty server, and with nothing but a URL.
+#[tokio::test(flavor = "multi_thread")]
+async fn connect_opens_a_store_behind_a_pooler() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let client: windlass_postgres::Client =
+        Client::new(windlass_postgres::connect(&pooler.url()).await.unwrap());
+    let worker = Worker::new(&client).handle(pay_in_a_transaction).start().await.unwrap();
+    let chain = client.start(Pay(7)).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), 7);
+    worker.stop(TIMEOUT).await;
+    client.close().await.unwrap();
+    assert_eq!(server.query("select count(*) from windlass.job"), "1");
+}
+
+/// Statements stay prepared only on connections that keep their server process, and in a cache that is on.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_are_cached_only_on_direct_connections() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let direct = Sqlx::connect(&server.url()).await.unwrap();
+    assert!(direct.may_cache_statements().await);
+    let off = server.url().parse::<PgConnectOptions>().unwrap().statement_cache_capacity(0);
+    assert!(!Sqlx::from(PgPool::connect_lazy_with(off)).may_cache_statements().await);
+
+    // Not even right after the pooler has started a server connection for the check itself.
+    let options = pooler.url().parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
+    assert!(!Sqlx::from(PgPool::connect_lazy_with(options)).may_cache_statements().await);
+    let pooled = Sqlx::connect(&pooler.url()).await.unwrap();
+    let mut tx = pooled.begin().await.unwrap();
+    pooled.script_in(Sqlx::tx_ref(&mut tx), "select 1").await.unwrap();
+    assert!(!pooled.may_cache_statements().await);
+    pooled.commit(tx).await.unwrap();
+    let count = "select count(*) from pg_stat_activity where application_name like 'windlass-%'";
+    wait_until("the checks leave no trace", TIMEOUT, async || server.query(count) == "0").await;
+}
+
+/// A pool that sends what PgBouncer refuses fails with the reason and the remedy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_startup_parameter_is_reported() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let pool = PgPool::connect_lazy(&pooler.url()).unwrap();
+    let error = PostgresStore::open(Sqlx::from(pool), Options::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("extra_float_digits") && text.contains("ignore_startup_parameters"), "{error}");
+}
+
 /// Behind the pooler, a `LISTEN` lasts no longer than its transaction.
 async fn check_notifier<L, P, F>(connect: impl Fn(String) -> F)
 where
@@ -123,8 +178,8 @@ where
     let server = PostgresServer::start().await;
     server.query(TABLE);
     let pooler = PgBouncer::start(&server).await;
-    let notifier = PostgresNotifier::new(connect(pooler.url()).await, &options()).unwrap();
-    let store = PostgresStore::open(connect(pooler.url()).await, options()).await.unwrap();
+    let notifier = PostgresNotifier::new(connect(pooler.url()).await, &Options::default()).unwrap();
+    let store = PostgresStore::open(connect(pooler.url()).await, Options::default()).await.unwrap();
     let client = Client::builder(store).notifier(notifier).build();
     let worker = Worker::new(&client).concurrency(1).poll(POLL).handle(pay::<L>).start().await.unwrap();
     for number in 0..3 {
@@ -153,6 +208,27 @@ async fn a_notifier_behind_a_pooler_warns_once_on_tokio_postgres() {
 
     let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
     check_notifier::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
+}
+
+/// The pool may go through the pooler while the listening connection does not.
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test]
+async fn a_notifier_with_a_direct_connection_listens_beside_a_pooler() {
+    use deadpool_postgres::{Manager, Pool};
+    use tokio_postgres::{Config, NoTls};
+    use windlass_postgres::TokioPostgres;
+
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    let config = |url: String| url.parse::<Config>().unwrap();
+    let pool = Pool::builder(Manager::new(config(pooler.url()), NoTls)).build().unwrap();
+    let provider = TokioPostgres::new(pool, config(server.url()), NoTls);
+    let notifier = PostgresNotifier::new(provider, &Options::default()).unwrap();
+    let hint = Hint::ChainClosed(ChainId::new());
+    let mut subscription = notifier.subscribe(vec![hint.topic()]).await.unwrap();
+    assert!(matches!(notifier.reach(), Reach::Everywhere), "{:?}", notifier.reach());
+    notifier.publish(hint.clone()).await.unwrap();
+    assert_eq!(subscription.next().await, Some(Signal::Hint(hint)));
 }
 
 /// Tries to listen while other clients of the pooler run transactions. If the pooler were not recognized, the next client

@@ -39,7 +39,7 @@ async fn read_only_transactions_by_default_do_not_stop_the_store() {
         .await;
     check_works(&server.url(), Options::default()).await;
     let pooler = PgBouncer::start(&server).await;
-    check_works(&pooler.url(), Options::default().cached_statements(false)).await;
+    check_works(&pooler.url(), Options::default()).await;
 
     let store =
         PostgresStore::open(Sqlx::connect(&server.url()).await.unwrap(), Options::default()).await.unwrap();

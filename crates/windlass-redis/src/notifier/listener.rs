@@ -1,6 +1,5 @@
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -10,7 +9,7 @@ use redis::{
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use windlass_core::{ErrorKind, Hint, Result, Topic};
+use windlass_core::{Connected, ErrorKind, Hint, Result, Topic};
 
 use super::{Live, Shared};
 use crate::connection::CONNECT_TIMEOUT;
@@ -33,22 +32,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Listener {
     client: Client,
     shared: Arc<Shared>,
-}
-
-/// Marks the listening connection as open until it is dropped, also if the task that listens is aborted.
-struct Connected<'a>(&'a AtomicBool);
-
-impl<'a> Connected<'a> {
-    fn new(is_connected: &'a AtomicBool) -> Self {
-        is_connected.store(true, Ordering::Release);
-        Self(is_connected)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 /// Subscribed topics by channel name.

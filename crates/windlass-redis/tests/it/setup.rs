@@ -32,6 +32,20 @@ pub(crate) async fn replica_of(primary: &RedisServer) -> RedisServer {
 }
 
 #[tokio::test]
+async fn connect_opens_a_store_with_the_defaults() {
+    let server = RedisServer::start().await;
+    let client: windlass_redis::Client =
+        windlass_core::Client::new(windlass_redis::connect(&server.url()).await.unwrap());
+    client.store().create(create()).await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS")
+        .arg("{windlass:default}:job:*")
+        .query_async(&mut connect(server.url()).await)
+        .await
+        .unwrap();
+    assert_eq!(keys.len(), 1);
+}
+
+#[tokio::test]
 async fn a_server_that_evicts_keys_is_refused_unless_accepted() {
     let server = RedisServer::builder().arg("--maxmemory-policy", "allkeys-lru").start().await;
     let error = RedisStore::open(&server.url(), Options::default()).await.unwrap_err();

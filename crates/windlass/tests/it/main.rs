@@ -4,3 +4,5 @@ mod conformance_table;
 mod defaults;
 mod derive;
 mod readme;
+#[cfg(feature = "postgres")]
+mod signup;

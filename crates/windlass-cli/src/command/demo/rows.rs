@@ -1,6 +1,6 @@
 //! The shop's own table, in the same database as its jobs.
 
-use sqlx::{AssertSqlSafe, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, Postgres, Row as _, Sqlite};
 use windlass::Transactional;
 use windlass::postgres::{self, PostgresStore};
 use windlass::sqlite::{self, SqliteStore};
@@ -31,14 +31,15 @@ macro_rules! rows {
                 statement: String,
                 order: u32,
             ) -> BoxFuture<'_, sqlx::Result<()>> {
-                let query = sqlx::query::<$database>(AssertSqlSafe(statement)).bind(i64::from(order));
-                Box::pin(async move { query.execute(tx).await.map(drop) })
+                // Not prepared: behind a pooler, the next transaction may run on another server connection.
+                let query = sqlx::query::<$database>(AssertSqlSafe(statement)).persistent(false);
+                Box::pin(async move { query.bind(i64::from(order)).execute(tx).await.map(drop) })
             }
 
             fn count_rows(&self, query: String) -> BoxFuture<'_, sqlx::Result<i64>> {
                 let pool = <$driver>::pool(self.provider());
-                let query = sqlx::query_scalar::<$database, i64>(AssertSqlSafe(query));
-                Box::pin(async move { query.fetch_one(pool).await })
+                let query = sqlx::raw_sql(AssertSqlSafe(query));
+                Box::pin(async move { query.fetch_one(pool).await?.try_get(0) })
             }
         }
     };

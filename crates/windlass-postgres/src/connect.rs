@@ -1,0 +1,33 @@
+//! The short way to a store, and the types of an application that uses it.
+
+use windlass_core::Result;
+
+use crate::options::Options;
+use crate::sqlx::Sqlx;
+use crate::store::PostgresStore;
+
+/// Connects to a server and opens a store with the default [`Options`]: in the schema `windlass`, which is created or
+/// migrated if needed. The URL is `postgres://user:password@host:port/database`. Closing the store closes its connections.
+///
+/// To choose options, or to use a pool of the application, call [`PostgresStore::open`].
+///
+/// ```no_run
+/// # async fn example() -> windlass_core::Result<()> {
+/// use windlass_core::Client;
+///
+/// let client = Client::new(windlass_postgres::connect("postgres://jobs@localhost/shop").await?);
+/// # let _ = client; Ok(())
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<PostgresStore> {
+    PostgresStore::open(Sqlx::connect(url).await?, Options::default()).await
+}
+
+/// A client of a [`PostgresStore`].
+pub type Client<P = Sqlx> = windlass_core::Client<PostgresStore<P>>;
+
+/// An attempt of a job in a [`PostgresStore`], whose handler may use transactions.
+pub type Attempt<J, P = Sqlx> = windlass_core::Attempt<J, PostgresStore<P>>;
+
+/// The result of a handler that finishes in a transaction of a [`PostgresStore`].
+pub type Done<J, P = Sqlx> = windlass_core::Done<J, PostgresStore<P>>;

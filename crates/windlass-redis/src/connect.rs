@@ -1,0 +1,26 @@
+//! The short way to a store, and the type of its client.
+
+use windlass_core::Result;
+
+use crate::options::Options;
+use crate::store::RedisStore;
+
+/// Connects to a server, or to the cluster it is part of, and opens a store with the default [`Options`]: in the namespace
+/// `default`. The URL is `redis://user:password@host:port/database`, or `rediss://` for TLS.
+///
+/// To choose options, call [`RedisStore::open`].
+///
+/// ```no_run
+/// # async fn example() -> windlass_core::Result<()> {
+/// use windlass_core::Client;
+///
+/// let client = Client::new(windlass_redis::connect("redis://127.0.0.1/").await?);
+/// # let _ = client; Ok(())
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<RedisStore> {
+    RedisStore::open(url, Options::default()).await
+}
+
+/// A client of a [`RedisStore`].
+pub type Client = windlass_core::Client<RedisStore>;

@@ -1,0 +1,38 @@
+//! The short way to a store, and the types of an application that uses it.
+
+use std::path::PathBuf;
+
+use windlass_core::Result;
+
+use crate::options::Options;
+use crate::sqlx::Sqlx;
+use crate::store::SqliteStore;
+
+/// Opens a store in a file with the default [`Options`]. Creates the file if it is missing, and creates or migrates its
+/// tables if needed.
+///
+/// To choose options, call [`SqliteStore::open`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # std::env::set_current_dir(&directory)?;
+/// use windlass_core::Client;
+///
+/// let client = Client::new(windlass_sqlite::open("jobs.db").await?);
+/// # client.close().await?; Ok(())
+/// # }
+/// ```
+pub async fn open(path: impl Into<PathBuf>) -> Result<SqliteStore> {
+    SqliteStore::open(Options::new(path)).await
+}
+
+/// A client of a [`SqliteStore`].
+pub type Client<P = Sqlx> = windlass_core::Client<SqliteStore<P>>;
+
+/// An attempt of a job in a [`SqliteStore`], whose handler may use transactions.
+pub type Attempt<J, P = Sqlx> = windlass_core::Attempt<J, SqliteStore<P>>;
+
+/// The result of a handler that finishes in a transaction of a [`SqliteStore`].
+pub type Done<J, P = Sqlx> = windlass_core::Done<J, SqliteStore<P>>;
