@@ -1,4 +1,5 @@
 //! Tests of the project as a whole.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod conformance_table;
 mod defaults;
