@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use windlass_testkit::{PostgresServer, wait_until};
@@ -18,29 +18,35 @@ fn example() -> PathBuf {
 }
 
 /// A process of the example. Dropping it kills the process.
-struct Process(Child);
+struct Process {
+    child: Child,
+    /// Read only in part, but kept open, because the process prints more.
+    stdout: BufReader<ChildStdout>,
+}
 
 impl Process {
     fn start(role: &str, server: &PostgresServer) -> Self {
         let mut command = Command::new(example());
         command.arg(role).env("DATABASE_URL", server.url()).env("ADDRESS", "127.0.0.1:0");
-        Self(command.stdout(Stdio::piped()).spawn().unwrap())
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout }
     }
 
-    /// Returns the first line that the process prints.
+    /// Returns the next line that the process prints.
     fn line(&mut self) -> String {
         let mut line = String::new();
-        BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        self.stdout.read_line(&mut line).unwrap();
         line
     }
 
     /// Asks the process to end, as an orchestrator does, and waits for it.
     async fn stop(mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
+        let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let mut status = None;
         wait_until("the process ends", TIMEOUT, async || {
-            status = self.0.try_wait().unwrap();
+            status = self.child.try_wait().unwrap();
             status.is_some()
         })
         .await;
@@ -50,8 +56,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
