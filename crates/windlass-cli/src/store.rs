@@ -129,13 +129,13 @@ impl StoreConfig {
     }
 
     /// Returns the SQL statements that create the tables.
-    pub(crate) fn migrations_sql(&self) -> Result<String> {
+    pub(crate) fn migrations_sql(&self, from: u32) -> Result<String> {
         match &self.store {
             StoreUrl::Memory | StoreUrl::Redis(_) => {
                 Err(Failure::usage("this store has no tables: --sql applies only to SQLite and PostgreSQL"))
             }
-            StoreUrl::Sqlite(path) => Ok(self.sqlite_options(path).migrations_sql()?),
-            StoreUrl::Postgres(_) => Ok(self.postgres_options().migrations_sql()?),
+            StoreUrl::Sqlite(path) => Ok(self.sqlite_options(path).migrations_sql_from(from)?),
+            StoreUrl::Postgres(_) => Ok(self.postgres_options().migrations_sql_from(from)?),
         }
     }
 

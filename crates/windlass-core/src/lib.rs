@@ -57,7 +57,7 @@ pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerNa
 pub use notifier::{
     Connected, Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal, Subscription, Topic,
 };
-pub use observer::{About, Event, Log, NoObserver, Observer, Traced};
+pub use observer::{About, AboutWorker, Event, Log, NoObserver, Observer, Traced};
 pub use payload::Payload;
 pub use queue::Queue;
 pub use reaper::{Reaper, RunningReaper};

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use log::Log;
 
 use crate::id::{ChainId, JobId, WorkerId};
-use crate::name::{ErrorText, Key, TraceContext, TypeName};
+use crate::name::{ErrorText, Key, TraceContext, TypeName, WorkerName};
 use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
@@ -84,6 +84,18 @@ pub struct About {
     pub attempt: Option<u32>,
     /// The worker, if the event concerns one.
     pub worker: Option<WorkerId>,
+    /// The worker's name, if it has one and the event comes from the worker itself.
+    pub worker_name: Option<WorkerName>,
+}
+
+/// The worker that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AboutWorker {
+    /// The worker's id.
+    pub id: WorkerId,
+    /// The worker's name, if it has one.
+    pub name: Option<WorkerName>,
 }
 
 /// A lifecycle event.
@@ -91,13 +103,13 @@ pub struct About {
 #[non_exhaustive]
 pub enum Event {
     /// A worker started.
-    WorkerStarted(WorkerId),
+    WorkerStarted(AboutWorker),
     /// A worker's loop failed with an error and continues.
-    WorkerFailed(WorkerId, ErrorText),
+    WorkerFailed(AboutWorker, ErrorText),
     /// A worker acquires no more jobs.
-    WorkerStopping(WorkerId),
+    WorkerStopping(AboutWorker),
     /// A worker stopped.
-    WorkerStopped(WorkerId),
+    WorkerStopped(AboutWorker),
     /// A chain was created.
     ChainCreated(About),
     /// A job was created.

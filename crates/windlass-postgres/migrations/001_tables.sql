@@ -1,5 +1,5 @@
--- Times are milliseconds since the Unix epoch, durations are milliseconds. `windlass.` stands for the schema and the
--- table prefix of the store, and `windlass_` for the prefix.
+-- Times are milliseconds since the Unix epoch, durations are milliseconds. The store's schema and
+-- table prefix are part of all names.
 
 -- One row per job. Frequently read columns come first; payloads, which can be large, come last. Only the functions of
 -- the store write here. There are no check constraints, because every statement would read them from the catalog

@@ -91,10 +91,10 @@ pub(crate) async fn migrate<P: Provider>(
     Ok(())
 }
 
-/// Returns the statements of all migrations, to run by other means.
-pub(crate) fn sql(names: &Names, migrations: &[Migration]) -> String {
+/// Returns the statements of the migrations after a version, to run by other means.
+pub(crate) fn sql(names: &Names, migrations: &[Migration], after: i64) -> String {
     let mut text = preparation(names);
-    for migration in migrations {
+    for migration in migrations.iter().filter(|migration| migration.version > after) {
         let (begin, commit) = if migration.in_transaction { ("begin;\n", "commit;\n") } else { ("", "") };
         let path = if migration.in_transaction { SEARCH_PATH } else { "" };
         text.push_str(&format!("\n-- {}: {}\n{begin}{path}", migration.version, migration.name));

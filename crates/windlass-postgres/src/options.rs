@@ -76,7 +76,22 @@ impl Options {
 
     /// Returns the statements that create the schema, to run them by other means.
     pub fn migrations_sql(&self) -> Result<String> {
-        Ok(sql(&self.names()?, MIGRATIONS))
+        self.migrations_sql_from(0)
+    }
+
+    /// Returns the statements that migrate a schema of an older version: the migrations after this version, which is
+    /// `select max(version)` of the table `migration`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if there is no such version.
+    pub fn migrations_sql_from(&self, version: u32) -> Result<String> {
+        let (version, latest) = (i64::from(version), MIGRATIONS.last().map_or(0, |migration| migration.version));
+        if version > latest {
+            let text = format!("there is no version {version}: the latest is {latest}");
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        Ok(sql(&self.names()?, MIGRATIONS, version))
     }
 
     pub(crate) fn names(&self) -> Result<Names> {

@@ -83,13 +83,13 @@ fn apply(connection: &Connection, options: &Options, migrations: &[Migration]) -
     Ok(())
 }
 
-/// Returns all steps as one SQL script.
-pub(crate) fn sql(prefix: &str, migrations: &[Migration]) -> String {
+/// Returns the steps after the first `done` as one SQL script.
+pub(crate) fn sql(prefix: &str, migrations: &[Migration], done: usize) -> String {
     let table = fill(include_str!("../sql/make_migration.sql"), prefix);
     let mut all = format!("begin immediate;\n\n{table};\n");
-    for (step, (name, text)) in (1..).zip(migrations) {
+    for (step, (name, text)) in (1..).zip(migrations).skip(done) {
         let step = format!(
-            "\n{}\ninsert into {prefix}migration (step, name, applied_at)\n\
+            "\n-- {step}: {name}\n{}\ninsert into {prefix}migration (step, name, applied_at)\n\
              values ({step}, '{name}', unixepoch('subsec') * 1000);\n",
             fill(text, prefix)
         );

@@ -117,8 +117,24 @@ impl Options {
     ///
     /// [`ErrorKind::Invalid`] if the table prefix is invalid.
     pub fn migrations_sql(&self) -> Result<String> {
+        self.migrations_sql_from(0)
+    }
+
+    /// Returns the SQL that migrates tables of an older version: the migrations after this version, which is
+    /// `select max(step)` of the table `windlass_migration`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the table prefix is invalid, or if there is no such version.
+    pub fn migrations_sql_from(&self, version: u32) -> Result<String> {
         self.check_prefix()?;
-        Ok(sql(&self.prefix, MIGRATIONS))
+        match usize::try_from(version) {
+            Ok(done) if done <= MIGRATIONS.len() => Ok(sql(&self.prefix, MIGRATIONS, done)),
+            _ => {
+                let text = format!("there is no version {version}: the latest is {}", MIGRATIONS.len());
+                Err(Error::new(ErrorKind::Invalid, text))
+            }
+        }
     }
 
     /// Breaks the store on purpose, to test the tests.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use windlass_core::command::{CompleteFromOutside, Create, NewChain, NewJob, Step};
 use windlass_core::{
-    Blockers, ChainId, Error, ErrorKind, MemoryStore, Payload, RequestId, Result, Store, TypeName, Version,
+    Blockers, ChainId, Error, ErrorKind, Payload, RequestId, Result, Store, TypeName, Version,
 };
 
 /// Returns the type and the encoded output of each blocker chain, in order.
@@ -45,7 +45,7 @@ fn elements(value: Value) -> Vec<Value> {
 
 /// Stores one completed chain for each output.
 pub(crate) async fn completed_chains(
-    store: &MemoryStore,
+    store: &impl Store,
     outputs: Vec<(TypeName, Payload)>,
 ) -> Result<Vec<ChainId>> {
     let mut chains = Vec::new();

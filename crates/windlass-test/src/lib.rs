@@ -9,4 +9,4 @@ mod run;
 
 pub use harness::{Drained, TestHarness};
 pub use ran::{Outcome, Ran};
-pub use run::{Run, run};
+pub use run::{Run, run, run_on};

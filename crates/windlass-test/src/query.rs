@@ -3,7 +3,7 @@ use std::task::{Context, Poll, Waker};
 
 use windlass_core::command::{JobFilter, ListJobs, Order, Page};
 use windlass_core::limit::PAGE_MAX;
-use windlass_core::{JobRecord, MemoryStore, Payload, Store};
+use windlass_core::{JobRecord, MemoryStore, Payload, Result, Store};
 
 /// Returns the output of a future that is ready on its first poll, as queries of the memory store are.
 ///
@@ -15,18 +15,23 @@ pub(crate) fn immediately<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Returns all stored jobs that match the filter, oldest first.
+/// Returns all jobs of a memory store that match the filter, oldest first.
 pub(crate) fn jobs(store: &MemoryStore, filter: &JobFilter) -> Vec<JobRecord> {
+    immediately(list_jobs(store, filter)).expect("the memory store is open")
+}
+
+/// Returns all stored jobs that match the filter, oldest first.
+pub(crate) async fn list_jobs<S: Store>(store: &S, filter: &JobFilter) -> Result<Vec<JobRecord>> {
     let max = u32::try_from(PAGE_MAX).unwrap_or(u32::MAX);
     let mut page = Page { order: Order::Oldest, after: None, max };
     let mut jobs = Vec::new();
     loop {
         let list = ListJobs { filter: filter.clone(), page: page.clone() };
-        let reply = immediately(store.list_jobs(list)).expect("the memory store is open");
+        let reply = store.list_jobs(list).await?;
         jobs.extend(reply.jobs);
         page.after = reply.next;
         if page.after.is_none() {
-            return jobs;
+            return Ok(jobs);
         }
     }
 }

@@ -2,20 +2,19 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_core::command::{JobFilter, ListAttempts};
-use windlass_core::{
-    AttemptEnd, ChainId, Client, Error, ErrorKind, Job, JobRecord, MemoryStore, Result, Store, Then,
-    Timestamp, TypeName,
-};
+use windlass_core::{AttemptEnd, ChainId, Client, Error, ErrorKind, Job, JobRecord, MemoryStore, Result, Store, Then};
 
-use crate::query::{describe, immediately, jobs, text};
+use crate::query::{describe, list_jobs, text};
 
-/// Result of an attempt made by [`run`](crate::run()).
+/// Result of an attempt made by [`run`](crate::run()) or [`run_on`](crate::run_on).
 ///
 /// The accessors of a single outcome, such as [`output`](Self::output), panic if the attempt ended in another way. The
 /// message names the actual outcome.
-pub struct Ran<J: Job> {
-    client: Client<MemoryStore>,
+pub struct Ran<J: Job, S = MemoryStore> {
+    client: Client<S>,
     job: JobRecord,
+    /// All jobs that were stored when the attempt had ended.
+    jobs: Vec<JobRecord>,
     outcome: Outcome<J>,
 }
 
@@ -36,24 +35,25 @@ pub enum Outcome<J: Job> {
     Taken(AttemptEnd),
 }
 
-impl<J: Job> Ran<J> {
-    pub(crate) fn read(client: Client<MemoryStore>, chain: ChainId, now: Timestamp) -> Result<Self> {
-        let attempts = immediately(client.store().list_attempts(ListAttempts { job: chain.first_job() }))?;
-        let (Some(attempt), Some(record)) = (attempts.attempts.last(), immediately(client.chain(chain))?)
-        else {
+impl<J: Job, S: Store> Ran<J, S> {
+    pub(crate) async fn read(client: Client<S>, chain: ChainId) -> Result<Self> {
+        let attempts = client.store().list_attempts(ListAttempts { job: chain.first_job() }).await?;
+        let (Some(attempt), Some(record)) = (attempts.attempts.last(), client.chain(chain).await?) else {
             return Err(Error::new(ErrorKind::NotFound, "the job was deleted while its attempt ran"));
         };
         let job = record.first;
+        let delay = || job.due_at.since(attempt.ended_at.unwrap_or(attempt.started_at));
         let error = || attempt.error.as_ref().map(ToString::to_string);
         let outcome = match (attempt.end, &job.output) {
             (AttemptEnd::Completed, Some(output)) => Outcome::Completed(output.decode()?),
             (AttemptEnd::Continued, _) => Outcome::Continued(Box::new(record.latest)),
             (AttemptEnd::Failed | AttemptEnd::Exhausted, _) => Outcome::Failed(error().unwrap_or_default()),
-            (AttemptEnd::Retried, _) => Outcome::Retried(error().unwrap_or_default(), job.due_at.since(now)),
-            (AttemptEnd::Rescheduled, _) => Outcome::Rescheduled(job.due_at.since(now), error()),
+            (AttemptEnd::Retried, _) => Outcome::Retried(error().unwrap_or_default(), delay()),
+            (AttemptEnd::Rescheduled, _) => Outcome::Rescheduled(delay(), error()),
             (end, _) => Outcome::Taken(end),
         };
-        Ok(Self { client, job, outcome })
+        let jobs = list_jobs(client.store(), &JobFilter::default()).await?;
+        Ok(Self { client, job, jobs, outcome })
     }
 
     /// Returns how the attempt ended.
@@ -70,7 +70,7 @@ impl<J: Job> Ran<J> {
 
     /// Returns the client of the store that the job ran in, for further queries.
     #[must_use]
-    pub const fn client(&self) -> &Client<MemoryStore> {
+    pub const fn client(&self) -> &Client<S> {
         &self.client
     }
 
@@ -153,14 +153,13 @@ impl<J: Job> Ran<J> {
     ///
     /// # Panics
     ///
-    /// If `E::NAME` is not a valid type name, or a stored input cannot be decoded as `E`.
+    /// If a stored input cannot be decoded as `E`.
     #[track_caller]
     #[must_use]
     pub fn started<E: Job>(&self) -> Vec<E> {
-        let types = vec![TypeName::new(E::NAME).expect("a job type has a valid name")];
-        let started = jobs(self.client.store(), &JobFilter { types, ..JobFilter::default() });
+        let started = self.jobs.iter().filter(|job| job.job_type.as_str() == E::NAME);
         let given = |job: &&JobRecord| self.job.blockers.iter().any(|blocker| blocker.chain == job.chain);
-        let others = started.iter().filter(|job| job.chain != self.job.chain && !given(job));
+        let others = started.filter(|job| job.chain != self.job.chain && !given(job));
         others.map(|job| job.input.decode().expect("it was encoded as this type")).collect()
     }
 
@@ -190,7 +189,7 @@ impl<J: Job> fmt::Debug for Outcome<J> {
     }
 }
 
-impl<J: Job> fmt::Debug for Ran<J> {
+impl<J: Job, S> fmt::Debug for Ran<J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ran")
             .field("input", &text(&self.job.input))

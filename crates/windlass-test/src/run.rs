@@ -9,9 +9,9 @@ use windlass_core::command::{
     Acquire, Create, Created, NewChain, NewJob, NewKey, Outcome, Pause, Quota, Schedule, Settle, Settlement,
 };
 use windlass_core::{
-    AnyAttempt, Blockers, BoxError, BoxFuture, ChainId, Client, Clock, Ended, Error, ErrorKind, ErrorText,
+    AnyAttempt, Blockers, BoxError, BoxFuture, ChainId, Client, Ended, Error, ErrorKind, ErrorText,
     Event, Handler, Inner, Job, Key, ManualClock, MemoryStore, Middleware, Millis, NeedsBlockedBy, Observer,
-    Payload, Ready, RequestId, Result, Store, Timestamp, TypeName, Worker, WorkerId,
+    Payload, Ready, RequestId, Result, Store, TypeName, Worker, WorkerId,
 };
 
 use crate::blockers::{completed_chains, payloads};
@@ -42,16 +42,41 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Ok(())
 /// # }
 /// ```
-pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, M, <J::Blockers as Blockers>::Initial> {
-    let clock = Arc::new(ManualClock::default());
+pub fn run<H, J: Job, M>(
+    handler: H,
+    input: J,
+) -> Run<MemoryStore, H, J, M, <J::Blockers as Blockers>::Initial> {
+    run_on(MemoryStore::with_clock(Arc::new(ManualClock::default())), handler, input)
+}
+
+/// Like [`run`], on a store of the test: for handlers that take an `Attempt` of that store and write rows in its database.
+///
+/// The store should have a database, schema or file of its own: other workers of the store could run the job, and jobs
+/// of the same type could run instead of it. To control the time, open the store with a [`ManualClock`] (option `clock`).
+///
+/// ```no_run
+/// # use windlass_core::{Attempt, BoxError, Done, Entry, Job, Transactional};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Reserve { item: u32 }
+/// # impl Job for Reserve { const NAME: &'static str = "reserve"; type Output = u32; type Next = (); type Blockers = (); }
+/// # impl Entry for Reserve {}
+/// # async fn reserve<S: Transactional>(a: Attempt<Reserve, S>) -> Result<Done<Reserve, S>, BoxError> {
+/// #     Ok(a.begin().await?.done(1)?)
+/// # }
+/// # async fn test<S: Transactional>(store: S) -> Result<(), BoxError> {
+/// let ran = windlass_test::run_on(store, reserve, Reserve { item: 7 }).await?;
+/// assert_eq!(*ran.output(), 1);
+/// # Ok(()) }
+/// ```
+pub fn run_on<S: Store, H, J: Job, M>(
+    store: S,
+    handler: H,
+    input: J,
+) -> Run<S, H, J, M, <J::Blockers as Blockers>::Initial> {
     let ended = Arc::new(End { chain: ChainId::new(), notify: Notify::new() });
-    let now = clock.now();
-    let store = MemoryStore::with_clock(clock);
     let client = Client::builder(store).observer(Watch(Arc::clone(&ended))).build();
     let worker = Worker::new(&client).without_jitter();
     Run {
         client,
-        now,
         ended,
         handler,
         input,
@@ -66,13 +91,12 @@ pub fn run<H, J: Job, M>(handler: H, input: J) -> Run<H, J, M, <J::Blockers as B
 
 /// Builder for one attempt; await it to run the attempt. See [`run`].
 #[must_use = "nothing runs until it is awaited"]
-pub struct Run<H, J, M, State> {
-    client: Client<MemoryStore>,
-    now: Timestamp,
+pub struct Run<S, H, J, M, State> {
+    client: Client<S>,
     ended: Arc<End>,
     handler: H,
     input: J,
-    worker: Worker<MemoryStore>,
+    worker: Worker<S>,
     blockers: Result<Vec<(TypeName, Payload)>>,
     attempt: u32,
     key: Option<String>,
@@ -80,14 +104,14 @@ pub struct Run<H, J, M, State> {
     types: PhantomData<fn() -> (M, State)>,
 }
 
-impl<H, J: Job, M> Run<H, J, M, NeedsBlockedBy> {
+impl<S: Store, H, J: Job, M> Run<S, H, J, M, NeedsBlockedBy> {
     /// Sets the outputs of the blocker chains, as the handler receives them from `blockers()`.
-    pub fn blockers(self, outputs: <J::Blockers as Blockers>::Outputs) -> Run<H, J, M, Ready>
+    pub fn blockers(self, outputs: <J::Blockers as Blockers>::Outputs) -> Run<S, H, J, M, Ready>
     where
         <J::Blockers as Blockers>::Outputs: Serialize,
     {
         let blockers = payloads::<J::Blockers>(&outputs);
-        let Self { client, now, ended, handler, input, worker, attempt, key, timeout, .. } = self;
+        let Self { client, ended, handler, input, worker, attempt, key, timeout, .. } = self;
         Run {
             client,
             now,
@@ -104,7 +128,7 @@ impl<H, J: Job, M> Run<H, J, M, NeedsBlockedBy> {
     }
 }
 
-impl<H, J: Job, M, State> Run<H, J, M, State> {
+impl<S: Store, H, J: Job, M, State> Run<S, H, J, M, State> {
     /// Passes a value to the handler, if it takes a [`Data`](windlass_core::Data) of its type.
     pub fn data<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
         self.data_with(|_| value)
@@ -114,7 +138,7 @@ impl<H, J: Job, M, State> Run<H, J, M, State> {
     /// handler starts with this client.
     pub fn data_with<T: Clone + Send + Sync + 'static>(
         mut self,
-        value: impl FnOnce(&Client<MemoryStore>) -> T,
+        value: impl FnOnce(&Client<S>) -> T,
     ) -> Self {
         let value = value(&self.client);
         self.worker = self.worker.data(value);
@@ -140,12 +164,13 @@ impl<H, J: Job, M, State> Run<H, J, M, State> {
     }
 }
 
-impl<H, J, M> Run<H, J, M, Ready>
+impl<S, H, J, M> Run<S, H, J, M, Ready>
 where
+    S: Store,
     J: Job,
-    H: Handler<J, MemoryStore, M>,
+    H: Handler<J, S, M>,
 {
-    async fn run(self) -> Result<Ran<J>> {
+    async fn run(self) -> Result<Ran<J, S>> {
         let store = self.client.store();
         let blockers = completed_chains(store, self.blockers?).await?;
         create(store, self.ended.chain, &self.input, blockers, self.key).await?;
@@ -166,17 +191,18 @@ where
             );
             return Err(Error::new(ErrorKind::TimedOut, text));
         }
-        Ran::read(self.client, self.ended.chain, self.now)
+        Ran::read(self.client, self.ended.chain).await
     }
 }
 
-impl<H, J, M> IntoFuture for Run<H, J, M, Ready>
+impl<S, H, J, M> IntoFuture for Run<S, H, J, M, Ready>
 where
+    S: Store,
     J: Job,
-    H: Handler<J, MemoryStore, M>,
+    H: Handler<J, S, M>,
     M: 'static,
 {
-    type Output = Result<Ran<J>>;
+    type Output = Result<Ran<J, S>>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -186,7 +212,7 @@ where
 
 /// Stores the job as the first job of a chain. The type need not be an entry: that rule applies to applications only.
 async fn create<J: Job>(
-    store: &MemoryStore,
+    store: &impl Store,
     id: ChainId,
     input: &J,
     blockers: Vec<ChainId>,
@@ -209,7 +235,7 @@ async fn create<J: Job>(
 }
 
 /// Acquires the job and fails the attempt, to simulate an earlier attempt.
-async fn fail_one_attempt(store: &MemoryStore, job_type: &str) -> Result<()> {
+async fn fail_one_attempt(store: &impl Store, job_type: &str) -> Result<()> {
     let quota = Quota { job_type: TypeName::new(job_type)?, max: 1, lease: Millis::from_secs(60) };
     let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
     let Some(acquired) = store.acquire(acquire).await?.jobs.pop() else {
@@ -225,10 +251,9 @@ async fn fail_one_attempt(store: &MemoryStore, job_type: &str) -> Result<()> {
 
 /// Pauses the job type once its attempt has begun. Without this, the worker could acquire an immediate retry, or a
 /// continuation of the same type, before it is stopped.
-#[derive(Debug)]
-struct OnlyOnce(Client<MemoryStore>);
+struct OnlyOnce<S>(Client<S>);
 
-impl Middleware for OnlyOnce {
+impl<S: Store> Middleware for OnlyOnce<S> {
     fn around<'a>(&'a self, attempt: AnyAttempt, inner: Inner) -> BoxFuture<'a, Result<Ended, BoxError>> {
         Box::pin(async move {
             let types = vec![attempt.job().job_type.clone()];
@@ -271,7 +296,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-impl<H, J: Job, M, State> fmt::Debug for Run<H, J, M, State> {
+impl<S, H, J: Job, M, State> fmt::Debug for Run<S, H, J, M, State> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run")
             .field("job_type", &J::NAME)

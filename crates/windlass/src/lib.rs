@@ -114,7 +114,7 @@ pub mod notifier {
 /// Observers, which receive lifecycle events.
 pub mod observer {
     #[doc(inline)]
-    pub use windlass_core::{About, Event, Log, NoObserver, Observer, Traced};
+    pub use windlass_core::{About, AboutWorker, Event, Log, NoObserver, Observer, Traced};
 }
 
 /// Clocks and points in time.

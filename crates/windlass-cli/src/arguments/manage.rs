@@ -200,6 +200,10 @@ pub(crate) struct Migrate {
     /// Only print the SQL statements, for use with another migration tool
     #[arg(long)]
     pub(crate) sql: bool,
+
+    /// Only print the migrations after this version [default: all]
+    #[arg(long, value_name = "VERSION", requires = "sql", default_value_t = 0, hide_default_value = true)]
+    pub(crate) from: u32,
 }
 
 /// Check the store, the clock, the notifier and the workers for problems

@@ -9,7 +9,7 @@ use crate::store::OpenMode;
 
 pub(crate) async fn run(context: &Context, migrate: &Migrate) -> Result {
     if migrate.sql {
-        return context.output.bytes(context.config.migrations_sql()?.as_bytes());
+        return context.output.bytes(context.config.migrations_sql(migrate.from)?.as_bytes());
     }
     if migrate.status {
         return status(context).await;

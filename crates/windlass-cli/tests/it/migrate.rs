@@ -14,6 +14,10 @@ async fn postgres_is_migrated_only_by_migrate() {
     assert_eq!((status.code, status.stdout.contains("is at version 0")), (1, true), "{status:?}");
     let sql = program.ok(&["migrate", "--sql"]).await;
     assert!(sql.contains("create table"), "{sql}");
+    let nothing_new = program.ok(&["migrate", "--sql", "--from", "1"]).await;
+    assert!(sql.contains("-- 1: ") && !nothing_new.contains("-- 1: "), "{nothing_new}");
+    let future = program.run(&["migrate", "--sql", "--from", "9"]).await;
+    assert!(future.stderr.contains("there is no version 9: the latest is 1"), "{future:?}");
     assert_eq!(program.ok(&["migrate"]).await, "the store is up to date");
     assert_eq!(program.ok(&["migrate", "--status"]).await, "the store is up to date");
     program.ok(&["start", "mail"]).await;

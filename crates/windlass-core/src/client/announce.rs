@@ -440,6 +440,7 @@ fn about(job: JobSummary, job_type: &TypeName, chain_type: &TypeName) -> About {
         key: None,
         attempt: None,
         worker: None,
+        worker_name: None,
     }
 }
 
@@ -452,6 +453,7 @@ fn about_closed(closed: &ClosedChain) -> About {
         key: None,
         attempt: None,
         worker: None,
+        worker_name: None,
     }
 }
 

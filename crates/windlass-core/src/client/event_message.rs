@@ -74,7 +74,7 @@ impl EventMessage {
             Event::ChainRetried(about) => Self::about(EventKind::Reopened, about),
             Event::HookFailed(about, error) => Self::about(EventKind::Trouble, about).because(error),
             Event::WorkerFailed(worker, error) => {
-                Self { worker: Some(*worker), ..Self::new(EventKind::Trouble) }.because(error)
+                Self { worker: Some(worker.id), ..Self::new(EventKind::Trouble) }.because(error)
             }
             Event::StoreFailed(_, error) => Self::new(EventKind::Trouble).because(error),
             _ => return None,

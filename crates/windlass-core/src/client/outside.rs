@@ -313,6 +313,7 @@ fn about(job: &JobRecord) -> About {
         key: None,
         attempt: None,
         worker: None,
+        worker_name: None,
     }
 }
 

@@ -111,5 +111,5 @@ impl Dispatcher {
 
 fn planned(job: JobId, job_type: &TypeName, chain: ChainId, chain_type: &TypeName) -> About {
     let (job_type, chain_type) = (job_type.clone(), chain_type.clone());
-    About { job, job_type, chain, chain_type, key: None, attempt: None, worker: None }
+    About { job, job_type, chain, chain_type, key: None, attempt: None, worker: None, worker_name: None }
 }

@@ -21,6 +21,20 @@ macro_rules! line {
             chain_type = %$about.chain_type,
             attempt = $about.attempt,
             worker = $about.worker.map(tracing::field::display),
+            worker_name = $about.worker_name.as_ref().map(tracing::field::display),
+            $($field = %$value,)*
+            $message
+        )
+    };
+}
+
+/// Logs a line about a worker.
+macro_rules! worker_line {
+    ($level:ident, $worker:expr, $message:literal $(, $field:ident = $value:expr)*) => {
+        $level!(
+            target: "windlass",
+            worker = %$worker.id,
+            worker_name = $worker.name.as_ref().map(tracing::field::display),
             $($field = %$value,)*
             $message
         )
@@ -30,12 +44,12 @@ macro_rules! line {
 impl Observer for Log {
     fn observe(&self, event: &Event) {
         match event {
-            Event::WorkerStarted(worker) => info!(target: "windlass", %worker, "worker started"),
+            Event::WorkerStarted(worker) => worker_line!(info, worker, "worker started"),
             Event::WorkerFailed(worker, why) => {
-                error!(target: "windlass", %worker, error = %why, "worker failed, will retry");
+                worker_line!(error, worker, "worker failed, will retry", error = why);
             }
-            Event::WorkerStopping(worker) => info!(target: "windlass", %worker, "worker stopping"),
-            Event::WorkerStopped(worker) => info!(target: "windlass", %worker, "worker stopped"),
+            Event::WorkerStopping(worker) => worker_line!(info, worker, "worker stopping"),
+            Event::WorkerStopped(worker) => worker_line!(info, worker, "worker stopped"),
             Event::ChainDeleted(chain, chain_type) => {
                 info!(target: "windlass", %chain, %chain_type, "chain deleted");
             }

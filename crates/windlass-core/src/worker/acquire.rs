@@ -93,7 +93,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Without this, the job would stay leased until its lease expires. Without the delay, this worker might
     /// acquire it again immediately, and so on.
     fn put_back(self: &Arc<Self>, acquired: Acquired) {
-        let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), self.id);
+        let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), self.about());
         let about = Arc::new(attempt.about());
         self.dispatcher().observe(&Event::HandlerMissing(About::clone(&about)));
         let text = format!("worker {} has no handler for job type `{}`", self.id, about.job_type);

@@ -5,8 +5,8 @@ use std::fmt;
 use super::abort::Abort;
 use crate::command::{Acquired, BlockerOutput};
 use crate::id::WorkerId;
-use crate::name::Key;
-use crate::observer::About;
+use crate::name::{Key, WorkerName};
+use crate::observer::{About, AboutWorker};
 use crate::record::{JobRecord, Retention};
 use crate::time::Timestamp;
 
@@ -15,12 +15,12 @@ pub struct AnyAttempt {
     /// Boxed, so that an attempt is cheap to move.
     pub(super) acquired: Box<Acquired>,
     pub(super) abort: Abort,
-    worker: WorkerId,
+    worker: AboutWorker,
     extensions: BTreeMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
 impl AnyAttempt {
-    pub(super) const fn new(acquired: Box<Acquired>, abort: Abort, worker: WorkerId) -> Self {
+    pub(super) const fn new(acquired: Box<Acquired>, abort: Abort, worker: AboutWorker) -> Self {
         Self { acquired, abort, worker, extensions: BTreeMap::new() }
     }
 
@@ -69,7 +69,13 @@ impl AnyAttempt {
     /// Returns the id of the worker that runs the attempt.
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
-        self.worker
+        self.worker.id
+    }
+
+    /// Returns the name of the worker that runs the attempt, if it has one.
+    #[must_use]
+    pub const fn worker_name(&self) -> Option<&WorkerName> {
+        self.worker.name.as_ref()
     }
 
     pub(crate) fn about(&self) -> About {
@@ -81,7 +87,8 @@ impl AnyAttempt {
             chain_type: chain_type.clone(),
             key: self.acquired.key.clone(),
             attempt: Some(self.attempt()),
-            worker: Some(self.worker),
+            worker: Some(self.worker.id),
+            worker_name: self.worker.name.clone(),
         }
     }
 

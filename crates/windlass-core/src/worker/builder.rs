@@ -181,7 +181,7 @@ impl<S: Store + ?Sized> Worker<S> {
         }
         settings.check()?;
         let engine = Engine::new(client, settings, handlers)?;
-        engine.dispatcher().observe(&Event::WorkerStarted(engine.id));
+        engine.dispatcher().observe(&Event::WorkerStarted(engine.about()));
         engine.publish_consumer_event(EventKind::ConsumerStarted);
         let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
@@ -299,7 +299,7 @@ impl<S: Store + ?Sized> Running<S> {
 
     async fn end(mut self, asks_at: Instant, until: Instant) {
         let engine = Arc::clone(&self.engine);
-        engine.dispatcher().observe(&Event::WorkerStopping(engine.id));
+        engine.dispatcher().observe(&Event::WorkerStopping(engine.about()));
         engine.health.stopping();
         // Cancel first, then abort: `task::start` relies on this order.
         engine.stopping.cancel();
@@ -326,7 +326,7 @@ impl<S: Store + ?Sized> Running<S> {
         if engine.client.store().capabilities().has(Capability::Workers) {
             let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
         }
-        engine.dispatcher().observe(&Event::WorkerStopped(engine.id));
+        engine.dispatcher().observe(&Event::WorkerStopped(engine.about()));
         engine.publish_consumer_event(EventKind::ConsumerStopped);
     }
 }

@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::id::WorkerId;
 use crate::job::Backoff;
 use crate::name::{TypeName, WorkerName};
+use crate::observer::AboutWorker;
 use crate::store::Store;
 
 /// The state that all tasks of one worker share: the loop, the keeper, the heartbeat and the attempts.
@@ -88,6 +89,10 @@ impl<S: Store + ?Sized> Engine<S> {
             slots: Mutex::new(slots),
             client,
         }))
+    }
+
+    pub(super) fn about(&self) -> AboutWorker {
+        AboutWorker { id: self.id, name: self.name.clone() }
     }
 
     pub(super) fn dispatcher(&self) -> &Dispatcher {

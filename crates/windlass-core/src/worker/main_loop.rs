@@ -107,7 +107,7 @@ impl<S: Store + ?Sized> Loop<S> {
                 Err(error) => {
                     this.failures += 1;
                     this.engine.health.failed(&error);
-                    let event = Event::WorkerFailed(this.engine.id, ErrorText::new(error.to_string()));
+                    let event = Event::WorkerFailed(this.engine.about(), ErrorText::new(error.to_string()));
                     this.engine.dispatcher().observe(&event);
                     let delay = this.engine.recovery.delay(this.failures, fastrand::f64());
                     let _ = timeout(delay, stopping.cancelled()).await;

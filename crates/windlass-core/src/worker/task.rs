@@ -41,7 +41,7 @@ pub(super) fn start<S: Store + ?Sized>(
 ) {
     let lease = Millis::try_from(handler.options.lease).unwrap_or_default();
     let id = (acquired.job.id, acquired.job.fence);
-    let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), engine.id);
+    let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), engine.about());
     let about = Arc::new(attempt.about());
     let signals = (Arc::clone(&about), attempt.abort.clone());
     let task = Arc::new(AttemptTask {
@@ -63,8 +63,10 @@ pub(super) fn start<S: Store + ?Sized>(
     let spawned = if engine.stopping.is_cancelled() {
         tokio::spawn(async move { drop(task.end(Outcome::Release).await) })
     } else {
-        let About { job, job_type, chain, .. } = &*task.about;
-        let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = task.number);
+        let About { job, job_type, chain, worker_name, .. } = &*task.about;
+        let worker_name = worker_name.as_ref().map(tracing::field::display);
+        let span =
+            tracing::info_span!("attempt", %job, %chain, %job_type, attempt = task.number, worker_name);
         // The future has several kilobytes, and spawning moves it many times. Its box is moved instead.
         let run: BoxFuture<'static, ()> = Box::pin(run(task, attempt).instrument(span));
         tokio::spawn(run)

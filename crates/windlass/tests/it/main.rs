@@ -5,5 +5,6 @@ mod conformance_table;
 mod defaults;
 mod derive;
 mod readme;
+mod run_on;
 #[cfg(feature = "postgres")]
 mod signup;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use windlass_core::command::{Acquire, Quota};
 use windlass_core::{
-    About, BoxFuture, Chain, Client, ClosedAs, Error, ErrorKind, Hint, JobOptions, Millis, Notifier,
-    RequestId, Subscription, Target, Topic, TypeName, Worker, WorkerId, plan,
+    About, AboutWorker, BoxFuture, Chain, Client, ClosedAs, Error, ErrorKind, Hint, JobOptions, Millis, Notifier,
+    RequestId, Subscription, Target, Topic, TypeName, Worker, WorkerId, WorkerName, plan,
 };
 
 use super::super::prelude::*;
@@ -136,7 +136,7 @@ fn about(event: &Event) -> Option<&About> {
 
 async fn life<S: Store>(scene: Scene<S>) {
     let chain = scene.client.start(Sow { seeds: 3 }).await.unwrap();
-    let worker = scene.worker().handle(sow).start().await.unwrap();
+    let worker = scene.worker().name("sower").handle(sow).start().await.unwrap();
     let id = worker.id();
     scene.output(chain).await;
     closed(&scene, 1).await;
@@ -152,9 +152,12 @@ async fn life<S: Store>(scene: Scene<S>) {
     for event in [&events[3], &events[4]] {
         let about = about(event).unwrap();
         assert_eq!((about.attempt, about.worker), (Some(1), Some(id)));
+        assert_eq!(about.worker_name.as_ref().map(WorkerName::as_str), Some("sower"));
     }
     assert!(matches!(events[5], Event::ChainClosed(_, ClosedAs::Completed)));
-    assert!(events[2] == Event::WorkerStarted(id) && events[7] == Event::WorkerStopped(id));
+    let is_worker = |worker: &AboutWorker| worker.id == id && worker.name.as_ref().map(WorkerName::as_str) == Some("sower");
+    assert!(matches!(&events[2], Event::WorkerStarted(worker) if is_worker(worker)), "{:?}", events[2]);
+    assert!(matches!(&events[7], Event::WorkerStopped(worker) if is_worker(worker)), "{:?}", events[7]);
 }
 
 async fn retry<S: Store>(scene: Scene<S>) {
@@ -326,7 +329,7 @@ async fn store_fails<S: Store>(scene: Scene<S>) {
     let mut of_worker = 0;
     for event in scene.seen.all() {
         if let Event::WorkerFailed(worker, why) = event {
-            assert!(worker == id && why.as_str().contains("the store is down"), "{why}");
+            assert!(worker.id == id && why.as_str().contains("the store is down"), "{why}");
             of_worker += 1;
         }
     }
