@@ -46,7 +46,7 @@ pub fn run<H, J: Job, M>(
     handler: H,
     input: J,
 ) -> Run<MemoryStore, H, J, M, <J::Blockers as Blockers>::Initial> {
-    run_on(MemoryStore::with_clock(Arc::new(ManualClock::default())), handler, input)
+    run_on(Arc::new(MemoryStore::with_clock(Arc::new(ManualClock::default()))), handler, input)
 }
 
 /// Like [`run`], on a store of the test: for handlers that take an `Attempt` of that store and write rows in its database.
@@ -62,13 +62,14 @@ pub fn run<H, J: Job, M>(
 /// # async fn reserve<S: Transactional>(a: Attempt<Reserve, S>) -> Result<Done<Reserve, S>, BoxError> {
 /// #     Ok(a.begin().await?.done(1)?)
 /// # }
+/// # use std::sync::Arc;
 /// # async fn test<S: Transactional>(store: S) -> Result<(), BoxError> {
-/// let ran = windlass_test::run_on(store, reserve, Reserve { item: 7 }).await?;
+/// let ran = windlass_test::run_on(Arc::new(store), reserve, Reserve { item: 7 }).await?;
 /// assert_eq!(*ran.output(), 1);
 /// # Ok(()) }
 /// ```
 pub fn run_on<S: Store, H, J: Job, M>(
-    store: S,
+    store: Arc<S>,
     handler: H,
     input: J,
 ) -> Run<S, H, J, M, <J::Blockers as Blockers>::Initial> {

@@ -1,9 +1,10 @@
 //! `windlass-test` on stores with transactions, with handlers that write rows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use windlass::{BoxError, Job, Transactional};
+use windlass::{BoxError, Job};
 use windlass_test::{Outcome, run_on};
 
 #[derive(Serialize, Deserialize, Job)]
@@ -31,13 +32,11 @@ macro_rules! tests {
             Ok(step.done(count)?)
         }
 
-        async fn check(store: $store, pool: sqlx::Pool<$database>) {
-            fn is_transactional<S: Transactional>(_: &S) {}
-            is_transactional(&store);
+        async fn check(store: Arc<$store>, pool: sqlx::Pool<$database>) {
             sqlx::raw_sql(TABLE).execute(&pool).await.unwrap();
-            let ran = run_on(store.clone(), reserve, Reserve { item: 7 }).await.unwrap();
+            let ran = run_on(Arc::clone(&store), reserve, Reserve { item: 7 }).await.unwrap();
             assert_eq!(*ran.output(), 1);
-            let ran = run_on(store.clone(), reserve, Reserve { item: 0 }).await.unwrap();
+            let ran = run_on(Arc::clone(&store), reserve, Reserve { item: 0 }).await.unwrap();
             assert_eq!(ran.retried_with(), "there is no item 0");
             assert!(
                 matches!(ran.outcome(), Outcome::Retried(_, delay) if *delay == Duration::from_secs(10)),
@@ -65,7 +64,7 @@ mod sqlite {
         let directory = tempfile::tempdir().unwrap();
         let store = windlass::sqlite::open(directory.path().join("jobs.db")).await.unwrap();
         let pool = Sqlx::pool(store.provider()).clone();
-        check(store, pool).await;
+        check(Arc::new(store), pool).await;
     }
 }
 
@@ -83,6 +82,6 @@ mod postgres {
         let server = PostgresServer::start().await;
         let store = windlass::postgres::connect(&server.url()).await.unwrap();
         let pool = Sqlx::pool(store.provider()).clone();
-        check(store, pool).await;
+        check(Arc::new(store), pool).await;
     }
 }
