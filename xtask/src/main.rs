@@ -41,6 +41,9 @@ usage: cargo xtask <command>
   bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--json]
         The same workloads on a database with durable settings, alternating with bare statements on the same
         database (not on Redis); the cost per job; the ratios; and the round trips of a queue.
+  bench commits [--quick] [--rounds N]
+        Commits transactions of the application on PostgreSQL, with hints and without, and compares them.
+
   bench effectum
         The SQLite store beside effectum, another job queue on SQLite: three rounds in turn, medians and ratios.
         Builds the program in bench/effectum, which has its own lockfile.
@@ -76,7 +79,7 @@ fn run(words: &[&str]) -> Result {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
         ["bench", "effectum"] => peers::effectum(),
-        ["bench", store @ ("sqlite" | "postgres" | "redis"), flags @ ..] => bench::database(store, flags),
+        ["bench", store @ ("sqlite" | "postgres" | "redis" | "commits"), flags @ ..] => bench::database(store, flags),
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
         ["tiers"] => tiers::run(&Workspace::locate()),
         ["package"] => package::run(&Workspace::locate(), false),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use windlass::sqlite::Synchronous;
 use windlass::{Client, MemoryStore};
+use windlass_bench::commits::Commits;
 use windlass_bench::instructions::{Instructions, is_countable};
 use windlass_bench::round_trip::{self, SCENARIOS, Scenario};
 use windlass_bench::subject::{Memory, Postgres, Redis, Sqlite};
@@ -132,4 +133,11 @@ fn a_job_costs_few_instructions() {
     let count = Instructions::count(program, &(500..2_500)).unwrap();
     print!("{}", count.table());
     assert!(count.ratio() <= CEILING, "{count:?} is {:.1} times the bare version", count.ratio());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_are_measured_with_hints_and_without() {
+    let measured = Commits::measure(false, 2, 256).await.unwrap();
+    assert_eq!((measured.with.len(), measured.without.len()), (2, 2));
+    assert!(measured.ratio() > 0.0 && measured.to_string().contains("median ratio"), "{measured}");
 }
