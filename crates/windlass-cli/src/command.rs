@@ -24,12 +24,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use windlass::{Client, Store};
+use windlass::{Client, Store, shutdown_signal};
 
 use crate::arguments::{Arguments, Command, Global, Pause, Resume};
 use crate::exit::{Code, Failure, Result};
 use crate::output::{Output, note};
-use crate::signal;
 use crate::store::{Connection, OpenMode, StoreConfig};
 
 /// How long a command that is done waits for its notifications and its store.
@@ -67,14 +66,14 @@ async fn run_until_interrupted(context: Context, command: Command) -> Result {
         let running = spawn_blocking(move || Handle::current().block_on(dispatch(&context, command)));
         tokio::select! {
             done = running => done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
-            () = signal::shutdown_requested() => return Err(Failure::new(Code::Interrupted, "interrupted")),
+            () = shutdown_signal() => return Err(Failure::new(Code::Interrupted, "interrupted")),
         }
     };
     // The command is done. Neither an interrupt nor an error of the store changes its result now.
     if let Some(client) = opened.get() {
         tokio::select! {
             _ = timeout(CLOSE_TIMEOUT, client.close()) => {}
-            () = signal::shutdown_requested() => {}
+            () = shutdown_signal() => {}
         }
     }
     done

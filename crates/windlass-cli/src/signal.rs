@@ -2,27 +2,9 @@
 
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
+use windlass::shutdown_signal;
 
 use crate::exit::{Code, Failure, Result};
-
-/// Waits for Ctrl-C or SIGTERM. The handlers are installed by the call itself, so a signal that arrives before the
-/// first poll is not lost.
-#[cfg(unix)]
-pub(crate) fn shutdown_requested() -> impl Future<Output = ()> {
-    use tokio::signal::unix::{SignalKind, signal};
-
-    let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal).into_iter().flatten();
-    let signals = (signals.next(), signals.next());
-    async {
-        match signals {
-            (Some(mut interrupt), Some(mut terminate)) => {
-                tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-            }
-            // Without handlers, the signals keep their default effect.
-            _ => std::future::pending().await,
-        }
-    }
-}
 
 /// Ctrl-C or SIGTERM, for a command that changes the store in steps.
 #[derive(Debug)]
@@ -35,12 +17,12 @@ impl Interrupt {
     /// Installs the signal handlers.
     pub(crate) fn listen() -> Self {
         let (first, second) = (CancellationToken::new(), CancellationToken::new());
-        let requested = shutdown_requested();
+        let requested = shutdown_signal();
         let tokens = (first.clone(), second.clone());
         tokio::spawn(async move {
             requested.await;
             tokens.0.cancel();
-            shutdown_requested().await;
+            shutdown_signal().await;
             tokens.1.cancel();
         });
         Self { first, second }
@@ -99,13 +81,6 @@ impl ProcessGroup {
             // The group may have ended in the meantime.
             let _ = rustix::process::kill_process_group(group, signal);
         }
-    }
-}
-
-#[cfg(not(unix))]
-pub(crate) async fn shutdown_requested() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
     }
 }
 

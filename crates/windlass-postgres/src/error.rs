@@ -52,10 +52,10 @@ pub fn from_sqlstate(code: &str, message: &str) -> Error {
         "08P01" if message.starts_with("unsupported startup parameter") => {
             (ErrorKind::Invalid, REFUSED_PARAMETER)
         }
-        // A statement that another client of a pooler prepared, or did not.
+        // A statement that another client of a pooler prepared, or did not; or one that `discard all` removed.
         "26000" | "42P05" => (
             ErrorKind::Unavailable,
-            "a pooler has switched the server connection; turn `Options::cached_statements` off",
+            "a pooler has switched the server connection, or the session was reset; turn `Options::cached_statements` off",
         ),
         // Class 28: invalid authorization.
         _ if code.starts_with("28") => (ErrorKind::AccessDenied, CHECK_LOGIN),

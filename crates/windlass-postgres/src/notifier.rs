@@ -343,7 +343,7 @@ impl<P: Provider> Shared<P> {
             let error = match self.connect().await {
                 Ok(mut listener) => {
                     (delay, warned_denied) = (initial, false);
-                    // Before subscribers learn of the connection, so that none of them receives a hint twice.
+                    // Before subscribers learn of the connection: from then on, the server returns the hints of this process too.
                     let _connected = Connected::new(&self.is_connected);
                     // Hints may have been lost since the previous connection.
                     if !matches!(self.listening.send_replace(Listening::Live), Listening::Connecting) {

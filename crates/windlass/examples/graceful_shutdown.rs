@@ -64,9 +64,10 @@ async fn main() -> Result<(), BoxError> {
     let stubborn = client.start(DoesNotListen).await?;
     app.running.acquire_many(2).await?.forget();
 
-    // A service does this after `tokio::signal::ctrl_c()`.
+    // A service calls `worker.run_until(shutdown_signal(), deadline)`, which does this at SIGTERM. The handlers get most of
+    // the time to finish, and are then asked to stop.
     let begun = Instant::now();
-    first_worker.stop_now(Duration::from_millis(200)).await;
+    first_worker.stop(Duration::from_millis(500)).await;
     println!("stopped after {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(60), "a stop keeps its deadline");
 
@@ -81,6 +82,6 @@ async fn main() -> Result<(), BoxError> {
     let attempts = (client.wait(polite).await?, client.wait(stubborn).await?);
     assert_eq!(attempts, (1, 1), "a released attempt does not count");
     println!("both done, each in attempt 1");
-    second_worker.stop_now(Duration::from_secs(10)).await;
+    second_worker.stop(Duration::from_secs(10)).await;
     Ok(())
 }

@@ -82,7 +82,7 @@ async fn main() -> Result<(), BoxError> {
         }
         Some("worker") => {
             let worker = Worker::new(&client).data(Mailer).handle(send_welcome);
-            worker.run_until(shutdown_signal(), Duration::from_secs(25)).await?;
+            worker.run_until(shutdown_signal(), Duration::from_secs(15)).await?;
         }
         _ => return Err("pass `api` or `worker`".into()),
     }

@@ -42,7 +42,7 @@ async fn subscribe(job: Ctx<Subscribe>) -> Result<Next<Subscribe>, BoxError> {
     Ok(Next::then(windlass::next(charge).after(TRIAL)))
 }
 
-/// A handler that starts other chains takes the client as state, and is generic over the store.
+/// A handler that starts other chains takes the client as a value, and is generic over the store.
 async fn charge<S: Store>(job: Ctx<Charge>, Data(client): Data<Client<S>>) -> Result<u64, BoxError> {
     if job.attempt() == 1 {
         return Err("the bank does not answer".into());

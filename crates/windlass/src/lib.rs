@@ -2,9 +2,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The first definition of a link counts, so links between pages lead to modules here, not to files.
 #![doc = include_str!("links.txt")]
-#![cfg_attr(feature = "sqlite", doc = include_str!("../README.md"))]
+#![cfg_attr(all(feature = "sqlite", feature = "postgres"), doc = include_str!("../README.md"))]
 #![cfg_attr(
-    not(feature = "sqlite"),
+    not(all(feature = "sqlite", feature = "postgres")),
     doc = "Durable background work for Rust: typed job chains that commit with your own transaction."
 )]
 

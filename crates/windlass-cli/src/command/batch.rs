@@ -8,11 +8,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use windlass::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
+use windlass::shutdown_signal;
 
 use crate::exit::{Code, Failure, Result};
 use crate::input;
 use crate::output::{Output, note, stderr_is_terminal};
-use crate::signal;
 
 /// How many lines the reader thread may read ahead.
 const READ_AHEAD: usize = 2 * BATCH_MAX_ITEMS;
@@ -87,7 +87,7 @@ struct Sender<B> {
 impl<B: Batch> Sender<B> {
     async fn run(&mut self, progress: &ProgressBar) -> Result {
         let mut lines = lines();
-        let mut shutdown_requested = std::pin::pin!(signal::shutdown_requested());
+        let mut shutdown_requested = std::pin::pin!(shutdown_signal());
         loop {
             let line = tokio::select! {
                 line = lines.recv() => line,

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use windlass::observer::NoObserver;
-use windlass::{BoxError, Client, Store, Transactional};
+use windlass::{BoxError, Client, Store, Transactional, shutdown_signal};
 
 use super::Context;
 use crate::arguments::Bench;
 use crate::exit::{Code, Failure, Result, with_sources};
 use crate::output::{Output, stderr_is_terminal};
-use crate::signal;
 use crate::store::{AnyStore, Connection, OpenMode, StoreUrl};
 use workload::Jobs;
 
@@ -41,7 +40,7 @@ pub(crate) async fn run(context: &Context, bench: &Bench) -> Result {
     let progress = progress();
     let measured = tokio::select! {
         measured = measure_any(&connection, &config.store, bench, &progress) => measured,
-        () = signal::shutdown_requested() => Err(Failure::new(Code::Interrupted, "interrupted; the benchmark's data was removed")),
+        () = shutdown_signal() => Err(Failure::new(Code::Interrupted, "interrupted; the benchmark's data was removed")),
     };
     progress.finish_and_clear();
     // Always remove what the benchmark created. An earlier error takes precedence over an error of the removal.

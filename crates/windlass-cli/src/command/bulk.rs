@@ -186,6 +186,9 @@ impl Change {
                 let open = &[JobState::Blocked, JobState::Pending, JobState::Running];
                 (open, open)
             }
+            Self::Delete { .. } if given.is_empty() => {
+                return Ok(vec![JobState::Completed, JobState::Failed, JobState::Cancelled]);
+            }
             Self::Delete { .. } => return Ok(given.to_vec()),
         };
         let is_possible = |state: &JobState| possible.iter().any(|other| other.status() == state.status());

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use windlass::command::{NewJob, NextJob, Step};
 use windlass::name::ErrorText;
-use windlass::{ChainId, JobId, Status};
+use windlass::{ChainId, JobId, JobOptions, Status};
 
 use super::{Context, target};
 use crate::arguments::Complete;
@@ -15,7 +15,9 @@ pub(crate) async fn run(context: &Context, complete: Complete) -> Result {
     let Complete { name, value, key_type, then, fail } = complete;
     let step = match (then, fail) {
         (Some(job_type), _) => {
-            let job = NewJob::new(job_type, input::payload(value.as_deref(), "input").await?);
+            let max_attempts = JobOptions::default().max_attempts;
+            let input = input::payload(value.as_deref(), "input").await?;
+            let job = NewJob { max_attempts, ..NewJob::new(job_type, input) };
             Step::Continue { next: NextJob { id: JobId::new(), job }, create: Vec::new() }
         }
         (None, Some(error)) => Step::Fail { error: ErrorText::new(error), retention: None },

@@ -12,7 +12,7 @@ use super::Context;
 use crate::arguments::Demo;
 use crate::exit::{Code, Failure, Result, with_sources};
 use crate::output::note;
-use crate::signal;
+use windlass::shutdown_signal;
 use crate::store::{AnyStore, Connection, OpenMode, StoreConfig, StoreUrl};
 use progress::{Progress, ProgressObserver};
 use shop::{Shop, WithTransactions, WithoutTransactions};
@@ -35,7 +35,7 @@ pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
     let ended = tokio::select! {
         ended = take_orders(&connection, &config, demo, &progress) => ended,
         never = progress.print_lines() => match never {},
-        () = signal::shutdown_requested() => Err(Failure::new(Code::Interrupted, "interrupted; the demo's data was removed")),
+        () = shutdown_signal() => Err(Failure::new(Code::Interrupted, "interrupted; the demo's data was removed")),
     };
     progress.finish();
     // Always remove what the demo created. An earlier error takes precedence over an error of the removal.

@@ -11,12 +11,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use windlass::command::{NextDue, Types};
 use windlass::name::TypeName;
-use windlass::{Backoff, Client, HandlerOptions, Running, Store, Worker};
+use windlass::{Backoff, Client, HandlerOptions, Running, Store, Worker, shutdown_signal};
 
 use super::Context;
 use crate::arguments::Work;
 use crate::exit::{Failure, Result};
-use crate::signal;
 use crate::store::OpenMode;
 use child::Runner;
 
@@ -56,7 +55,7 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
         });
     }
     // Install the signal handlers before the worker is visible: a signal sent in between would kill the process.
-    let shutdown_requested = signal::shutdown_requested();
+    let shutdown_requested = shutdown_signal();
     let running = worker.start().await?;
     tokio::select! {
         () = shutdown_requested => {}
@@ -79,11 +78,12 @@ fn options(work: &Work) -> HandlerOptions {
 /// Stops the worker. It takes no new jobs, and running commands may finish. After `--stop-timeout` or a second signal,
 /// commands that still run are terminated.
 async fn stop(running: Running<dyn Store>, work: &Work, stop_now: &CancellationToken) {
-    let mut stopping = std::pin::pin!(running.stop(work.stop_timeout + work.grace + LAST_WRITES));
+    // The runner decides itself when a command must end.
+    let mut stopping = std::pin::pin!(running.stop_now(work.stop_timeout + work.grace + LAST_WRITES));
     tokio::select! {
         () = &mut stopping => return,
         () = tokio::time::sleep(work.stop_timeout) => {}
-        () = signal::shutdown_requested() => {}
+        () = shutdown_signal() => {}
     }
     stop_now.cancel();
     stopping.await;

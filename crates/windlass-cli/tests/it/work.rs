@@ -139,14 +139,59 @@ async fn a_stopping_worker_lets_commands_finish() {
     assert_eq!(program.json(&["jobs", &second]).await[0]["status"], "pending");
 }
 
+/// The shell ignores SIGTERM, so only SIGKILL ends it and its child.
+const STUBBORN: &str = "trap '' TERM; (until [ -e never ]; do sleep 0.05; done) & echo $! > child; touch begun; wait; wait";
+
+/// Starts a worker with a stubborn command, which runs when this returns.
+async fn stubborn(program: &Program, options: &[&str]) -> tokio::process::Child {
+    let arguments = ["work", "slow", "--exec", STUBBORN, "--grace", "200ms"];
+    let worker = program.command(&[&arguments, options].concat()).spawn().unwrap();
+    let begun = program.directory().join("begun");
+    wait_until("the command runs", Duration::from_secs(60), async || begun.exists()).await;
+    worker
+}
+
+/// Checks that the worker has ended, that its command and the command's child have too, and that the job is released.
+async fn gave_up(program: &Program, worker: tokio::process::Child, chain: &str) {
+    assert_eq!(ended(worker).await.code, 0);
+    let child: u32 = fs::read_to_string(program.directory().join("child")).unwrap().trim().parse().unwrap();
+    wait_until("its child has ended", Duration::from_secs(60), async || has_ended(child)).await;
+    let job = &program.json(&["jobs", chain]).await[0];
+    assert_eq!((&job["status"], &job["attempt"]), (&"pending".into(), &0.into()), "{job}");
+}
+
+#[tokio::test]
+async fn a_second_signal_terminates_commands_at_once() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "slow"]).await;
+    let worker = stubborn(&program, &["--stop-timeout", "10m"]).await;
+    terminate(&worker).await;
+    // A signal that arrives before the first one was handled counts as the same.
+    let stopping = Instant::now();
+    wait_until("the worker has noticed the first signal", Duration::from_secs(60), async || {
+        stopping.elapsed() > Duration::from_secs(1)
+    })
+    .await;
+    terminate(&worker).await;
+    gave_up(&program, worker, &chain).await;
+    assert!(stopping.elapsed() < Duration::from_secs(60), "{:?}", stopping.elapsed());
+}
+
+#[tokio::test]
+async fn commands_are_terminated_after_the_stop_timeout() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "slow"]).await;
+    let worker = stubborn(&program, &["--stop-timeout", "500ms"]).await;
+    terminate(&worker).await;
+    gave_up(&program, worker, &chain).await;
+}
+
 #[tokio::test]
 async fn a_timeout_terminates_the_command_and_its_children() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "slow"]).await;
-    // The shell ignores SIGTERM, so only SIGKILL ends it.
-    let command = "trap '' TERM; (until [ -e never ]; do sleep 0.05; done) & echo $! > child; wait; wait";
     let arguments =
-        ["work", "slow", "--exec", command, "--timeout", "5s", "--grace", "200ms", "--backoff", "1h"];
+        ["work", "slow", "--exec", STUBBORN, "--timeout", "5s", "--grace", "200ms", "--backoff", "1h"];
     let worker = program.command(&arguments).spawn().unwrap();
     wait_until("the attempt has ended", Duration::from_secs(60), async || {
         !program.json(&["jobs", &chain]).await[0]["error"].is_null()

@@ -49,8 +49,8 @@ pub(super) type Hook<P, O> =
 /// The job then ends as if there were no hook, and the observers receive an event. A handler that succeeded
 /// is never run again because of its hook.
 ///
-/// A job ends without its hook in two cases. A job whose payload cannot be decoded fails before there is a
-/// value to pass to the hook. A job whose worker crashed in its last attempt is closed by the reaper, which
+/// A job ends without its hook in two cases. A job whose payload cannot be decoded in its last attempt fails before there
+/// is a value to pass to the hook. A job whose worker crashed in its last attempt is closed by the reaper, which
 /// may not know this queue.
 #[derive(Debug)]
 #[non_exhaustive]

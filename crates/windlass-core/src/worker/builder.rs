@@ -15,7 +15,7 @@ use super::handlers::{Handlers, Kind};
 use super::health::{Probe, Unhealthy};
 use super::hooks::Hooks;
 use super::keeper::{beat, keep};
-use super::main_loop::{Loop, RECOVERY};
+use super::main_loop::{Loop, RECOVERY, hear_losses};
 use super::middleware::Middleware;
 use super::options::HandlerOptions;
 use super::settle::Settling;
@@ -87,7 +87,7 @@ impl<S: Store + ?Sized> Worker<S> {
         self
     }
 
-    /// Leaves no delay to chance, so that tests can predict them.
+    /// Does not leave the backoff of jobs to chance, so that tests can predict it.
     #[doc(hidden)]
     pub fn without_jitter(mut self) -> Self {
         self.settings.jitters = false;
@@ -167,7 +167,7 @@ impl<S: Store + ?Sized> Worker<S> {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the worker has no handler or no slot, if it has too many slots, if the poll
-    /// interval is shorter than 1 ms, if the name is invalid, if a job type has two handlers or unusable
+    /// interval or the recovery delay is shorter than 1 ms, if the name is invalid, if a job type has two handlers or unusable
     /// options, if a handler takes a value that was not passed to the worker, or if a required middleware is
     /// missing.
     pub async fn start(self) -> Result<Running<S>> {
@@ -198,7 +198,7 @@ impl<S: Store + ?Sized> Worker<S> {
     /// # impl Entry for Mail {}
     /// # async fn send(_: Ctx<Mail>) -> Result<()> { Ok(()) }
     /// # async fn run(client: Client<MemoryStore>) -> windlass_core::Result<()> {
-    /// Worker::new(&client).handle(send).run_until(shutdown_signal(), Duration::from_secs(25)).await?;
+    /// Worker::new(&client).handle(send).run_until(shutdown_signal(), Duration::from_secs(15)).await?;
     /// # Ok(()) }
     /// ```
     ///
@@ -226,12 +226,16 @@ pub(super) struct Settings {
 impl Settings {
     fn check(&self) -> Result<()> {
         let refuse = |text: String| Err(Error::new(ErrorKind::Invalid, text));
-        let Self { concurrency, poll, .. } = self;
+        let Self { concurrency, poll, recovery, .. } = self;
         if *concurrency == 0 {
             return refuse("concurrency must be at least 1, got 0".to_owned());
         }
         if *concurrency as usize > REAP_EXCEPT_MAX {
             return refuse(format!("concurrency must be at most {REAP_EXCEPT_MAX}, got {concurrency}"));
+        }
+        let longest = recovery.delay(1, 0.0).max(recovery.delay(u32::MAX, 0.0));
+        if recovery.delay(1, 1.0) < Duration::from_millis(1) || longest < Duration::from_millis(1) {
+            return refuse("the recovery delay must be at least 1 ms: a shorter one would busy-wait".to_owned());
         }
         match poll {
             Some(poll) if *poll < Duration::from_millis(1) => {
@@ -284,8 +288,8 @@ impl<S: Store + ?Sized> Running<S> {
     /// deadline are asked to stop: after four fifths of it, or 5 s before it if that is later. Jobs that still
     /// run at the deadline are released; their attempts do not count.
     ///
-    /// Set the deadline a few seconds shorter than the time after which the process is killed: 30 s on
-    /// Kubernetes by default.
+    /// If the store does not answer, the last writes take up to 15 s more. Choose the deadline such that both fit
+    /// into the time after which the process is killed, which is 30 s on Kubernetes by default.
     pub async fn stop(self, deadline: Duration) {
         let asks_after = deadline.mul_f64(0.8).max(deadline.saturating_sub(Duration::from_secs(5)));
         self.end(far(asks_after), far(deadline)).await;
@@ -315,7 +319,10 @@ impl<S: Store + ?Sized> Running<S> {
             let _ = main.await;
         }
         let _ = timeout_at(asks_at.max(Instant::now() + STOP_GRACE), engine.recover_acquire()).await;
+        // The main loop has ended, and with it the subscription by which handlers learn that they have lost their jobs.
+        let hearing = tokio::spawn(hear_losses(Arc::clone(&engine)));
         engine.emptied(asks_at).await;
+        hearing.abort();
         engine.abort_all();
         engine.emptied(until).await;
         engine.release().await;
@@ -395,6 +402,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
 impl<S: Store + ?Sized> Drop for Running<S> {
     fn drop(&mut self) {
+        self.engine.health.stopping();
         self.engine.stopping.cancel();
         self.engine.stopped.cancel();
         self.engine.abort_all();

@@ -44,9 +44,9 @@ pub trait Argument: Sized + Send + 'static {
     #[doc(hidden)]
     fn find(values: &Values) -> Option<Self>;
 
-    /// The type of the value that [`find`](Self::find) needs.
+    /// Returns the type of the value that is missing among these, if any.
     #[doc(hidden)]
-    fn needs() -> &'static str;
+    fn lacks(values: &Values) -> Option<&'static str>;
 }
 
 impl<T: Clone + Send + Sync + 'static> Argument for Data<T> {
@@ -54,8 +54,8 @@ impl<T: Clone + Send + Sync + 'static> Argument for Data<T> {
         values.get::<T>().cloned().map(Self)
     }
 
-    fn needs() -> &'static str {
-        type_name::<T>()
+    fn lacks(values: &Values) -> Option<&'static str> {
+        values.get::<T>().is_none().then(type_name::<T>)
     }
 }
 
@@ -91,7 +91,8 @@ impl fmt::Debug for Values {
 /// Returns an argument of a handler. `Worker::start` has checked that it exists.
 pub(crate) fn argument<A: Argument>(values: &Values) -> Result<A> {
     A::find(values).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, format!("the worker has no value of type `{}`", A::needs()))
+        let missing = A::lacks(values).unwrap_or_default();
+        Error::new(ErrorKind::Invalid, format!("the worker has no value of type `{missing}`"))
     })
 }
 
@@ -99,8 +100,8 @@ pub(crate) fn argument<A: Argument>(values: &Values) -> Result<A> {
 macro_rules! lacks {
     ($($argument:ident)*) => {
         fn lacks(_values: &$crate::worker::Values) -> Option<&'static str> {
-            $(if $argument::find(_values).is_none() {
-                return Some($argument::needs());
+            $(if let Some(missing) = $argument::lacks(_values) {
+                return Some(missing);
             })*
             None
         }

@@ -22,6 +22,7 @@ use crate::name::ErrorText;
 /// }
 /// ```
 #[derive(Debug)]
+#[must_use = "return this error from the handler"]
 pub struct Fatal(Decision);
 
 /// An error after which the job is retried after a chosen delay instead of the backoff of its type. The attempt counts.
@@ -41,6 +42,7 @@ pub struct Fatal(Decision);
 /// # assert!(check(200).is_ok() && check(429).is_err());
 /// ```
 #[derive(Debug)]
+#[must_use = "return this error from the handler"]
 pub struct RetryAfter(Decision);
 
 impl Fatal {
@@ -59,16 +61,13 @@ impl RetryAfter {
 
 impl fmt::Display for Fatal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the job must not be retried")
+        self.0.error.fmt(f)
     }
 }
 
 impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.retry {
-            Retry::After(delay) => write!(f, "the job must be retried after {delay:?}"),
-            Retry::Never | Retry::AfterBackoff => f.write_str("the job must be retried"),
-        }
+        self.0.error.fmt(f)
     }
 }
 
@@ -96,7 +95,11 @@ struct Decision {
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        match self.retry {
+            Retry::Never => f.write_str("no more attempts"),
+            Retry::After(delay) => write!(f, "retry after {delay:?}"),
+            Retry::AfterBackoff => f.write_str("retry"),
+        }
     }
 }
 
@@ -133,11 +136,8 @@ impl Failure {
         }
         let decision =
             |error: &&(dyn StdError + 'static)| error.downcast_ref::<Decision>().map(|found| found.retry);
-        // `Fatal` and `RetryAfter` are of interest to the worker only, so the text omits theirs.
-        let texts = chain.iter().enumerate().filter_map(|(index, error)| match chain.get(index + 1) {
-            Some(source) if decision(source).is_some() => None,
-            _ => Some(error.to_string()),
-        });
+        // The decision shows in what happens to the job, so the text omits it.
+        let texts = chain.iter().filter(|error| decision(error).is_none()).map(ToString::to_string);
         let text = texts.collect::<Vec<_>>().join(": ");
         Self {
             text: ErrorText::new(text),

@@ -35,7 +35,7 @@ use crate::time::Millis;
             `async fn(Attempt<J, S>)` that returns `Result<Done<J, S>, _>`, where `S` is the worker's store",
     note = "its other arguments are values of the application: `Data<T>`, passed to the worker with `.data(value)`"
 )]
-pub trait Handler<J: Job, S: ?Sized, Marker>: Clone + Send + Sync + 'static {
+pub trait Handler<J: Job, S: ?Sized, Marker>: Send + Sync + 'static {
     /// Runs one attempt.
     #[doc(hidden)]
     fn call(&self, run: Run<S>, values: &Values) -> BoxFuture<'static, HandlerResult>;
@@ -112,7 +112,7 @@ macro_rules! store_free {
         where
             J: Job,
             S: Store + ?Sized,
-            F: Fn(Ctx<J>, $($argument),*) -> Fut + Clone + Send + Sync + 'static,
+            F: Fn(Ctx<J>, $($argument),*) -> Fut + Send + Sync + 'static,
             Fut: Future<Output = Result<$output, E>> + Send + 'static,
             E: Into<BoxError>,
             $($argument: Argument,)*
@@ -144,7 +144,7 @@ macro_rules! handlers {
         where
             J: Job,
             S: Transactional,
-            F: Fn(Attempt<J, S>, $($argument),*) -> Fut + Clone + Send + Sync + 'static,
+            F: Fn(Attempt<J, S>, $($argument),*) -> Fut + Send + Sync + 'static,
             Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
             E: Into<BoxError>,
             $($argument: Argument,)*

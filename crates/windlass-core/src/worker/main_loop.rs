@@ -257,6 +257,20 @@ impl<S: Store + ?Sized> Loop<S> {
     }
 }
 
+/// Tells attempts that they have lost their jobs, or are asked to stop, until it is dropped.
+pub(super) async fn hear_losses<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
+    loop {
+        if let Some(mut subscription) =
+            engine.dispatcher().subscribe(vec![Topic::OwnershipLost(engine.id)]).await
+        {
+            while let Some(signal) = subscription.next().await {
+                engine.handle_signal(signal).await;
+            }
+        }
+        sleep_until(Instant::now() + RESUBSCRIBE_DELAY).await;
+    }
+}
+
 impl<S: Store + ?Sized> Engine<S> {
     /// Handles a signal. Returns whether the loop should query the store for jobs.
     async fn handle_signal(&self, signal: Signal) -> bool {

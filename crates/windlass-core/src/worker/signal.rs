@@ -3,31 +3,41 @@
 /// Completes when the process is asked to end: at SIGTERM or SIGINT (Ctrl-C), or at Ctrl-C alone where there are no Unix
 /// signals. Pass it to [`Worker::run_until`](crate::Worker::run_until) or to the graceful shutdown of an HTTP server.
 ///
-/// From the first call on, these signals no longer end the process by themselves.
+/// The call installs the signal handlers, so a signal that arrives before the first poll is not lost. From then on, these
+/// signals no longer end the process by themselves.
 ///
 /// # Panics
 ///
 /// Panics outside a tokio runtime whose I/O is enabled.
-pub async fn shutdown_signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
+#[cfg(unix)]
+pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
+    use tokio::signal::unix::{SignalKind, signal};
 
-        let mut received = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-        let [terminate, interrupt] = &mut received;
+    let received = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    async {
+        let [terminate, interrupt] = received;
         match (terminate, interrupt) {
-            (Ok(terminate), Ok(interrupt)) => {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
+            (Ok(mut terminate), Ok(mut interrupt)) => {
+                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             }
-            // Without handlers the signals end the process, as they would without this call.
-            _ => std::future::pending().await,
+            // The other one has no handler, so it still ends the process.
+            (Ok(mut only), Err(_)) | (Err(_), Ok(mut only)) => drop(only.recv().await),
+            (Err(_), Err(_)) => std::future::pending().await,
         }
     }
-    #[cfg(not(unix))]
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending().await
+}
+
+/// Completes when the process is asked to end by Ctrl-C. Pass it to [`Worker::run_until`](crate::Worker::run_until) or to
+/// the graceful shutdown of an HTTP server.
+///
+/// # Panics
+///
+/// Panics outside a tokio runtime whose I/O is enabled.
+#[cfg(not(unix))]
+pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
+    async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
     }
 }

@@ -192,11 +192,15 @@ impl Scenario {
         let world = Arc::clone(&self.world);
         let (worker, store) = (running.id(), self.store.clone());
         world.ending(node);
+        let now = world.percent(50);
         self.stops.spawn(async move {
-            world.trace(Some(node), format_args!("stops within {deadline:?}"));
+            let how = if now { "stops now, within" } else { "stops within" };
+            world.trace(Some(node), format_args!("{how} {deadline:?}"));
             let before = Instant::now();
             if world.bad == Some(Bad::StopForgets) {
                 drop(running);
+            } else if now {
+                running.stop_now(deadline).await;
             } else {
                 running.stop(deadline).await;
             }

@@ -50,7 +50,7 @@ async fn a_row_and_a_job_commit_together_or_not_at_all() {
     for commits in [false, true] {
         let mut tx = client.begin().await.unwrap();
         let add = "insert into users (name) values ('Ada') returning id";
-        let user = (tx.tx()).fetch_one(add).await.unwrap().get("id");
+        let user = tx.tx().fetch_one(add).await.unwrap().get("id");
         let chain = tx.start(Welcome { user }).await.unwrap();
         match commits {
             true => tx.commit().await.unwrap(),

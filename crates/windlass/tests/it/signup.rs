@@ -14,7 +14,9 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 fn example() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let directory = tests.parent().and_then(|deps| deps.parent()).unwrap();
-    directory.join("examples").join(format!("signup{}", std::env::consts::EXE_SUFFIX))
+    let example = directory.join("examples").join(format!("signup{}", std::env::consts::EXE_SUFFIX));
+    assert!(example.exists(), "build the examples first: `cargo build --examples --all-features`");
+    example
 }
 
 /// A process of the example. Dropping it kills the process.

@@ -40,11 +40,11 @@ pub(super) async fn delete(
 /// Returns the outcome for a chain that was deleted with others, or could not be.
 fn outcome(listed: &ChainRecord, deleted: &Result<Vec<DeletedChain>, String>) -> Outcome {
     let found = deleted.as_ref().map_err(Clone::clone)?.iter().find(|deleted| deleted.chain == listed.id);
-    Ok(match found.map(|deleted| deleted.status) {
-        None => "already deleted".to_owned(),
-        Some(status) if status == listed.status() => "deleted".to_owned(),
-        Some(status) => format!("deleted; it became {status} immediately before"),
-    })
+    match found.map(|deleted| deleted.status) {
+        None => Ok("already deleted".to_owned()),
+        Some(status) if status == listed.status() => Ok("deleted".to_owned()),
+        Some(status) => Err(format!("deleted, although it became {status} immediately before")),
+    }
 }
 
 /// Returns for each chain why it is not to be deleted, or `None` if it has not changed since it was listed.
@@ -195,7 +195,7 @@ mod tests {
         let deleted = super::deleted(client.delete(targets, false).await.unwrap());
         assert_eq!(
             outcome(&listed[0], &deleted),
-            Ok("deleted; it became cancelled immediately before".into())
+            Err("deleted, although it became cancelled immediately before".into())
         );
         assert_eq!(outcome(&listed[1], &deleted), Ok("deleted".into()));
     }

@@ -3,10 +3,27 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use windlass_core::{AnyAttempt, BoxFuture, Ctx, Data, Ended, Inner, Middleware, Status, Store, Worker};
+use windlass_core::command::CancelMode;
+use windlass_core::{AnyAttempt, BoxFuture, Ctx, Data, Ended, Inner, Middleware, Running, Status, Store, Worker};
 
 use super::faulty::Fault;
 use super::{MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
+
+/// How a worker is stopped.
+#[derive(Clone, Copy)]
+enum Stop {
+    Gently,
+    Now,
+}
+
+const STOPS: [Stop; 2] = [Stop::Gently, Stop::Now];
+
+async fn stop<S: Store>(worker: Running<S>, how: Stop, deadline: Duration) {
+    match how {
+        Stop::Gently => worker.stop(deadline).await,
+        Stop::Now => worker.stop_now(deadline).await,
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_aborts_handlers_immediately_though_acquire_hangs() {
@@ -33,13 +50,19 @@ async fn a_stop_aborts_handlers_immediately_though_acquire_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_of_an_acquire_in_flight_at_the_stop_are_released() {
+    for how in STOPS {
+        check_acquire_in_flight(how).await;
+    }
+}
+
+async fn check_acquire_in_flight(how: Stop) {
     let (store, client) = faulty();
     let trace = Trace::default();
     let chain = client.start(task("x")).await.unwrap();
     let gate = store.hold("acquire");
     let worker = Worker::new(&client).concurrency(1).data(trace.clone()).handle(slow).start().await.unwrap();
     pass(TIMEOUT / 10).await;
-    let stopping = tokio::spawn(worker.stop_now(TIMEOUT));
+    let stopping = tokio::spawn(stop(worker, how, TIMEOUT));
     pass(TIMEOUT / 10).await;
     gate.notify_one();
     stopping.await.unwrap();
@@ -49,25 +72,37 @@ async fn jobs_of_an_acquire_in_flight_at_the_stop_are_released() {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_of_an_unanswered_acquire_are_released_at_the_stop() {
+    for how in STOPS {
+        check_unanswered_acquire(how).await;
+    }
+}
+
+async fn check_unanswered_acquire(how: Stop) {
     let (store, client) = faulty();
     store.fault("acquire", Fault::HangsAfterwards, 1);
     let chain = client.start(task("x")).await.unwrap();
     let worker = Worker::new(&client).concurrency(1).handle(hang::<Task>).start().await.unwrap();
     pass(TIMEOUT / 10).await;
     assert_eq!(stored(&client, chain).await.status, Status::Running, "the worker does not know");
-    worker.stop_now(TIMEOUT).await;
+    stop(worker, how, TIMEOUT).await;
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Pending, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_release_is_retried() {
+    for how in STOPS {
+        check_failed_release(how).await;
+    }
+}
+
+async fn check_failed_release(how: Stop) {
     let (store, client) = faulty();
     let worker = Worker::new(&client).concurrency(1).handle(hang::<Task>).start().await.unwrap();
     let chain = client.start(task("x")).await.unwrap();
     pass(TIMEOUT / 10).await;
     store.fault("settle", Fault::Fails, 1);
-    worker.stop_now(TIMEOUT / 10).await;
+    stop(worker, how, TIMEOUT / 10).await;
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt, store.calls("settle")), (Status::Pending, 0, 2));
 }
@@ -92,6 +127,12 @@ async fn a_release_does_not_overtake_the_settlement_of_an_attempt_that_has_ended
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_an_unreachable_store() {
+    for how in STOPS {
+        check_unreachable_store(how).await;
+    }
+}
+
+async fn check_unreachable_store(how: Stop) {
     let (store, client) = faulty();
     let trace = Trace::default();
     let worker =
@@ -102,7 +143,7 @@ async fn a_stop_does_not_wait_for_an_unreachable_store() {
         &["acquire", "beat", "exchange", "next_due", "reap", "retire", "renew", "settle"],
         &Fault::Hangs,
     );
-    timeout(10 * TIMEOUT, worker.stop_now(TIMEOUT)).await.unwrap();
+    timeout(10 * TIMEOUT, stop(worker, how, TIMEOUT)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,11 +199,11 @@ async fn a_dropped_worker_aborts_its_handlers() {
     timeout(TIMEOUT, trace.aborted.notified()).await.unwrap();
 }
 
-/// A handler that takes a minute, and reports when it is asked to stop.
-async fn takes_a_minute(_: Ctx<Task>, Data(trace): Data<Trace>) -> Result<String> {
+/// A handler that takes a minute. Returns whether it was asked to stop.
+async fn takes_a_minute(job: Ctx<Task>, Data(trace): Data<Trace>) -> Result<String> {
     trace.started.notify_one();
     pass(MINUTE).await;
-    Ok("done".to_owned())
+    Ok(format!("{:?}", job.aborted().reason()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,7 +217,7 @@ async fn a_stop_lets_handlers_finish() {
     let before = Instant::now();
     worker.stop(2 * MINUTE).await;
     assert!((MINUTE..MINUTE + TIMEOUT / 10).contains(&before.elapsed()), "{:?}", before.elapsed());
-    assert_eq!(stored(&client, chain).await.status, Status::Completed);
+    assert_eq!(client.wait(chain).await.unwrap(), "None", "it was not asked to stop");
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,6 +275,30 @@ async fn a_probe_follows_the_worker_from_start_to_stop() {
     assert!(probe.is_ready() && probe.health().is_ok());
     worker.stop(TIMEOUT).await;
     assert!(!probe.is_ready() && probe.health().is_ok());
+
+    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let probe = worker.probe();
+    pass(TIMEOUT / 10).await;
+    assert!(probe.is_ready());
+    drop(worker);
+    pass(MINUTE).await;
+    assert!(!probe.is_ready(), "a dropped worker runs no jobs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_learns_of_a_cancellation_while_its_worker_stops() {
+    let (_, client) = faulty();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).data(trace.clone()).handle(obedient).start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    let stopping = tokio::spawn(worker.stop(10 * MINUTE));
+    pass(TIMEOUT / 10).await;
+    let before = Instant::now();
+    client.cancel(chain, CancelMode::Ask).await.unwrap();
+    trace.aborted.notified().await;
+    assert!(before.elapsed() < Duration::from_secs(1), "not only at the next renewal: {:?}", before.elapsed());
+    stopping.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

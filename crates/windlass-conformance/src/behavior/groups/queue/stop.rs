@@ -42,7 +42,7 @@ async fn finishes<S: Store>(scene: Scene<S>) {
         queue.enqueue(id, "x".to_owned()).await.unwrap();
     }
     scene.soon("the first begins", held.begun.pass()).await;
-    let stopping = tokio::spawn(held.consumer.stop_now(Duration::from_secs(10)));
+    let stopping = tokio::spawn(held.consumer.stop(Duration::from_secs(60)));
     scene.sees("it is stopping", 1, |event| matches!(event, Event::WorkerStopping(_))).await;
     held.go.open(1);
     scene.soon("it stops", stopping).await.unwrap();
