@@ -13,15 +13,12 @@ use crate::store::SqliteStore;
 ///
 /// To choose options, call [`SqliteStore::open`].
 ///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// # std::env::set_current_dir(&directory)?;
+/// ```no_run
+/// # async fn example() -> windlass_core::Result<()> {
 /// use windlass_core::Client;
 ///
 /// let client = Client::new(windlass_sqlite::open("jobs.db").await?);
-/// # client.close().await?; Ok(())
+/// # let _ = client; Ok(())
 /// # }
 /// ```
 pub async fn open(path: impl Into<PathBuf>) -> Result<SqliteStore> {
