@@ -79,7 +79,9 @@ fn run(words: &[&str]) -> Result {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
         ["bench", "effectum"] => peers::effectum(),
-        ["bench", store @ ("sqlite" | "postgres" | "redis" | "commits"), flags @ ..] => bench::database(store, flags),
+        ["bench", store @ ("sqlite" | "postgres" | "redis" | "commits"), flags @ ..] => {
+            bench::database(store, flags)
+        }
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
         ["tiers"] => tiers::run(&Workspace::locate()),
         ["package"] => package::run(&Workspace::locate(), false),

@@ -60,7 +60,8 @@ impl Commits {
     /// Returns the median of the rounds' ratios.
     #[must_use]
     pub fn ratio(&self) -> f64 {
-        let ratios: Vec<f64> = self.with.iter().zip(&self.without).map(|(with, without)| with / without).collect();
+        let ratios: Vec<f64> =
+            self.with.iter().zip(&self.without).map(|(with, without)| with / without).collect();
         median(&ratios)
     }
 }
@@ -89,7 +90,8 @@ async fn commit_all(pool: &PgPool, client: &Client, commits: u64, hints: bool) -
         tasks.spawn(async move {
             for number in (first..commits).step_by(CONNECTIONS as usize) {
                 let mut tx = pool.begin().await?;
-                let insert = sqlx::query("insert into orders (number) values ($1)").bind(i64::try_from(number)?);
+                let insert =
+                    sqlx::query("insert into orders (number) values ($1)").bind(i64::try_from(number)?);
                 insert.execute(&mut *tx).await?;
                 let mut inside = client.in_tx(&mut tx);
                 inside.start(NoOp { number }).await?;

@@ -86,7 +86,8 @@ impl Options {
     ///
     /// [`ErrorKind::Invalid`] if there is no such version.
     pub fn migrations_sql_from(&self, version: u32) -> Result<String> {
-        let (version, latest) = (i64::from(version), MIGRATIONS.last().map_or(0, |migration| migration.version));
+        let (version, latest) =
+            (i64::from(version), MIGRATIONS.last().map_or(0, |migration| migration.version));
         if version > latest {
             let text = format!("there is no version {version}: the latest is {latest}");
             return Err(Error::new(ErrorKind::Invalid, text));

@@ -2,7 +2,9 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_core::command::{JobFilter, ListAttempts};
-use windlass_core::{AttemptEnd, ChainId, Client, Error, ErrorKind, Job, JobRecord, MemoryStore, Result, Store, Then};
+use windlass_core::{
+    AttemptEnd, ChainId, Client, Error, ErrorKind, Job, JobRecord, MemoryStore, Result, Store, Then,
+};
 
 use crate::query::{describe, list_jobs, text};
 

@@ -9,8 +9,8 @@ use windlass_core::command::{
     Acquire, Create, Created, NewChain, NewJob, NewKey, Outcome, Pause, Quota, Schedule, Settle, Settlement,
 };
 use windlass_core::{
-    AnyAttempt, Blockers, BoxError, BoxFuture, ChainId, Client, Ended, Error, ErrorKind, ErrorText,
-    Event, Handler, Inner, Job, Key, ManualClock, MemoryStore, Middleware, Millis, NeedsBlockedBy, Observer,
+    AnyAttempt, Blockers, BoxError, BoxFuture, ChainId, Client, Ended, Error, ErrorKind, ErrorText, Event,
+    Handler, Inner, Job, Key, ManualClock, MemoryStore, Middleware, Millis, NeedsBlockedBy, Observer,
     Payload, Ready, RequestId, Result, Store, TypeName, Worker, WorkerId,
 };
 
@@ -113,19 +113,7 @@ impl<S: Store, H, J: Job, M> Run<S, H, J, M, NeedsBlockedBy> {
     {
         let blockers = payloads::<J::Blockers>(&outputs);
         let Self { client, ended, handler, input, worker, attempt, key, timeout, .. } = self;
-        Run {
-            client,
-            now,
-            ended,
-            handler,
-            input,
-            worker,
-            blockers,
-            attempt,
-            key,
-            timeout,
-            types: PhantomData,
-        }
+        Run { client, ended, handler, input, worker, blockers, attempt, key, timeout, types: PhantomData }
     }
 }
 

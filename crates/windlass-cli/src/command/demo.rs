@@ -12,10 +12,10 @@ use super::Context;
 use crate::arguments::Demo;
 use crate::exit::{Code, Failure, Result, with_sources};
 use crate::output::note;
-use windlass::shutdown_signal;
 use crate::store::{AnyStore, Connection, OpenMode, StoreConfig, StoreUrl};
 use progress::{Progress, ProgressObserver};
 use shop::{Shop, WithTransactions, WithoutTransactions};
+use windlass::shutdown_signal;
 
 pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
     // Without a named store, use a temporary directory.

@@ -109,6 +109,7 @@ async fn a_job_is_completed_from_outside() {
     let chain = program.ok(&["start", "approval", "--key", "order-7"]).await;
     program.ok(&["complete", "--type", "approval", "order-7", "--then", "ship", "{\"order\": 7}"]).await;
     assert_eq!(program.json(&["chains", &chain]).await[0]["job_type"], "ship");
+    assert_eq!(program.json(&["jobs", &chain]).await[0]["max_attempts"], 25);
     program.ok(&["complete", &chain, "\"by hand\""]).await;
     assert_eq!(program.ok(&["wait", &chain]).await, "\"by hand\"");
     let closed = program.run(&["complete", &chain, "1"]).await;

@@ -1,5 +1,5 @@
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass_testkit::wait_until;
 
@@ -140,7 +140,8 @@ async fn a_stopping_worker_lets_commands_finish() {
 }
 
 /// The shell ignores SIGTERM, so only SIGKILL ends it and its child.
-const STUBBORN: &str = "trap '' TERM; (until [ -e never ]; do sleep 0.05; done) & echo $! > child; touch begun; wait; wait";
+const STUBBORN: &str =
+    "trap '' TERM; (until [ -e never ]; do sleep 0.05; done) & echo $! > child; touch begun; wait; wait";
 
 /// Starts a worker with a stubborn command, which runs when this returns.
 async fn stubborn(program: &Program, options: &[&str]) -> tokio::process::Child {

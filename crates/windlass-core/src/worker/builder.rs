@@ -235,7 +235,9 @@ impl Settings {
         }
         let longest = recovery.delay(1, 0.0).max(recovery.delay(u32::MAX, 0.0));
         if recovery.delay(1, 1.0) < Duration::from_millis(1) || longest < Duration::from_millis(1) {
-            return refuse("the recovery delay must be at least 1 ms: a shorter one would busy-wait".to_owned());
+            return refuse(
+                "the recovery delay must be at least 1 ms: a shorter one would busy-wait".to_owned(),
+            );
         }
         match poll {
             Some(poll) if *poll < Duration::from_millis(1) => {

@@ -53,7 +53,7 @@ macro_rules! tests {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use windlass::sqlite::{Sqlx, SqliteStore};
+    use windlass::sqlite::{SqliteStore, Sqlx};
 
     use super::*;
 

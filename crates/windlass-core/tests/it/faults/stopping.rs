@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use windlass_core::command::CancelMode;
-use windlass_core::{AnyAttempt, BoxFuture, Ctx, Data, Ended, Inner, Middleware, Running, Status, Store, Worker};
+use windlass_core::{
+    AnyAttempt, BoxFuture, Ctx, Data, Ended, Inner, Middleware, Running, Status, Store, Worker,
+};
 
 use super::faulty::Fault;
 use super::{MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
@@ -297,7 +299,11 @@ async fn a_handler_learns_of_a_cancellation_while_its_worker_stops() {
     let before = Instant::now();
     client.cancel(chain, CancelMode::Ask).await.unwrap();
     trace.aborted.notified().await;
-    assert!(before.elapsed() < Duration::from_secs(1), "not only at the next renewal: {:?}", before.elapsed());
+    assert!(
+        before.elapsed() < Duration::from_secs(1),
+        "not only at the next renewal: {:?}",
+        before.elapsed()
+    );
     stopping.await.unwrap();
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use windlass_core::command::{Acquire, Quota};
 use windlass_core::{
-    About, AboutWorker, BoxFuture, Chain, Client, ClosedAs, Error, ErrorKind, Hint, JobOptions, Millis, Notifier,
-    RequestId, Subscription, Target, Topic, TypeName, Worker, WorkerId, WorkerName, plan,
+    About, AboutWorker, BoxFuture, Chain, Client, ClosedAs, Error, ErrorKind, Hint, JobOptions, Millis,
+    Notifier, RequestId, Subscription, Target, Topic, TypeName, Worker, WorkerId, WorkerName, plan,
 };
 
 use super::super::prelude::*;
@@ -155,7 +155,9 @@ async fn life<S: Store>(scene: Scene<S>) {
         assert_eq!(about.worker_name.as_ref().map(WorkerName::as_str), Some("sower"));
     }
     assert!(matches!(events[5], Event::ChainClosed(_, ClosedAs::Completed)));
-    let is_worker = |worker: &AboutWorker| worker.id == id && worker.name.as_ref().map(WorkerName::as_str) == Some("sower");
+    let is_worker = |worker: &AboutWorker| {
+        worker.id == id && worker.name.as_ref().map(WorkerName::as_str) == Some("sower")
+    };
     assert!(matches!(&events[2], Event::WorkerStarted(worker) if is_worker(worker)), "{:?}", events[2]);
     assert!(matches!(&events[7], Event::WorkerStopped(worker) if is_worker(worker)), "{:?}", events[7]);
 }
