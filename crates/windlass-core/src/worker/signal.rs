@@ -1,9 +1,10 @@
 //! Signals that end a process.
 
-/// Completes when the process is asked to end: at SIGTERM or SIGINT (Ctrl-C), or at Ctrl-C alone where there are no Unix
-/// signals. Pass it to [`Worker::run_until`](crate::Worker::run_until) or to the graceful shutdown of an HTTP server.
+/// Completes when the process is asked to end: at SIGTERM or SIGINT (Ctrl-C), or at Ctrl-C alone where there are no
+/// Unix signals. Pass it to [`Worker::run_until`](crate::Worker::run_until) or to the graceful shutdown of an HTTP
+/// server. Several parts of a program may each await a signal of their own.
 ///
-/// From the first call on, these signals no longer end the process by themselves.
+/// Once it has been polled, these signals no longer end the process by themselves, not even a second Ctrl-C.
 ///
 /// # Panics
 ///
