@@ -64,7 +64,7 @@ async fn main() -> Result<(), BoxError> {
     let stubborn = client.start(DoesNotListen).await?;
     app.running.acquire_many(2).await?.forget();
 
-    // A service does this after `tokio::signal::ctrl_c()`.
+    // A service does this after `shutdown_signal()`, usually with `stop`, which lets handlers finish first.
     let begun = Instant::now();
     first_worker.stop_now(Duration::from_millis(200)).await;
     println!("stopped after {:?}", begun.elapsed());

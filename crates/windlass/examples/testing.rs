@@ -42,7 +42,7 @@ async fn subscribe(job: Ctx<Subscribe>) -> Result<Next<Subscribe>, BoxError> {
     Ok(Next::then(windlass::next(charge).after(TRIAL)))
 }
 
-/// A handler that starts other chains takes the client as state, and is generic over the store.
+/// A handler that starts other chains takes the client as a value, and is generic over the store.
 async fn charge<S: Store>(job: Ctx<Charge>, Data(client): Data<Client<S>>) -> Result<u64, BoxError> {
     if job.attempt() == 1 {
         return Err("the bank does not answer".into());
@@ -70,7 +70,7 @@ async fn one_handler_alone() -> Result<(), BoxError> {
     let ran = run(subscribe, Subscribe { user_id: 7, plan: "iron".into() }).await?;
     assert_eq!(ran.failed_with(), "there is no plan `iron`");
 
-    // `run` accepts any job type, any attempt number and any state.
+    // `run` accepts any job type, any attempt number and any values.
     let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 }).data_with(Client::clone).await?;
     assert_eq!(ran.retried_with(), "the bank does not answer");
     let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 })
