@@ -151,15 +151,15 @@ impl Error {
         Self::build(kind, message, job_error)
     }
 
-    /// Returns the stored error of the awaited chain or job: of its end, or of its latest attempt if the wait ended first
-    /// ([`ErrorKind::TimedOut`]).
+    /// Returns the stored error of the awaited chain or job. If the wait ended first ([`ErrorKind::TimedOut`]), this is
+    /// the error of the latest attempt.
     #[must_use]
     pub fn job_error(&self) -> Option<&ErrorText> {
         self.0.job_error.as_ref()
     }
 
-    /// Returns when the awaited job will be attempted next, if the wait ended ([`ErrorKind::TimedOut`]) while the job was
-    /// pending.
+    /// Returns when the awaited job will be attempted next, if the wait ended ([`ErrorKind::TimedOut`]) while the job
+    /// was pending.
     #[must_use]
     pub fn next_attempt_at(&self) -> Option<Timestamp> {
         self.0.next_attempt_at

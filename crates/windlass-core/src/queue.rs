@@ -1,4 +1,4 @@
-//! Queues: jobs addressed by the caller's own ids, with awaited answers and cached results.
+//! Queues: jobs under the caller's own ids, with results that callers can wait for and that are cached.
 //!
 //! A queue is a typed view on one-job chains:
 //!
@@ -31,7 +31,8 @@
 //! The state of a job is returned as a value. A failed call returns an [`Error`] whose
 //! [`kind`](crate::Error::kind) is one of:
 //!
-//! - `TimedOut`: the wait ended; the job continues.
+//! - `TimedOut`: the wait ended; the job continues. [`job_error`](crate::Error::job_error) is the error of its latest
+//!   attempt, and [`next_attempt_at`](crate::Error::next_attempt_at) the time of the next one.
 //! - `ChainFailed`: the handler failed the job for good; [`job_error`](crate::Error::job_error) is the
 //!   handler's error.
 //! - `AttemptsExhausted`: the job failed in its last attempt.
@@ -39,7 +40,8 @@
 //! - `NotFound`: the job was deleted during the wait.
 //! - `Invalid`: the id, TTL or payload is invalid.
 //! - `Closed`: the queue is being drained.
-//! - `Busy`, `Unavailable`, `AccessDenied`, `Unsupported`, `Outdated`, `Incompatible` or `Corrupt`: an error of the store.
+//! - `Busy`, `Unavailable`, `AccessDenied`, `Unsupported`, `Outdated`, `Incompatible` or `Corrupt`: an error of the
+//!   store.
 
 mod consume;
 mod content;
@@ -240,7 +242,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         self
     }
 
-    /// Sets the number of attempts after which a failure is final. Default: 4.
+    /// Sets the maximum number of attempts. If the last one fails, the job fails. Default: 4.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.options.attempts = attempts;
         self
@@ -265,7 +267,8 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
     }
 
     /// Sets the delay before a failed attempt is retried. [`Backoff::NONE`] retries immediately. Default: 1 s, doubled
-    /// after each attempt, so that a job that keeps failing fails before the default timeout of a wait.
+    /// up to 1 h, with 10 % jitter. So by default, a job whose attempts fail immediately fails after about 7 s, before
+    /// a wait times out.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = backoff;
         self
@@ -278,7 +281,8 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         self
     }
 
-    /// Sets how long the errors of failed jobs are kept. Default: as long as results.
+    /// Sets how long failed jobs are kept with their errors, and how long cancelled jobs are kept. Default: as long as
+    /// results.
     pub fn error_ttl(mut self, ttl: Duration) -> Self {
         self.options.error_ttl = Some(ttl);
         self

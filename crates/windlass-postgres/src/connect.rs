@@ -7,7 +7,8 @@ use crate::sqlx::Sqlx;
 use crate::store::PostgresStore;
 
 /// Connects to a server and opens a store with the default [`Options`]: in the schema `windlass`, which is created or
-/// migrated if needed. The URL is `postgres://user:password@host:port/database`. Closing the store closes its connections.
+/// migrated if needed. The URL is `postgres://user:password@host:port/database`. Closing the store closes its
+/// connections.
 ///
 /// To choose options, or to use a pool of the application, call [`PostgresStore::open`].
 ///
@@ -29,5 +30,5 @@ pub type Client<P = Sqlx> = windlass_core::Client<PostgresStore<P>>;
 /// An attempt of a job in a [`PostgresStore`], whose handler may use transactions.
 pub type Attempt<J, P = Sqlx> = windlass_core::Attempt<J, PostgresStore<P>>;
 
-/// The result of a handler that finishes in a transaction of a [`PostgresStore`].
+/// The result of a handler that ends its job in a transaction of a [`PostgresStore`].
 pub type Done<J, P = Sqlx> = windlass_core::Done<J, PostgresStore<P>>;

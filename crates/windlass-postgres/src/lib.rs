@@ -30,10 +30,11 @@
 //! # Drivers
 //!
 //! The store connects through a [`Provider`]: [`Sqlx`] (feature `sqlx`, on by default), `TokioPostgres` with deadpool
-//! (feature `tokio-postgres`), or your own. Handlers receive the provider's transaction type.
+//! (feature `tokio-postgres`), or your own. In a transaction of Windlass, `tx()` returns the connection for your own
+//! statements: a `&mut PgConnection` with sqlx, a `ClientRef` with tokio-postgres.
 //!
-//! tokio-postgres parses and executes a statement in one round trip. So the store keeps no statements prepared with it,
-//! unless [`Options::cached_statements`] is on, which saves the server about 60 µs per command.
+//! tokio-postgres parses and executes a statement in one round trip. By default, the store keeps no statements prepared
+//! with it. If [`Options::cached_statements`] is on, the server saves about 60 µs per command.
 //!
 //! Commands also run in a transaction that the application began with its driver, whatever its type: with sqlx, a
 //! `Transaction` or a connection inside one; with tokio-postgres or deadpool, a `Transaction` or a client inside one.
@@ -78,7 +79,7 @@
 //! `extra_float_digits`, which PgBouncer refuses (`PgConnectOptions::extra_float_digits(None)`).
 //!
 //! Notifications of other processes do not pass through such a pooler. [`PostgresNotifier`] logs this once, and workers
-//! poll. To keep notifications, give the notifier a direct connection.
+//! poll. To be notified, pass the client a notifier that connects directly to the server.
 //!
 //! # Limits
 //!

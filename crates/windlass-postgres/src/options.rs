@@ -60,8 +60,8 @@ impl Options {
     /// Sets whether statements stay prepared on their connections. By default, the store asks its provider; see
     /// [`Provider::may_cache_statements`](crate::Provider::may_cache_statements).
     ///
-    /// Turn this on only if each connection keeps its server process, or if the pooler supports prepared statements, such
-    /// as PgBouncer 1.21 or later with `max_prepared_statements`. Otherwise a command may execute a statement that
+    /// Turn this on only if each connection keeps its server process, or if the pooler supports prepared statements,
+    /// such as PgBouncer 1.21 or later with `max_prepared_statements`. Otherwise a command may execute a statement that
     /// another client has prepared under the same name.
     pub const fn cached_statements(mut self, cached: bool) -> Self {
         self.cached_statements = Some(cached);

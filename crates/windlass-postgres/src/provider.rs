@@ -75,12 +75,11 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Rolls a transaction back.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Whether statements may stay prepared on the pool's connections: only if it is proven that each connection keeps one
-    /// server process, without a pooler in between. A store asks once, when it is opened, unless
-    /// [`Options::cached_statements`](crate::Options::cached_statements) decides.
+    /// Whether statements may stay prepared on the pool's connections. Returns true only if it is proven that each
+    /// connection keeps one server process, without a pooler in between. A store calls this once, when it is opened,
+    /// unless [`Options::cached_statements`](crate::Options::cached_statements) is set.
     ///
-    /// Returns false by default, which is right for every driver: statements that are not cached also work behind a
-    /// pooler.
+    /// The default is false, which is right for every driver: statements that are not cached also work behind a pooler.
     fn may_cache_statements(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { false })
     }
@@ -89,8 +88,8 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// [`pooled`](crate::pooled()) if a pooler shares the server connection with other clients. It must not listen then:
-    /// the other clients would receive notifications that they did not subscribe to.
+    /// [`pooled`](crate::pooled()) if a pooler shares the server connection with other clients. It must not listen
+    /// then: the other clients would receive notifications that they did not subscribe to.
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>>;
 
     /// Closes the pool, if it belongs to the store.
@@ -123,8 +122,8 @@ impl Statement {
         &self.text
     }
 
-    /// Whether the driver may keep the statement prepared under a name. If false, the driver must parse and execute it in
-    /// one transaction: a pooler may assign another server connection to the next one.
+    /// Whether the driver may keep the statement prepared under a name. If false, the driver must parse and execute it
+    /// in one transaction: a pooler may assign another server connection to the next one.
     #[must_use]
     pub const fn is_cached(&self) -> bool {
         self.cached
@@ -170,11 +169,11 @@ pub struct Row {
     pub bytes: Vec<Option<Bytes>>,
 }
 
-/// Begins a transaction for a command of the store: at read committed and read-write, whatever the defaults of the server,
-/// the database, the role and the pool are.
+/// Begins a transaction for a command of the store: at read committed and read-write, whatever the defaults of the
+/// server, the database, the role and the pool are.
 ///
-/// A single statement: if a second one were cancelled, a driver could return a connection to its pool whose transaction has
-/// failed.
+/// A single statement: if a second one were cancelled, a driver could return a connection to its pool whose transaction
+/// has failed.
 pub const BEGIN_READ_COMMITTED: &str = "begin isolation level read committed, read write";
 
 /// Raises the timeouts of a transaction.

@@ -71,9 +71,9 @@ impl Sqlx {
 
     /// Whether the pool's connections reach a server process of their own, and the driver's statement cache is on.
     ///
-    /// Connects once with a unique application name. In a process of its own, the name came with the startup packet, so it
-    /// is also the name that a reset would restore. A pooler shares processes that it has started itself, and sets the
-    /// name of each client later.
+    /// Connects once with a unique application name. In a process of its own, the name came with the startup packet, so
+    /// it is also the name that a reset would restore. A pooler shares processes that it has started itself, and sets
+    /// the name of each client later.
     async fn check_sessions(&self) -> Result<bool> {
         let name = format!("windlass-{}", Uuid::now_v7().simple());
         let options = (*self.pool.connect_options()).clone().application_name(&name);

@@ -141,7 +141,8 @@ impl<'t> ClientRef<'t> {
                 self.client.query(&prepared, &parameters).await
             }
             None => {
-                // The driver sends everything in one message, so a pooler cannot switch the server connection in between.
+                // The driver sends everything in one message, so a pooler cannot switch the server connection in
+                // between.
                 let typed = |one| (one as &(dyn ToSql + Sync), type_of(one));
                 let parameters = parameters.iter().map(typed).collect::<Vec<_>>();
                 self.client.query_typed(statement.text(), &parameters).await

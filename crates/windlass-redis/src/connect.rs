@@ -5,8 +5,8 @@ use windlass_core::Result;
 use crate::options::Options;
 use crate::store::RedisStore;
 
-/// Connects to a server, or to the cluster it is part of, and opens a store with the default [`Options`]: in the namespace
-/// `default`. The URL is `redis://user:password@host:port/database`, or `rediss://` for TLS.
+/// Connects to a server, or to the cluster it is part of, and opens a store with the default [`Options`]: in the
+/// namespace `default`. The URL is `redis://user:password@host:port/database`, or `rediss://` for TLS.
 ///
 /// To choose options, call [`RedisStore::open`].
 ///

@@ -11,7 +11,7 @@ use crate::store::SqliteStore;
 /// Opens a store in a file with the default [`Options`]. Creates the file if it is missing, and creates or migrates its
 /// tables if needed.
 ///
-/// To choose options, call [`SqliteStore::open`].
+/// To choose options, call [`SqliteStore::open`]. To use a pool of the application, call [`SqliteStore::over`].
 ///
 /// ```no_run
 /// # async fn example() -> windlass_core::Result<()> {
@@ -31,5 +31,5 @@ pub type Client<P = Sqlx> = windlass_core::Client<SqliteStore<P>>;
 /// An attempt of a job in a [`SqliteStore`], whose handler may use transactions.
 pub type Attempt<J, P = Sqlx> = windlass_core::Attempt<J, SqliteStore<P>>;
 
-/// The result of a handler that finishes in a transaction of a [`SqliteStore`].
+/// The result of a handler that ends its job in a transaction of a [`SqliteStore`].
 pub type Done<J, P = Sqlx> = windlass_core::Done<J, SqliteStore<P>>;

@@ -70,8 +70,8 @@ type StartWorker =
     Box<dyn Fn(&TestHarness) -> BoxFuture<'static, Result<Running<MemoryStore>>> + Send + Sync>;
 
 impl TestHarness {
-    /// Creates a harness. `worker` builds your application's worker from the harness's client; it is called once for each
-    /// drain.
+    /// Creates a harness. `worker` builds your application's worker from the harness's client. It is called once for
+    /// each drain.
     #[must_use]
     pub fn new<F>(worker: F) -> Self
     where

@@ -26,6 +26,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// production, and the attempt ends by the same rules. Any job type is accepted, including one that may not start a
 /// chain.
 ///
+/// The handler takes `Ctx<J>` or `Attempt<J, MemoryStore>`. Test a handler that takes an `Attempt` of another store
+/// with your own client and worker; see the crate's documentation.
+///
 /// ```
 /// # use serde::{Deserialize, Serialize};
 /// # use windlass::{BoxError, Ctx, Job};

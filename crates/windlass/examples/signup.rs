@@ -1,5 +1,5 @@
-//! A web API and a worker, as two processes on PostgreSQL. Set `DATABASE_URL`, then run `… --example signup -- api` and,
-//! in another terminal, `… --example signup -- worker`.
+//! A web API and a worker, as two processes on PostgreSQL. Set `DATABASE_URL`, then run `… --example signup -- api`
+//! and, in another terminal, `… --example signup -- worker`.
 
 use std::time::Duration;
 

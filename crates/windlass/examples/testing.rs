@@ -70,7 +70,7 @@ async fn one_handler_alone() -> Result<(), BoxError> {
     let ran = run(subscribe, Subscribe { user_id: 7, plan: "iron".into() }).await?;
     assert_eq!(ran.failed_with(), "there is no plan `iron`");
 
-    // `run` accepts any job type, any attempt number and any state.
+    // `run` accepts any job type, any attempt number and any values.
     let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 }).data_with(Client::clone).await?;
     assert_eq!(ran.retried_with(), "the bank does not answer");
     let ran = run(charge::<MemoryStore>, Charge { user_id: 7, cents: 500 })

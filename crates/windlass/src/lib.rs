@@ -140,7 +140,7 @@ pub mod memory {
     /// An attempt of a job in a [`MemoryStore`], whose handler may use transactions.
     pub type Attempt<J> = windlass_core::Attempt<J, MemoryStore>;
 
-    /// The result of a handler that finishes in a transaction of a [`MemoryStore`].
+    /// The result of a handler that ends its job in a transaction of a [`MemoryStore`].
     pub type Done<J> = windlass_core::Done<J, MemoryStore>;
 }
 

@@ -122,8 +122,8 @@ impl Bulk<'_> {
         Ok(())
     }
 
-    /// Changes these chains together, and returns `None` if that is not possible. An interrupt takes effect only before
-    /// or after this.
+    /// Changes these chains together. Returns `None` if that is not possible. An interrupt takes effect only before or
+    /// after this.
     async fn outcomes(&self, chains: &[ChainRecord]) -> Result<Option<Vec<Outcome>>> {
         if self.is_dry_run {
             return Ok(Some(chains.iter().map(|chain| self.change.preview(chain)).collect()));

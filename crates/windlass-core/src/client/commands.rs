@@ -199,7 +199,8 @@ macro_rules! commands {
             commands::trigger($self, jobs).await
         }
 
-        /// Reopens a chain that failed or was cancelled.
+        /// Reopens a chain that failed or was cancelled. Its latest job runs again, and its attempts are counted from
+        /// 1. To retry many chains, list them with [`list_chains`](Self::list_chains) and retry each.
         pub async fn retry(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,

@@ -26,7 +26,9 @@ use crate::worker::{BoxError, ContinuationOf, carry, error_text};
 /// ```
 /// # use windlass_core::{Client, Entry, Job, MemoryStore, Result, Status, Then};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Approve { order: u32 }
-/// # impl Job for Approve { const NAME: &'static str = "approve"; type Output = String; type Next = (Ship,); type Blockers = (); }
+/// # impl Job for Approve {
+/// #     const NAME: &'static str = "approve"; type Output = String; type Next = (Ship,); type Blockers = ();
+/// # }
 /// # impl Entry for Approve {}
 /// # impl Then<Ship> for Approve {}
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Ship { order: u32 }

@@ -6,19 +6,19 @@ use crate::record::{OnBlockerFailure, Retention};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct JobOptions {
-    /// The number of attempts after which a failure is final, or `None` for no limit. Default: 25. With the default
-    /// backoff, a job that keeps failing fails for good after about 16 hours.
+    /// The maximum number of attempts, or `None` for no limit. If the last attempt fails, the job and its chain fail.
+    /// Default: 25, which take about 16 hours with the default backoff.
     pub max_attempts: Option<u32>,
     /// Jobs with a higher priority run first. Default: 0.
     pub priority: i8,
-    /// The length of a lease. Default: that of the worker, 60 s.
+    /// The length of a lease. Default: that of the worker, or 60 s.
     pub lease: Option<Duration>,
     /// How often the lease is renewed. At most half the lease, which is the default.
     pub renewal: Option<Duration>,
     /// The time after which the handler is asked to stop and its lease is no longer renewed. Default: that of the
-    /// worker, no limit.
+    /// worker, or no limit.
     pub timeout: Option<Duration>,
-    /// The delay before a failed attempt is retried. Default: that of the worker, 10 s that double up to 1 h.
+    /// The delay before a failed attempt is retried. Default: that of the worker, or the default [`Backoff`].
     pub backoff: Option<Backoff>,
     /// How long a chain that starts with such a job is kept after it closes.
     pub retention: Retention,

@@ -21,8 +21,11 @@ where
     P: Send + Sync + 'static,
     O: Send + 'static,
 {
-    /// Processes jobs with this handler: an `async fn(Item<P>) -> Result<O, E>`, optionally with [`Data`](crate::Data) arguments. Await
-    /// the returned value to start.
+    /// Processes jobs with this handler: an `async fn(Item<P>) -> Result<O, E>`, optionally with
+    /// [`Data`](crate::Data) arguments. Await the returned value to start.
+    ///
+    /// If the handler returns an error, the job is retried after the backoff, unless the error is or wraps
+    /// [`Fatal`](crate::Fatal) or [`RetryAfter`](crate::RetryAfter).
     ///
     /// If a consumer crashes, another one runs its jobs again, so the handler must be idempotent.
     ///
@@ -51,8 +54,8 @@ where
     }
 }
 
-/// An `async fn(Item<P>) -> Result<O, E>` that processes the jobs of a queue, with up to six more arguments [`Data<T>`](crate::Data)
-/// for values that were passed to the consumer or worker. `E` is any error.
+/// An `async fn(Item<P>) -> Result<O, E>` that processes the jobs of a queue. It may take up to six more arguments,
+/// [`Data<T>`](crate::Data), for values that were passed to the consumer or worker. `E` is any error.
 #[diagnostic::on_unimplemented(
     message = "this is not a handler of a queue",
     label = "not a valid handler for this queue",
@@ -188,11 +191,11 @@ impl Consume {
         self
     }
 
-    /// Starts the consumer, runs it until `signal` completes, and [stops](Consumer::stop) it.
+    /// Starts the consumer, runs it until `signal` completes, and [stops](Consumer::stop) it with this deadline.
     ///
     /// # Errors
     ///
-    /// Those of a worker that cannot be started.
+    /// Those of [`Worker::start`].
     pub async fn run_until(self, signal: impl Future, deadline: Duration) -> Result<()> {
         self.worker.run_until(signal, deadline).await
     }
@@ -203,14 +206,14 @@ impl Consume {
         self
     }
 
-    /// Sets how often the consumer polls for jobs when it receives no notifications. Default: 5 s while
-    /// notifications arrive from all processes, 1.5 s otherwise.
+    /// Sets how often the consumer polls for jobs if it is not notified of any. Default: 5 s while notifications
+    /// arrive from all processes, 1.5 s otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.worker = self.worker.poll(poll);
         self
     }
 
-    /// Sets a human-readable name.
+    /// Sets a name for display.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.worker = self.worker.name(name);
         self

@@ -18,8 +18,8 @@ use crate::worker::BoxError;
 
 /// Encodes and decodes values of a type.
 ///
-/// Every store keeps the bytes exactly, together with the name of their encoding. A consumer that uses a
-/// different encoding fails the job with an error that names both.
+/// Every store keeps the bytes exactly, together with the name of their encoding. If a consumer uses a different
+/// encoding, the attempt fails with an error that names both, and the job is retried.
 ///
 /// ```
 /// use windlass_core::queue::Encoding;
@@ -98,8 +98,7 @@ pub(super) fn read<T: 'static>(encoding: &dyn Encoding<T>, payload: &Payload) ->
     })
 }
 
-/// Converts a panic of the encoding into an error. Both fail the job for good, since the next attempt would
-/// fail in the same way.
+/// Converts a panic of the encoding into an error.
 fn unless_it_panics<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
     called.unwrap_or_else(|_| Err("the encoding panicked".into()))

@@ -162,8 +162,8 @@ where
 {
     job_options!(attempts);
 
-    /// Sets how long the result is kept, and the error if the job fails, unless a TTL of errors is set. The job that is
-    /// accepted first decides this for its id.
+    /// Sets how long the result is kept. It also applies to the error of a failed job, unless a TTL of errors is set.
+    /// While the job exists, an enqueue with the same id does not change this.
     pub fn result_ttl(self, ttl: Duration) -> Self {
         let has_error_ttl = self.has_error_ttl;
         self.with(|new| {
@@ -175,7 +175,7 @@ where
         })
     }
 
-    /// Sets how long the error is kept if the job fails.
+    /// Sets how long the job is kept with its error if it fails, or if it is cancelled.
     pub fn error_ttl(mut self, ttl: Duration) -> Self {
         self.has_error_ttl = true;
         self.with(|new| {
@@ -197,6 +197,9 @@ where
     }
 
     /// Enqueues the job in a transaction. It is enqueued when the transaction commits, or not at all.
+    ///
+    /// Takes a transaction of [`Client::begin`](crate::Client::begin). For a transaction of your own driver, pass
+    /// `&mut client.in_tx(&mut tx)`; in a handler, `&mut step.client()`.
     ///
     /// ```
     /// # use windlass_core::{Client, MemoryStore};

@@ -29,12 +29,13 @@ pub(super) type Hook<P, O> =
 /// use windlass_core::queue::Executed;
 ///
 /// # let client = Client::new(MemoryStore::new());
-/// let pages = client.queue::<String, String>("pages").after_execution(|mut executed: Executed<String, String>| async move {
+/// let shorten = |mut executed: Executed<String, String>| async move {
 ///     if executed.result.as_ref().is_ok_and(|page| page.len() > 100_000) {
-///         executed.ttl = Duration::from_secs(60);        // large ones are kept for a minute only
+///         executed.ttl = Duration::from_secs(60);        // large pages are kept for a minute only
 ///     }
 ///     Ok::<_, BoxError>(executed)
-/// });
+/// };
+/// let pages = client.queue::<String, String>("pages").after_execution(shorten);
 /// # assert!(pages.build().is_ok());
 /// ```
 ///
@@ -49,9 +50,9 @@ pub(super) type Hook<P, O> =
 /// The job then ends as if there were no hook, and the observers receive an event. A handler that succeeded
 /// is never run again because of its hook.
 ///
-/// A job ends without its hook in two cases. A job whose payload cannot be decoded in its last attempt fails before there
-/// is a value to pass to the hook. A job whose worker crashed in its last attempt is closed by the reaper, which
-/// may not know this queue.
+/// A job fails without its hook in two cases. If its payload could not be decoded in its last attempt, there is
+/// no value to pass to the hook. If its worker crashed in its last attempt, the reaper fails it, which may not
+/// know this queue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Executed<P, O> {

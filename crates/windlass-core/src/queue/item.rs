@@ -44,7 +44,7 @@ impl<P> Item<P> {
         self.any().attempt()
     }
 
-    /// Returns the number of attempts after which a failure is final, or `None` if there is no limit.
+    /// Returns the maximum number of attempts, or `None` if there is no limit.
     #[must_use]
     pub fn max_attempts(&self) -> Option<u32> {
         self.any().job().max_attempts
@@ -87,7 +87,7 @@ impl<P> Item<P> {
         self.any().aborted()
     }
 
-    /// Whether a failure of this attempt is final.
+    /// Whether this is the last allowed attempt: if it fails, the job fails.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.any().is_last_attempt()

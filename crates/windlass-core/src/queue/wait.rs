@@ -21,7 +21,7 @@ pub struct Answer<P, O> {
     options: WaitOptions,
 }
 
-/// What a wait has to wait for.
+/// What a wait found or created: a cached result, or an open chain.
 enum Joined<O> {
     Cached(O),
     /// An open chain. If this wait created it, it comes with a subscription that predates the chain.

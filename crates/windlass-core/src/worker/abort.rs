@@ -18,7 +18,7 @@ pub enum AbortReason {
     NotFound,
     /// The chain was asked to stop.
     Cancelled,
-    /// The timeout of the job type has passed. The lease is no longer renewed.
+    /// The timeout of the handler or its job type has passed. The lease is no longer renewed.
     TimedOut,
     /// The lease could not be renewed in time.
     StoreError,

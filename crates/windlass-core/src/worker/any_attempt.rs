@@ -36,7 +36,7 @@ impl AnyAttempt {
         self.acquired.job.attempt
     }
 
-    /// Whether a failure of this attempt is final.
+    /// Whether this is the last allowed attempt: if it fails, the job fails.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.job().max_attempts.is_some_and(|max| self.attempt() >= max)

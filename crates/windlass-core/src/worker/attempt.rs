@@ -21,7 +21,7 @@ use crate::record::JobRecord;
 use crate::store::Transactional;
 use crate::time::Millis;
 
-/// An attempt of a job, on any store.
+/// An attempt of a job, as a handler receives it. Works on any store. Cheap to clone.
 pub struct Ctx<J: Job> {
     shared: Arc<CtxShared<J>>,
 }
@@ -59,7 +59,7 @@ impl<J: Job> Ctx<J> {
         self.shared.attempt.attempt()
     }
 
-    /// Whether a failure of this attempt is final.
+    /// Whether this is the last allowed attempt: if it fails, the job fails.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.shared.attempt.is_last_attempt()
@@ -71,7 +71,7 @@ impl<J: Job> Ctx<J> {
         self.shared.attempt.job()
     }
 
-    /// Returns the key of the job's chain.
+    /// Returns the key of the job's chain, if it has one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.shared.attempt.key()
@@ -83,7 +83,7 @@ impl<J: Job> Ctx<J> {
         Chain::from_id(self.job().chain)
     }
 
-    /// Returns the signal that asks the attempt to stop.
+    /// Returns the signal that asks the attempt to stop. [`AbortReason`](crate::AbortReason) lists when it fires.
     #[must_use]
     pub fn aborted(&self) -> &Abort {
         self.shared.attempt.aborted()
@@ -124,6 +124,19 @@ impl<J: Job> fmt::Debug for Ctx<J> {
 ///   transaction that ends the job, from [`begin`](Self::begin).
 /// - *Atomic*. The handler calls [`atomic`](Self::atomic) first, and reads, works and writes in one
 ///   transaction.
+///
+/// ```
+/// # use windlass_core::{Attempt, BoxError, Done, Job, MemoryStore};
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Pay { order: u64 }
+/// # impl Job for Pay { const NAME: &'static str = "pay"; type Output = u64; type Next = (); type Blockers = (); }
+/// # async fn ask_the_bank(order: u64) -> Result<u64, BoxError> { Ok(order * 100) }
+/// async fn pay(a: Attempt<Pay, MemoryStore>) -> Result<Done<Pay, MemoryStore>, BoxError> {
+///     let cents = ask_the_bank(a.input().order).await?;    // no transaction is open
+///     let step = a.begin().await?;
+///     // … write the result with `step.tx()` …
+///     Ok(step.done(cents)?)                                // the worker commits
+/// }
+/// ```
 pub struct Attempt<J: Job, S: Transactional> {
     ctx: Ctx<J>,
     client: Client<S>,
@@ -340,7 +353,9 @@ impl<J: Job, S: Transactional> fmt::Debug for Prepare<J, S> {
 /// The transaction that ends a job.
 ///
 /// Call [`done`](Self::done), [`then`](Self::then), [`fail`](Self::fail) or [`reschedule`](Self::reschedule),
-/// and return the result from the handler. If the step is dropped, the transaction is rolled back.
+/// and return the result from the handler. These methods return an error of kind [`ErrorKind::Invalid`] if the
+/// outcome is invalid, for example if the output cannot be encoded. If the step is dropped, the transaction is
+/// rolled back.
 pub struct Step<J: Job, S: Transactional> {
     client: Client<S>,
     tx: Option<S::Tx>,

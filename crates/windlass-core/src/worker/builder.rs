@@ -61,8 +61,8 @@ impl<S: Store + ?Sized> Worker<S> {
         }
     }
 
-    /// Passes a value of the application to the handlers that take a [`Data`](crate::Data) of its type. A later value of
-    /// the same type replaces an earlier one.
+    /// Passes a value of the application to the handlers that take a [`Data`](crate::Data) of its type. A later value
+    /// of the same type replaces an earlier one.
     pub fn data<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.handlers = self.handlers.data(value);
         self
@@ -74,20 +74,20 @@ impl<S: Store + ?Sized> Worker<S> {
         self
     }
 
-    /// Sets options for the handlers whose job types do not set them.
+    /// Sets options for the handlers whose job types do not set them. See [`HandlerOptions`].
     pub fn defaults(mut self, options: HandlerOptions) -> Self {
         self.defaults = options;
         self
     }
 
     /// Sets the delay before the worker tries again after an error of the store. The first success resets it. Default:
-    /// 100 ms, doubled up to 30 s.
+    /// 100 ms, doubled up to 30 s, with 20 % jitter.
     pub fn recovery(mut self, backoff: Backoff) -> Self {
         self.settings.recovery = backoff;
         self
     }
 
-    /// Does not leave the backoff of jobs to chance, so that tests can predict it.
+    /// Turns off the jitter of the jobs' backoff, so that tests can predict the delays.
     #[doc(hidden)]
     pub fn without_jitter(mut self) -> Self {
         self.settings.jitters = false;
@@ -188,7 +188,8 @@ impl<S: Store + ?Sized> Worker<S> {
         Ok(Running { engine, main: Some(main), keepers })
     }
 
-    /// Starts the worker, runs it until `signal` completes, and [stops](Running::stop) it.
+    /// Starts the worker, runs it until `signal` completes, and [stops](Running::stop) it with this deadline. For a
+    /// [`Probe`], call [`start`](Self::start) and [`Running::stop`] instead.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -219,7 +220,7 @@ pub(super) struct Settings {
     pub(super) concurrency: u32,
     pub(super) poll: Option<Duration>,
     pub(super) recovery: Backoff,
-    /// Whether the backoff of jobs is left to chance as far as its jitter says.
+    /// Whether the jitter of the jobs' backoff applies.
     pub(super) jitters: bool,
 }
 
@@ -290,15 +291,14 @@ impl<S: Store + ?Sized> Running<S> {
     /// deadline are asked to stop: after four fifths of it, or 5 s before it if that is later. Jobs that still
     /// run at the deadline are released; their attempts do not count.
     ///
-    /// If the store does not answer, the last writes take up to 15 s more. Choose the deadline such that both fit
-    /// into the time after which the process is killed, which is 30 s on Kubernetes by default.
+    /// If the store does not answer, the stop ends up to 15 s after the deadline. Choose the deadline so that
+    /// this time is left before the process is killed: on Kubernetes, 30 s after it was asked to stop by default.
     pub async fn stop(self, deadline: Duration) {
         let asks_after = deadline.mul_f64(0.8).max(deadline.saturating_sub(Duration::from_secs(5)));
         self.end(far(asks_after), far(deadline)).await;
     }
 
-    /// Stops the worker without waiting for its handlers: like [`stop`](Self::stop), but asks them to stop
-    /// immediately.
+    /// Like [`stop`](Self::stop), but asks the handlers to stop immediately. They have until `deadline` to end.
     pub async fn stop_now(self, deadline: Duration) {
         self.end(Instant::now(), far(deadline)).await;
     }
@@ -340,7 +340,7 @@ impl<S: Store + ?Sized> Running<S> {
     }
 }
 
-/// The time that calls in flight get after the deadline of a stop.
+/// The minimum time that a stop waits for a call in flight.
 const STOP_GRACE: Duration = Duration::from_millis(100);
 
 /// The delay before another try of a call to the store that failed or found a row locked.

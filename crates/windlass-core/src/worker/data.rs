@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// A value of the application, as an argument of a handler: a pool, an HTTP client, the configuration.
 ///
 /// The worker finds it by its type among the values that were passed to [`Worker::data`](crate::Worker::data) or
-/// [`Handlers::data`](crate::Handlers::data), and clones it for each attempt. Wrap values that are expensive to clone in
-/// an [`Arc`].
+/// [`Handlers::data`](crate::Handlers::data), and clones it for each attempt. Wrap values that are expensive to clone
+/// in an [`Arc`]. To pass two values of one type, wrap each in a type of its own.
 ///
 /// ```
 /// # use windlass_core::{Client, Ctx, Data, Entry, Job, MemoryStore, Result, Worker};
@@ -65,7 +65,7 @@ impl<T: Clone + Send + Sync + 'static> Argument for Data<T> {
 pub struct Values(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl Values {
-    /// Adds a value, in place of a former one of the same type.
+    /// Adds a value. Replaces an earlier value of the same type.
     pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }

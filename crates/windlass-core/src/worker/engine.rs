@@ -51,9 +51,9 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) full: AtomicBool,
     /// Notified when the keeper has something to do earlier than it planned.
     pub(super) keeper_wake: Notify,
-    /// How many jobs the main loop found because it polled, although nothing had told it of them.
+    /// The number of jobs that the main loop found by polling, without a notification.
     pub(super) found_by_polling: AtomicU64,
-    /// Whether the main loop's last turn failed.
+    /// Whether the main loop can acquire jobs.
     pub(super) health: Arc<Health>,
     slots: Mutex<Slots>,
     pub(super) client: Client<S>,

@@ -1,4 +1,4 @@
-//! Errors by which a handler decides how its job goes on.
+//! Errors with which a handler decides whether and when its job is retried.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use super::BoxError;
 use crate::name::ErrorText;
 
-/// A final error: the job of a handler that returns it fails, with no more attempts.
+/// An error that fails the job, with no more attempts. Return it from a handler if retrying cannot help.
 ///
 /// The worker finds it anywhere in the chain of [sources](StdError::source), so it may be wrapped in another error, for
-/// example with a context from `anyhow` or `eyre`.
+/// example with a context from `anyhow` or `eyre`. If several errors of the chain are a `Fatal` or a [`RetryAfter`],
+/// the outermost decides.
 ///
 /// ```
 /// use windlass_core::queue::Item;
@@ -25,7 +26,8 @@ use crate::name::ErrorText;
 #[must_use = "return this error from the handler"]
 pub struct Fatal(Decision);
 
-/// An error after which the job is retried after a chosen delay instead of the backoff of its type. The attempt counts.
+/// An error that sets the delay before the job is retried, instead of the backoff. The attempt counts: if it was the
+/// last one, the job fails.
 ///
 /// The worker finds it in the chain of sources, like [`Fatal`].
 ///
@@ -46,14 +48,14 @@ pub struct Fatal(Decision);
 pub struct RetryAfter(Decision);
 
 impl Fatal {
-    /// Makes an error final.
+    /// Wraps an error, so that the job fails with its text.
     pub fn new(error: impl Into<BoxError>) -> Self {
         Self(Decision { error: error.into(), retry: Retry::Never })
     }
 }
 
 impl RetryAfter {
-    /// Sets the delay after which the job is retried because of this error.
+    /// Wraps an error, so that the job is retried after this delay.
     pub fn new(delay: Duration, error: impl Into<BoxError>) -> Self {
         Self(Decision { error: error.into(), retry: Retry::After(delay) })
     }
@@ -85,8 +87,8 @@ impl StdError for RetryAfter {
 
 /// What [`Fatal`] and [`RetryAfter`] wrap.
 ///
-/// A type of its own, as their source, because a boxed `anyhow::Error` hides the type of its outermost error: that error
-/// cannot be found by a downcast, its source can.
+/// It is a separate type, and their source, because a boxed `anyhow::Error` hides the type of its outermost error. A
+/// downcast does not find that error, but it finds the source.
 #[derive(Debug)]
 struct Decision {
     error: BoxError,

@@ -16,14 +16,16 @@ use crate::job::{Job, JobGraph};
 use crate::name::TypeName;
 use crate::store::{Store, Transactional};
 
-/// A set of handlers with common middleware and hooks. A module of an application can provide one to the
+/// A set of handlers with common values, middleware and hooks. A module of an application can provide one to the
 /// [`Worker`](crate::Worker).
 ///
 /// ```
 /// use windlass_core::{Ctx, Entry, Handlers, Job, MemoryStore};
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct SendMail;
-/// # impl Job for SendMail { const NAME: &'static str = "send-mail"; type Output = (); type Next = (); type Blockers = (); }
+/// # impl Job for SendMail {
+/// #     const NAME: &'static str = "send-mail"; type Output = (); type Next = (); type Blockers = ();
+/// # }
 /// # impl Entry for SendMail {}
 ///
 /// mod mail {
@@ -129,7 +131,7 @@ impl<S: Store + ?Sized> Handlers<S> {
     /// }
     ///
     /// # fn main() -> windlass_core::Result<()> {
-    /// let name = TypeName::new("shout")?;                  // from the command line, say
+    /// let name = TypeName::new("shout")?;                  // for example, from the command line
     /// let handlers: Handlers<MemoryStore> = Handlers::new().handle_any(&name, HandlerOptions::new(), shout);
     /// # let _ = handlers;
     /// # Ok(()) }
@@ -185,8 +187,8 @@ impl<S: Store + ?Sized> Handlers<S> {
         self
     }
 
-    /// Adds the handlers of another set. They keep the other set's values, and its middleware and hooks, which go inside
-    /// those of this set.
+    /// Adds the handlers of another set. They keep the values, middleware and hooks of that set. Its middleware and
+    /// hooks go inside those of this set.
     pub fn merge(mut self, other: Self) -> Self {
         let Self { members, values, layers, hooks, jobs } = other;
         let twice = members.iter().flat_map(|member| &member.names).find(|name| self.has(name)).cloned();
@@ -209,8 +211,8 @@ impl<S: Store + ?Sized> Handlers<S> {
         self.jobs.as_ref().map_err(Clone::clone)
     }
 
-    /// Passes the values to the handlers and returns them. Fails if a value is missing, or unless each handler is wrapped
-    /// in all required kinds of middleware, in this order.
+    /// Passes the values to the handlers and returns the handlers. Fails if a value is missing, or unless each handler
+    /// is wrapped in all required kinds of middleware, in this order.
     pub(super) fn build(
         self,
         defaults: HandlerOptions,

@@ -30,7 +30,7 @@ impl std::error::Error for Unhealthy {
     }
 }
 
-/// Checks whether a running worker works, for the probes of an orchestrator. Cheap to clone. See
+/// Reports whether a running worker can run jobs, for the probes of an orchestrator. Cheap to clone. See
 /// [`Running::probe`](super::Running::probe).
 #[derive(Clone, Debug)]
 pub struct Probe(Arc<Health>);
@@ -40,8 +40,8 @@ impl Probe {
         Self(health)
     }
 
-    /// Returns an error while the worker cannot acquire jobs, because its latest command to the store failed. The worker
-    /// retries with backoff, and recovers on its own.
+    /// Returns an error while the worker cannot acquire jobs, because its latest command to the store failed. The
+    /// worker retries with backoff, and recovers on its own.
     ///
     /// The worker counts as healthy until its first command has failed, which takes up to 30 s if the store does not
     /// answer.

@@ -9,11 +9,11 @@ use crate::command::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::BoxFuture;
 
-/// Hooks into the transactions of attempts: those that [`prepare`](crate::Attempt::prepare),
-/// [`finish`](crate::Attempt::finish) and [`atomic`](crate::Attempt::atomic) begin.
+/// Hooks that run inside the transactions of attempts, which [`prepare`](crate::Attempt::prepare),
+/// [`begin`](crate::Attempt::begin) and [`atomic`](crate::Attempt::atomic) return.
 ///
 /// If a hook returns an error, the transaction is rolled back and none of its writes are kept. The call to
-/// `prepare`, `finish`, `atomic` or `commit` returns the error. If the worker was about to commit the
+/// `prepare`, `begin`, `atomic` or `commit` returns the error. If the worker was about to commit the
 /// transaction that ends the job, the attempt fails.
 ///
 /// When a transaction opens, hooks run in the order in which they were added. When it closes, they run in

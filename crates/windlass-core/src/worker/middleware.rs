@@ -30,8 +30,9 @@ use crate::time::Millis;
 /// }
 /// ```
 ///
-/// If a middleware fails or panics before `inner`, the attempt fails and the job is retried after its
-/// backoff. If it fails after `inner`, the outcome does not change; observers receive an event.
+/// If a middleware fails or panics before `inner`, the attempt fails as if the handler had failed: the job is
+/// retried, unless the error is or wraps [`Fatal`](crate::Fatal). If a middleware fails after `inner`, the outcome
+/// does not change; observers receive an event.
 ///
 /// The first middleware added is the outermost. While a middleware works after `inner`, the attempt still
 /// occupies its slot, unless the store settled it and acquired another job for the slot in one call

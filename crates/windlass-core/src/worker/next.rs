@@ -16,7 +16,8 @@ use crate::time::{Millis, Timestamp};
 
 /// The outcome of a job of type `J`, returned by its handler.
 ///
-/// If an invalid outcome is built, the attempt fails with the first error.
+/// If the outcome is invalid, for example because the output cannot be encoded, the attempt fails with the first
+/// error.
 #[must_use = "return this from the handler"]
 pub struct Next<J>(pub(super) Result<Outcome>, PhantomData<fn() -> J>);
 
@@ -65,8 +66,8 @@ impl<J: Job> Next<J> {
         Self(Ok(Outcome::Fail { error: error_text(&error.into()), retention: None }), PhantomData)
     }
 
-    /// Starts a chain in the same commit that ends the job: either both happen or neither. Only valid if the
-    /// job completes or continues.
+    /// Starts a chain in the commit that ends the job: either both happen or neither. Only valid if the job
+    /// completes or continues.
     ///
     /// The continuation may wait for the new chain. The new chain may also take over the key of the chain
     /// that ends:
@@ -74,14 +75,18 @@ impl<J: Job> Next<J> {
     /// ```
     /// # use windlass_core::{Ctx, Entry, Job, Next, Then, next, plan};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Order { id: u32 }
-    /// # impl Job for Order { const NAME: &'static str = "order"; type Output = (); type Next = (Pack,); type Blockers = (); }
+    /// # impl Job for Order {
+    /// #     const NAME: &'static str = "order"; type Output = (); type Next = (Pack,); type Blockers = ();
+    /// # }
     /// # impl Entry for Order {}
     /// # impl Then<Pack> for Order {}
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Pay { order: u32 }
     /// # impl Job for Pay { const NAME: &'static str = "pay"; type Output = (); type Next = (); type Blockers = (); }
     /// # impl Entry for Pay {}
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Pack { order: u32 }
-    /// # impl Job for Pack { const NAME: &'static str = "pack"; type Output = (); type Next = (); type Blockers = (Pay,); }
+    /// # impl Job for Pack {
+    /// #     const NAME: &'static str = "pack"; type Output = (); type Next = (); type Blockers = (Pay,);
+    /// # }
     /// async fn order(job: Ctx<Order>) -> windlass_core::Result<Next<Order>> {
     ///     let order = job.input().id;
     ///     let payment = plan(Pay { order });
@@ -93,8 +98,9 @@ impl<J: Job> Next<J> {
         self.start_many([plan])
     }
 
-    /// Starts chains of one type in the same commit that ends the job. See [`start`](Self::start). An outcome starts at
-    /// most 100 chains.
+    /// Starts chains of one type in the commit that ends the job. See [`start`](Self::start). An outcome starts at most
+    /// 100 chains. To start more, take an [`Attempt`](crate::Attempt) and call
+    /// [`Step::start_many`](crate::Step::start_many).
     pub fn start_many<P: IntoPlan>(self, plans: impl IntoIterator<Item = P>) -> Self {
         self.with(|outcome| match outcome {
             Outcome::Complete { create, .. } | Outcome::Continue { create, .. } => carry(create, plans),

@@ -35,7 +35,7 @@ pub struct HandlerOptions {
 }
 
 impl HandlerOptions {
-    /// Sets nothing.
+    /// Creates options that set nothing.
     pub const fn new() -> Self {
         Self { concurrency: None, lease: None, renewal: None, timeout: None, backoff: None }
     }
@@ -100,7 +100,7 @@ impl Resolved {
     pub(super) fn new(name: &str, places: [HandlerOptions; 3]) -> Result<Self> {
         let with_lease = places.iter().position(|place| place.lease.is_some());
         let lease = with_lease.and_then(|index| places.get(index)?.lease).unwrap_or(LEASE);
-        // An interval that goes with another lease does not count.
+        // A renewal interval that was set further down than the lease was chosen for another lease: ignore it.
         let up_to = with_lease.map_or(places.len(), |index| index + 1);
         let renewal = places.iter().take(up_to).find_map(|place| place.renewal);
         let resolved = Self {

@@ -15,12 +15,12 @@ pub(super) const NOT_DELETED: &str = "not deleted: it is running; use --running 
 /// Message for a chain that is no longer as it was listed.
 const CHANGED: &str = "not deleted: it has changed meanwhile";
 
-/// Deletes the chains that have not changed since they were listed, all or none. Returns `None` if there are several and
-/// one of them cannot be deleted: delete them one by one then.
+/// Deletes the chains that have not changed since they were listed, all or none. Returns `None` if there are several
+/// and one of them cannot be deleted. The caller then deletes them one by one.
 ///
-/// A store deletes a chain in any state, so the chains are queried again first. A worker may still acquire a job between
-/// that query and the delete. If the store has transactions, the delete is then rolled back: its reply contains the
-/// status in which each chain was deleted. Without transactions, the outcome reports it.
+/// A store deletes a chain in any state, so the chains are queried again first. A worker may still acquire a job
+/// between that query and the delete. The reply contains the status in which each chain was deleted. If it has changed,
+/// the delete is rolled back on a store with transactions. Otherwise the outcome reports it.
 pub(super) async fn delete(
     connection: &Connection,
     listed: &[ChainRecord],
