@@ -149,7 +149,8 @@ Examples:
   windlass delete --status completed --until 30d --yes
 
 Chains named by id are deleted all or none: if one of them is running, nothing is deleted and the exit code is 1, unless \
-you pass --running. A filter skips running chains, and chains that change before they are deleted.")]
+you pass --running. A filter without --status selects closed chains. It skips running chains, and chains that change \
+before they are deleted.")]
 pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) chains: ChainSelection,

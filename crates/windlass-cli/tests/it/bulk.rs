@@ -38,7 +38,11 @@ async fn check_changes(program: &Program) {
     for (change, done, status) in
         [("cancel", "cancelled", "cancelled"), ("retry", "retried", "pending"), ("delete", "deleted", "")]
     {
-        let options = if change == "retry" { &["--status", "cancelled"][..] } else { &[] };
+        let options = match change {
+            "retry" => &["--status", "cancelled"][..],
+            "delete" => &["--status", "pending"],
+            _ => &[],
+        };
         let arguments = [&[change], &filter[..], options].concat();
         let before = program.json(&["chains", "--limit", "0"]).await;
         let ran = program.run(&[&arguments[..], &["--dry-run"]].concat()).await;
@@ -76,7 +80,7 @@ async fn chains_are_deleted_by_filter_at_any_default_isolation_level() {
     let url = shared_postgres().await.url();
     assert!(!url.contains('?'), "{url}");
     let url = format!("{url}?options[default_transaction_isolation]=serializable");
-    let ran = program.run(&["delete", "--since", "1h", "--yes", "--store", &url]).await;
+    let ran = program.run(&["delete", "--status", "pending", "--yes", "--store", &url]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, "chains deleted: 2\n"), "{ran:?}");
     assert!(program.json(&["chains"]).await.is_empty());
 }
@@ -131,12 +135,28 @@ async fn dependent_chains_are_changed_together() {
     for (arguments, done, order) in [
         (&["cancel", "--since", "1h"][..], ["cancelled", "cancelled"], [&blocked, &blocker]),
         (&["retry", "--status", "cancelled"], ["pending", "blocked"], [&blocker, &blocked]),
-        (&["delete", "--since", "1h", "--yes"], ["deleted", "deleted"], [&blocked, &blocker]),
+        (
+            &["delete", "--status", "pending", "--status", "blocked", "--yes"],
+            ["deleted", "deleted"],
+            [&blocked, &blocker],
+        ),
     ] {
         let lines = order.iter().zip(done).map(|(id, done)| format!("{id}  {done}\n"));
         let ran = program.run(arguments).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (0, lines.collect::<String>().as_str()), "{ran:?}");
     }
+}
+
+/// Without `--status`, chains that have not run yet stay.
+#[tokio::test]
+async fn only_closed_chains_are_deleted_by_default() {
+    let program = Program::on_sqlite();
+    let (open, closed) = (program.ok(&["start", "mail"]).await, program.ok(&["start", "mail"]).await);
+    program.ok(&["cancel", &closed]).await;
+    let ran = program.run(&["delete", "--since", "1h", "--yes"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, format!("{closed}  deleted\n").as_str()), "{ran:?}");
+    let left = program.json(&["chains"]).await;
+    assert_eq!((left.len(), &left[0]["id"]), (1, &open.as_str().into()));
 }
 
 /// Another transaction is about to change the chain, so it stays.
@@ -151,12 +171,12 @@ async fn a_locked_chain_is_skipped() {
     let lock = format!("select from \"{}\".job where id = '{locked}' for update", program.namespace());
     let rows = tx.fetch_all(AssertSqlSafe(lock)).await.unwrap();
     assert_eq!(rows.len(), 1);
-    let ran = program.run(&["delete", "--since", "1h", "--yes"]).await;
+    let ran = program.run(&["delete", "--status", "pending", "--yes"]).await;
     assert_eq!((ran.code, ran.stdout.matches("  deleted\n").count()), (1, 3), "{ran:?}");
     assert!(ran.stdout.contains(&format!("{locked}  locked by another transaction: try again")), "{ran:?}");
     assert!(ran.stderr.contains("chains skipped: 1"), "{ran:?}");
     tx.rollback().await.unwrap();
-    let ran = program.run(&["delete", "--since", "1h", "--yes"]).await;
+    let ran = program.run(&["delete", "--status", "pending", "--yes"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (0, format!("{locked}  deleted\n").as_str()), "{ran:?}");
 }
 
@@ -167,7 +187,7 @@ async fn a_needed_chain_is_skipped() {
         start(&program, "first", 3).await;
         let needed = program.ok(&["start", "first"]).await;
         program.ok(&["start", "second", "--blocked-by", &needed]).await;
-        let ran = program.run(&["delete", "--type", "first", "--since", "1h", "--yes"]).await;
+        let ran = program.run(&["delete", "--type", "first", "--status", "pending", "--yes"]).await;
         assert_eq!((ran.code, ran.stdout.lines().count()), (1, 4), "{ran:?}");
         assert!(ran.stdout.starts_with(&format!("{needed}  not deleted: open job ")), "{ran:?}");
         assert!(
