@@ -191,6 +191,12 @@ impl Consume {
         self
     }
 
+    /// Returns a handle for health and readiness checks of the consumer, before and after it is started.
+    #[must_use]
+    pub fn probe(&self) -> Probe {
+        self.worker.probe()
+    }
+
     /// Starts the consumer, runs it until `signal` completes, and [stops](Consumer::stop) it with this deadline.
     ///
     /// # Errors

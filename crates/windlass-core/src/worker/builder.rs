@@ -12,7 +12,7 @@ use super::any_attempt::AnyAttempt;
 use super::engine::Engine;
 use super::handler::Handler;
 use super::handlers::{Handlers, Kind};
-use super::health::{Probe, Unhealthy};
+use super::health::{Health, Probe, Unhealthy};
 use super::hooks::Hooks;
 use super::keeper::{beat, keep};
 use super::main_loop::{Loop, RECOVERY, hear_losses};
@@ -41,6 +41,7 @@ pub struct Worker<S: ?Sized> {
     defaults: HandlerOptions,
     required: Vec<Kind>,
     settings: Settings,
+    health: Arc<Health>,
 }
 
 impl<S: Store + ?Sized> Worker<S> {
@@ -58,6 +59,7 @@ impl<S: Store + ?Sized> Worker<S> {
                 recovery: RECOVERY,
                 jitters: true,
             },
+            health: Arc::default(),
         }
     }
 
@@ -105,6 +107,12 @@ impl<S: Store + ?Sized> Worker<S> {
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = Some(name.into());
         self
+    }
+
+    /// Returns a handle for health and readiness checks of the worker, before and after it is started.
+    #[must_use]
+    pub fn probe(&self) -> Probe {
+        Probe::new(Arc::clone(&self.health))
     }
 
     /// Runs jobs of one type with this handler. Jobs of types without a handler are left to other workers.
@@ -171,7 +179,7 @@ impl<S: Store + ?Sized> Worker<S> {
     /// options, if a handler takes a value that was not passed to the worker, or if a required middleware is
     /// missing.
     pub async fn start(self) -> Result<Running<S>> {
-        let Self { client, handlers, defaults, required, settings } = self;
+        let Self { client, handlers, defaults, required, settings, health } = self;
         let handlers = handlers.build(defaults, &required)?;
         if handlers.is_empty() {
             return Err(Error::new(
@@ -180,7 +188,7 @@ impl<S: Store + ?Sized> Worker<S> {
             ));
         }
         settings.check()?;
-        let engine = Engine::new(client, settings, handlers)?;
+        let engine = Engine::new(client, settings, handlers, health)?;
         engine.dispatcher().observe(&Event::WorkerStarted(engine.about()));
         engine.publish_consumer_event(EventKind::ConsumerStarted);
         let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];

@@ -64,6 +64,7 @@ impl<S: Store + ?Sized> Engine<S> {
         client: Client<S>,
         settings: Settings,
         handlers: Vec<Arc<AnyHandler<S>>>,
+        health: Arc<Health>,
     ) -> Result<Arc<Self>> {
         let Settings { name, concurrency, poll, recovery, jitters } = settings;
         let name = name.map(WorkerName::new).transpose()?;
@@ -85,7 +86,7 @@ impl<S: Store + ?Sized> Engine<S> {
             full: AtomicBool::new(true),
             keeper_wake: Notify::new(),
             found_by_polling: AtomicU64::new(0),
-            health: Arc::default(),
+            health,
             slots: Mutex::new(slots),
             client,
         }))
