@@ -311,11 +311,14 @@ async fn a_handler_learns_of_a_cancellation_while_its_worker_stops() {
 async fn a_worker_runs_until_a_signal() {
     let (_, client) = faulty();
     let (signal, stopped) = tokio::sync::oneshot::channel::<()>();
-    let worker = Worker::new(&client).concurrency(1).handle(echo::<Task>).run_until(stopped, TIMEOUT);
-    let running = tokio::spawn(worker);
+    let worker = Worker::new(&client).handle(echo::<Task>);
+    let probe = worker.probe();
+    assert!(!probe.is_ready());
+    let running = tokio::spawn(worker.run_until(stopped, TIMEOUT));
     let chain = client.start(task("x")).await.unwrap();
     client.wait(chain).await.unwrap();
-    assert!(!running.is_finished());
+    assert!(!running.is_finished() && probe.is_ready());
     signal.send(()).unwrap();
     running.await.unwrap().unwrap();
+    assert!(!probe.is_ready());
 }
