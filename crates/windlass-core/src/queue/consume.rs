@@ -25,7 +25,7 @@ where
     /// [`Data`](crate::Data) arguments. Await the returned value to start.
     ///
     /// If the handler returns an error, the job is retried after the backoff, unless the error is or wraps
-    /// [`Fatal`](crate::Fatal) or [`RetryAfter`](crate::RetryAfter).
+    /// [`Fatal`] or [`RetryAfter`](crate::RetryAfter).
     ///
     /// If a consumer crashes, another one runs its jobs again, so the handler must be idempotent.
     ///
