@@ -252,3 +252,32 @@ pub(crate) fn carry<P: IntoPlan>(
 pub(super) fn complete<T: serde::Serialize>(output: &T) -> Result<Outcome> {
     Ok(Outcome::Complete { output: Payload::encode(output)?, retention: None, create: Vec::new() })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+    use crate::job::Entry;
+
+    #[derive(Serialize, Deserialize)]
+    struct Plain;
+
+    impl Job for Plain {
+        const NAME: &'static str = "plain";
+        type Output = ();
+        type Next = ();
+        type Blockers = ();
+    }
+
+    impl Entry for Plain {}
+
+    #[test]
+    fn the_101st_chain_is_refused_at_the_call() {
+        let next = Next::<Plain>::done(()).start_many((0..100).map(|_| Plain));
+        assert!(next.0.is_ok());
+        let error = next.start(Plain).0.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("more than 100 chains"), "{error}");
+    }
+}
