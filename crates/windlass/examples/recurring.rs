@@ -43,7 +43,7 @@ async fn clean_up(a: Attempt<CleanUp>, Data(cleaned): Data<Cleaned>) -> Result<D
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let client = Client::new(MemoryStore::new());
-    let (cleaned, mut runs) = mpsc::unbounded_channel();
+    let (cleaned, mut runs): (Cleaned, _) = mpsc::unbounded_channel();
     let worker = Worker::new(&client).data(cleaned).handle(clean_up).start().await?;
 
     // Every process does this when it starts. Because of the key, only the first start creates a chain.
