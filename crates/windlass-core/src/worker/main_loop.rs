@@ -257,7 +257,7 @@ impl<S: Store + ?Sized> Loop<S> {
     }
 }
 
-/// Tells attempts that they have lost their jobs, or are asked to stop, until it is dropped.
+/// Signals to attempts that they have lost their jobs or that their chains were cancelled, until it is dropped.
 pub(super) async fn hear_losses<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     loop {
         if let Some(mut subscription) =
