@@ -12,7 +12,7 @@ use redis::{
 };
 use windlass_core::{Error, Result};
 
-use crate::error::{for_user, is_refused, is_refused_login};
+use crate::error::{for_user, is_from_replica, is_refused, is_refused_login};
 
 /// How many times the cluster client resends a command after a lost connection or while its slot moves between shards.
 const RETRIES: u32 = 8;
@@ -100,6 +100,9 @@ impl Connection {
 /// The driver's connection manager keeps the error of a refused connection for good, unless it is an I/O error: a wrong
 /// password, a forbidden `SELECT`, too many clients. This connection then replaces the manager, so that the next command
 /// connects again: credentials and limits may change while the store is open.
+///
+/// It does the same when the server turns out to be a replica. After a failover the address may lead to the new primary,
+/// but an open connection stays with the old server.
 #[derive(Clone)]
 pub struct ClientConnection {
     client: Client,
@@ -127,14 +130,26 @@ impl ClientConnection {
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let (mut manager, generation) = self.current();
         let reply = manager.send_packed_command(command).await;
-        self.check_connected(&reply, generation)?;
+        let reconnect = match &reply {
+            Ok(value) => is_from_replica(value),
+            Err(error) => is_refused(error),
+        };
+        if reconnect {
+            self.reconnect(generation)?;
+        }
         reply
     }
 
     async fn send_all(&self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
         let (mut manager, generation) = self.current();
         let replies = manager.send_packed_commands(pipeline, offset, count).await;
-        self.check_connected(&replies, generation)?;
+        let reconnect = match &replies {
+            Ok(values) => values.iter().any(is_from_replica),
+            Err(error) => is_refused(error),
+        };
+        if reconnect {
+            self.reconnect(generation)?;
+        }
         replies
     }
 
@@ -143,17 +158,15 @@ impl ClientConnection {
         (current.manager.clone(), current.generation)
     }
 
-    /// Replaces the manager if the server may have refused its connection. Errors of a command can look the same. A
-    /// needless replacement only costs a new connection, and such errors are rare.
-    fn check_connected<T>(&self, reply: &RedisResult<T>, generation: u64) -> RedisResult<()> {
-        if reply.as_ref().is_err_and(is_refused) {
-            let mut current = self.lock();
-            // Another command may have replaced it already.
-            if current.generation == generation {
-                current.manager =
-                    ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone())?;
-                current.generation += 1;
-            }
+    /// Replaces the manager, so that the next command uses a new connection. Commands that are waiting for their
+    /// replies get them on the old one, which closes after the last of them.
+    fn reconnect(&self, generation: u64) -> RedisResult<()> {
+        let mut current = self.lock();
+        // Another command may have replaced it already.
+        if current.generation == generation {
+            current.manager =
+                ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone())?;
+            current.generation += 1;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 
-use redis::{ErrorKind as DriverKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind as DriverKind, RedisError, ServerErrorKind, Value};
 use windlass_core::{Error, ErrorKind};
 
 /// Converts a driver error into a store error whose message says what to do.
@@ -31,6 +31,11 @@ pub(crate) fn is_refused_login(error: &RedisError) -> bool {
 /// Whether the server may have refused the connection, for a reason that an operator can change.
 pub(crate) fn is_refused(error: &RedisError) -> bool {
     is_refused_login(error) || is_forbidden(error) || has_too_many_clients(error)
+}
+
+/// Whether a reply is a replica's error about a write.
+pub(crate) fn is_from_replica(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly))
 }
 
 /// Whether the server has reached its limit of clients. With RESP2 the driver reports this as a failed login.

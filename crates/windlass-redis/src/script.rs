@@ -202,14 +202,14 @@ async fn send_with(
     Ok((reply, next()?))
 }
 
-/// Reconnects if the server has become a replica. After a failover the address may lead to the new primary, but an open
-/// connection stays with the old server.
+/// Makes the application's connection manager reconnect if the server has become a replica. After a failover the address
+/// may lead to the new primary, but an open connection stays with the old server.
 ///
-/// Only a connection manager needs this: a cluster connection follows the primary itself, and a multiplexed connection
-/// cannot reconnect.
+/// The other connections do not need this: the store's own and those to a cluster follow the primary, and a multiplexed
+/// connection cannot reconnect.
 async fn leave_replica(connection: &mut Connection, error: &RedisError) {
     if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-        && matches!(connection, Connection::Client(_) | Connection::Manager(_))
+        && matches!(connection, Connection::Manager(_))
     {
         // `QUIT` makes the server close the connection. The driver notices with the next command and reconnects.
         for command in ["QUIT", "PING"] {

@@ -229,6 +229,8 @@ impl Program for Redis {
             ("--daemonize", "no"),
             ("--save", ""),
             ("--appendonly", "no"),
+            // By default a server waits five seconds for further replicas before it sends its data to the first.
+            ("--repl-diskless-sync-delay", "0"),
         ];
         let fixed = fixed.into_iter().flat_map(|(name, value)| [name.to_owned(), value.to_owned()]);
         let given = self.arguments.iter().cloned();

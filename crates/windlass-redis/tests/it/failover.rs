@@ -9,13 +9,13 @@ use std::time::Duration;
 use redis::Cmd;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use windlass_core::{Client, ErrorKind, Worker};
+use windlass_core::{Client, ErrorKind, Store, Worker};
 use windlass_redis::{Options, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
 
 use crate::fixture::connect;
 use crate::noop::{Noop, noop};
-use crate::setup::replica_of;
+use crate::setup::{create, replica_of};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -63,6 +63,27 @@ async fn workers_continue_when_a_replica_is_promoted() {
     check(&client, "connect to the primary", async || tell(&replica, "REPLICAOF NO ONE").await).await;
     client.wait(chain).timeout(TIMEOUT).await.unwrap();
     worker.stop(TIMEOUT).await;
+}
+
+/// The store reconnects after such an error, in case the address leads to another server by then. Commands that wait for
+/// their replies on the connection must still get them.
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_commands_on_a_replica_all_name_the_primary() {
+    let primary = RedisServer::start().await;
+    let replica = replica_of(&primary).await;
+    let store = Arc::new(RedisStore::open(&replica.url(), Options::default()).await.unwrap());
+    let callers = (0..16).map(|_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for _ in 0..20 {
+                let error = store.create(create()).await.unwrap_err();
+                assert!(error.to_string().contains("connect to the primary"), "{error}");
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
 }
 
 /// Returns the URL of a proxy to the server at `port`. When `port` changes, new connections go to the new server, but

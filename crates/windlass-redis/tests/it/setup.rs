@@ -13,7 +13,7 @@ use crate::fixture::connect;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-fn create() -> Create {
+pub(crate) fn create() -> Create {
     Create { chains: vec![NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")))] }
 }
 
