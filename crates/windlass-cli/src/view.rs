@@ -36,6 +36,7 @@ pub(crate) struct JobView<'a> {
     closed_at: Option<Timestamp>,
     closed_by: Option<WorkerId>,
     worker: Option<WorkerId>,
+    worker_name: Option<&'a str>,
     #[serde(serialize_with = "maybe")]
     leased_until: Option<Timestamp>,
     cancel_requested: bool,
@@ -47,6 +48,7 @@ pub(crate) struct JobView<'a> {
 
 impl<'a> From<&'a JobRecord> for JobView<'a> {
     fn from(job: &'a JobRecord) -> Self {
+        let lease = job.lease.as_ref();
         Self {
             id: job.id,
             chain: job.chain,
@@ -63,8 +65,9 @@ impl<'a> From<&'a JobRecord> for JobView<'a> {
             started_at: job.started_at,
             closed_at: job.closed_at,
             closed_by: job.closed_by,
-            worker: job.lease.map(|lease| lease.worker),
-            leased_until: job.lease.map(|lease| lease.until),
+            worker: lease.map(|lease| lease.worker),
+            worker_name: lease.and_then(|lease| lease.worker_name.as_ref()).map(|name| name.as_str()),
+            leased_until: lease.map(|lease| lease.until),
             cancel_requested: job.cancel_requested,
             blocked_by: job.blockers.iter().filter(|blocker| !blocker.resolved).map(|b| b.chain).collect(),
             error: job.error.as_ref().map(|error| error.as_str()),
@@ -129,6 +132,7 @@ pub(crate) struct AttemptView<'a> {
     #[serde(serialize_with = "fence")]
     fence: Fence,
     worker: WorkerId,
+    worker_name: Option<&'a str>,
     #[serde(serialize_with = "text")]
     started_at: Timestamp,
     #[serde(serialize_with = "maybe")]
@@ -143,6 +147,7 @@ impl<'a> From<&'a AttemptRecord> for AttemptView<'a> {
             attempt: attempt.attempt,
             fence: attempt.fence,
             worker: attempt.worker,
+            worker_name: attempt.worker_name.as_ref().map(|name| name.as_str()),
             started_at: attempt.started_at,
             ended_at: attempt.ended_at,
             end: end_name(attempt.end),

@@ -83,7 +83,7 @@ mod prelude {
         complete, complete_with_chains, continue_with, continue_with_chains, fail, json, key, release,
         reschedule, reschedule_after, retry, retry_after, type_name,
     };
-    pub(super) use crate::subject::{LEASE, Subject, millis, reap_request, settlement};
+    pub(super) use crate::subject::{LEASE, Subject, millis, reap_request, settlement, worker_name};
 
     /// An hour, in milliseconds: a delay that does not end by itself within a case.
     pub(super) const HOUR: u64 = 60 * 60 * 1_000;

@@ -11,7 +11,7 @@ use windlass_core::command::{
 };
 use windlass_core::{
     ChainId, ChainRecord, Error, ErrorKind, JobId, JobRecord, Millis, RequestId, Status, Store, Timestamp,
-    WorkerId,
+    WorkerId, WorkerName,
 };
 
 use crate::fixture::TestClock;
@@ -26,6 +26,12 @@ pub const LEASE: Millis = Millis::from_secs(60);
 #[must_use]
 pub fn millis(ms: u64) -> Millis {
     Millis::new(ms).expect("a case does not wait a hundred years")
+}
+
+/// The name of the worker that acquires jobs in the cases.
+#[must_use]
+pub(crate) fn worker_name() -> WorkerName {
+    WorkerName::new("worker — 1").expect("a valid name")
 }
 
 /// A fresh store under test, with shorthands for the commands that cases use. The methods send their commands to
@@ -155,6 +161,7 @@ impl Subject {
         Acquire {
             request: RequestId::new(),
             worker: self.worker,
+            worker_name: Some(worker_name()),
             types: types.iter().map(quota).collect(),
             max,
         }

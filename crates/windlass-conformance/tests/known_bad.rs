@@ -236,7 +236,7 @@ impl Bad {
 
 fn no_jobs() -> Acquire {
     let (request, worker) = (RequestId::new(), windlass_core::WorkerId::new());
-    Acquire { request, worker, types: Vec::new(), max: 0 }
+    Acquire { request, worker, worker_name: None, types: Vec::new(), max: 0 }
 }
 
 impl Decorator for Bad {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
-use crate::name::{ErrorText, Key, TraceContext, TypeName};
+use crate::name::{ErrorText, Key, TraceContext, TypeName, WorkerName};
 use crate::payload::Payload;
 use crate::time::{Millis, Timestamp};
 
@@ -213,10 +213,12 @@ pub struct JobRecord {
 }
 
 /// A worker's hold on a running job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The worker that holds the lease.
     pub worker: WorkerId,
+    /// The worker's name, if it has one.
+    pub worker_name: Option<WorkerName>,
     /// The acquire request that created the lease.
     pub request: RequestId,
     /// When the lease expires, unless it is renewed.
@@ -306,6 +308,8 @@ pub struct AttemptRecord {
     pub fence: Fence,
     /// The worker that made the attempt.
     pub worker: WorkerId,
+    /// The worker's name, if it has one.
+    pub worker_name: Option<WorkerName>,
     /// When the attempt started.
     pub started_at: Timestamp,
     /// When the attempt ended. `None` while it is running.

@@ -4,7 +4,7 @@ select
   j.id, j.seq, j.chain, j.position, j.type, j.chain_type, j.status, j.created_at,
   array[j.id, j.chain, j.worker, j.request, j.closed_by] || b.chains as ids,
   array[
-    j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error, j.on_blocker_failure, j.trace
+    j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error, j.on_blocker_failure, j.trace, j.worker_name
   ] || b.traces as words,
   array[
     j.position, j.priority, j.due_at, j.attempt, j.max_attempts, j.fence, j.version, j.lease_until,
@@ -82,7 +82,7 @@ $$;
 -- Acquires due jobs for a request, or returns those that the request already holds. Each row includes the chain's
 -- fields that handlers can read.
 create function windlass.acquire_jobs_v1(
-  now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+  now bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql as $$
 declare
   taken uuid[];
@@ -98,7 +98,7 @@ begin
     with took as (
       update windlass.job j
       set status = 'running', attempt = attempt + 1, fence = fence + 1, version = version + 1, started_at = now,
-        worker = by_worker, request = by_request, lease_until = windlass.later_v1(now, q.lease), ended = null
+        worker = by_worker, worker_name = by_name, request = by_request, lease_until = windlass.later_v1(now, q.lease), ended = null
       from unnest(types, leases) q (type, lease)
       where j.id = any (taken) and q.type = j.type
       returning j.blockers
@@ -133,7 +133,7 @@ end
 $$;
 
 create function windlass.acquire_v1(
-  given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+  given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
@@ -143,14 +143,14 @@ declare
 begin
   return query select (r).* from windlass.ripple_v1(now, false, 1000) s, unnest(s.replies) r;
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs);
 end
 $$;
 
 -- Settles, then acquires.
 create function windlass.exchange_v1(
   given bigint, items windlass.settlement_v1[], new_jobs windlass.new_v1[],
-  by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
@@ -164,14 +164,14 @@ begin
   -- Consequences are reported with the acquire.
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
   return query select (r).* from windlass.ripple_v1(now, false, settled.left_over) s, unnest(s.replies) r;
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs);
 end
 $$;
 
 -- Completes jobs that carry nothing, then acquires.
 create function windlass.exchange_plain_v1(
   given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[],
-  by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer
+  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
 ) returns setof windlass.reply_v1 language plpgsql
 set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
@@ -182,7 +182,7 @@ begin
   return query select * from windlass.settle_plain_items_v1(now, jobs, fences, codecs, outputs, retentions);
   -- Consequences are reported with the acquire. The settlements have left nothing to unblock.
   return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, types, maxima, leases, max_jobs);
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs);
 end
 $$;
 

@@ -62,8 +62,8 @@ $$;
 create function windlass.record_attempt_v1(own windlass.job, at_time bigint, how_ended text, its_error text)
 returns void language plpgsql as $$
 begin
-  insert into windlass.attempt (job, fence, attempt, worker, started_at, ended_at, ended, error)
-  values (own.id, own.fence, own.attempt, own.worker, own.started_at, at_time, how_ended, its_error)
+  insert into windlass.attempt (job, fence, attempt, worker, worker_name, started_at, ended_at, ended, error)
+  values (own.id, own.fence, own.attempt, own.worker, own.worker_name, own.started_at, at_time, how_ended, its_error)
   on conflict do nothing;
   if own.attempt > 30 or own.fence - own.created_at * 1024 > 30 then
     delete from windlass.attempt

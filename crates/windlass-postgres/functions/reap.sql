@@ -47,7 +47,7 @@ begin
     end if;
     return query
     select
-      'reaped', null::integer, array[j.id, j.chain, own.worker], array[j.status, j.type, j.chain_type],
+      'reaped', null::integer, array[j.id, j.chain, own.worker], array[j.status, j.type, j.chain_type, own.worker_name],
       array[j.due_at, own.attempt, own.lease_until], null::bytea[]
     from windlass.job j
     where j.id = own.id;

@@ -18,6 +18,7 @@ create table windlass.job (
   closed_at bigint,
   lease_until bigint,                          -- while it runs
   worker uuid,                                 -- who made the latest attempt
+  worker_name text,                            -- its name, if it has one
   request uuid,                                -- the acquire that took it, while it runs
   closed_by uuid,
   outside uuid,                                -- the completion from outside that closed it
@@ -140,6 +141,7 @@ create table windlass.attempt (
   fence bigint not null,
   attempt bigint not null,
   worker uuid not null,
+  worker_name text,
   started_at bigint not null,
   ended_at bigint,
   ended text not null,

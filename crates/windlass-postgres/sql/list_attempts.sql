@@ -1,13 +1,13 @@
 select
-  'attempt', null::integer, array[a.worker], array[a.ended, a.error], array[a.attempt, a.fence, a.started_at, a.ended_at],
+  'attempt', null::integer, array[a.worker], array[a.ended, a.error, a.worker_name], array[a.attempt, a.fence, a.started_at, a.ended_at],
   null::bytea[]
 from (
-  select a.worker, a.ended, a.error, a.attempt, a.fence, a.started_at, a.ended_at
+  select a.worker, a.worker_name, a.ended, a.error, a.attempt, a.fence, a.started_at, a.ended_at
   from windlass.attempt a
   where a.job = $1
   union all
   select
-    j.worker, case j.status when 'running' then 'running' else j.ended end,
+    j.worker, j.worker_name, case j.status when 'running' then 'running' else j.ended end,
     case when j.status in ('failed', 'cancelled') then j.error end, j.attempt, j.fence, j.started_at,
     case when j.status <> 'running' then j.closed_at end
   from windlass.job j

@@ -21,10 +21,11 @@ impl Execute for Acquire {
 }
 
 /// Returns the parameters of an acquire that follow the time.
-pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 6] {
+pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 7] {
     [
         id(request.request.as_uuid()),
         id(request.worker.as_uuid()),
+        Parameter::Text(request.worker_name.as_ref().map(ToString::to_string)),
         Parameter::Texts(Some(request.types.iter().map(|quota| Some(quota.job_type.to_string())).collect())),
         Parameter::Numbers(request.types.iter().map(|quota| Some(quota.max.into())).collect()),
         Parameter::Numbers(request.types.iter().map(|quota| Some(span(quota.lease))).collect()),

@@ -87,6 +87,7 @@ impl Execute for ListAttempts {
                 worker: values.worker_id()?,
                 end: values.enum_value()?,
                 error: values.error(),
+                worker_name: values.worker_name()?,
                 attempt: values.number()?,
                 fence: Fence(values.number()?),
                 started_at: values.time()?,

@@ -22,6 +22,7 @@ impl Execute for Reap {
                     worker: values.worker_id()?,
                     job_type: values.type_name()?,
                     chain_type: values.type_name()?,
+                    worker_name: values.worker_name()?,
                     attempt: values.number()?,
                     lease_until: values.time()?,
                 }),

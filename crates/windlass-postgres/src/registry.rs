@@ -1,10 +1,10 @@
 //! Workers and leader locks.
 
+use windlass_core::Result;
 use windlass_core::command::{
     Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,
     Retire, RetireReply, WorkerInfo,
 };
-use windlass_core::{Result, WorkerName};
 
 use crate::manage::check_items;
 use crate::provider::{Parameter, Provider, Row};
@@ -43,7 +43,7 @@ impl Execute for ListWorkers {
         let worker = |row: Row| {
             let mut values = Values::from(row);
             let worker = values.worker_id()?;
-            let name = values.maybe_text().map(WorkerName::new).transpose()?;
+            let name = values.worker_name()?;
             let mut types = Vec::new();
             while values.has_text() {
                 types.push(values.type_name()?);

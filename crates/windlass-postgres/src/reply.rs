@@ -11,7 +11,7 @@ use windlass_core::command::{
 use windlass_core::{
     Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence,
     JobId, JobRecord, Key, Lease, Millis, Payload, Refusal, RequestId, Result, Retention, Status, Timestamp,
-    TraceContext, TypeName, Version, WorkerId,
+    TraceContext, TypeName, Version, WorkerId, WorkerName,
 };
 
 use crate::enum_text::EnumText;
@@ -66,6 +66,10 @@ impl Values {
 
     pub(crate) fn worker_id(&mut self) -> Result<WorkerId> {
         self.id().map(WorkerId::from_uuid)
+    }
+
+    pub(crate) fn worker_name(&mut self) -> Result<Option<WorkerName>> {
+        self.maybe_text().map(WorkerName::new).transpose().map_err(unreadable)
     }
 
     pub(crate) fn maybe_text(&mut self) -> Option<String> {
@@ -280,6 +284,7 @@ impl Values {
         let (job_type, chain_type, status) = (self.type_name()?, self.type_name()?, self.enum_value()?);
         let (input_codec, output_codec) = (self.maybe_text(), self.maybe_text());
         let (error, on_blocker_failure, trace) = (self.error(), self.enum_value()?, self.trace()?);
+        let worker_name = self.worker_name()?;
         let (index, priority, due_at) = (self.number()?, self.number()?, self.time()?);
         let (attempt, max_attempts) = (self.number()?, self.maybe_number()?);
         let (fence, version) = (Fence(self.number()?), Version(self.number()?));
@@ -303,6 +308,7 @@ impl Values {
             version,
             lease: lease.map(|((worker, request), until)| Lease {
                 worker: WorkerId::from_uuid(worker),
+                worker_name,
                 request: RequestId::from_uuid(request),
                 until,
             }),

@@ -41,7 +41,7 @@ end
 
 local function reap_one(row)
   local reply = {
-    type = row.type, chain_type = row.chain_type, attempt = row.attempt, worker = row.worker,
+    type = row.type, chain_type = row.chain_type, attempt = row.attempt, worker = row.worker, worker_name = row.worker_name,
     lease_until = row.lease_until,
   }
   local exhausted = row.max_attempts and row.attempt >= row.max_attempts

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use windlass_core::command::{
     Acquire, AcquireReply, Acquired, BlockerOutput, Quota, Renew, RenewLease, RenewReply, Renewed,
 };
-use windlass_core::{ChainId, ErrorText, Payload, Result, Status, Timestamp, TypeName};
+use windlass_core::{ChainId, ErrorText, Payload, Result, Status, Timestamp, TypeName, WorkerName};
 
 use crate::error::corrupt;
 use crate::row::TakenIn;
@@ -17,6 +17,7 @@ pub(crate) struct AcquireOut<'a> {
     now: Option<i64>,
     request: String,
     worker: String,
+    worker_name: Option<&'a str>,
     types: Vec<QuotaOut<'a>>,
     max: u32,
 }
@@ -35,6 +36,7 @@ impl<'a> AcquireOut<'a> {
             now,
             request: request.request.to_string(),
             worker: request.worker.to_string(),
+            worker_name: request.worker_name.as_ref().map(WorkerName::as_str),
             types: request.types.iter().map(QuotaOut::from).collect(),
             max: request.max,
         }

@@ -7,7 +7,7 @@ use windlass_core::command::{
 };
 use windlass_core::{
     AttemptEnd, AttemptRecord, Error, ErrorKind, ErrorText, Fence, Result, Status, Timestamp, TypeName,
-    WorkerId,
+    WorkerId, WorkerName,
 };
 
 use crate::error::corrupt;
@@ -93,6 +93,7 @@ struct AttemptIn {
     attempt: u32,
     fence: u64,
     worker: Read<WorkerId>,
+    worker_name: Option<Read<WorkerName>>,
     started: Read<Timestamp>,
     ended: Option<Read<Timestamp>>,
     ended_as: Read<AttemptEnd>,
@@ -105,6 +106,7 @@ impl From<AttemptIn> for AttemptRecord {
             attempt: attempt.attempt,
             fence: Fence(attempt.fence),
             worker: attempt.worker.0,
+            worker_name: attempt.worker_name.map(|name| name.0),
             started_at: attempt.started.0,
             ended_at: attempt.ended.map(|ended| ended.0),
             end: attempt.ended_as.0,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{Reap, ReapReply, Reaped};
-use windlass_core::{Result, Timestamp, TypeName, WorkerId};
+use windlass_core::{Result, Timestamp, TypeName, WorkerId, WorkerName};
 
 use crate::store::{Execute, RedisStore};
 use crate::wire::{Payloads, PlacedIn, Read, RippleIn, type_names};
@@ -29,6 +29,7 @@ struct ReapedIn {
     chain_type: Read<TypeName>,
     attempt: u32,
     worker: Read<WorkerId>,
+    worker_name: Option<Read<WorkerName>>,
     lease_until: Read<Timestamp>,
 }
 
@@ -40,6 +41,7 @@ impl From<ReapedIn> for Reaped {
             chain_type: reaped.chain_type.0,
             attempt: reaped.attempt,
             worker: reaped.worker.0,
+            worker_name: reaped.worker_name.map(|name| name.0),
             lease_until: reaped.lease_until.0,
         }
     }

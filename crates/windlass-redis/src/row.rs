@@ -9,7 +9,7 @@ use windlass_core::command::Acquired;
 use windlass_core::{
     Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, ErrorText, Fence, JobId, JobRecord, Key,
     KeyHold, Lease, Millis, OnBlockerFailure, Payload, RequestId, Retention, Status, Timestamp, TraceContext,
-    TypeName, Version, WorkerId,
+    TypeName, Version, WorkerId, WorkerName,
 };
 
 use crate::wire::Read;
@@ -60,6 +60,7 @@ struct StateIn {
     fence: u64,
     version: u64,
     worker: Option<Read<WorkerId>>,
+    worker_name: Option<Read<WorkerName>>,
     request: Option<Read<RequestId>>,
     lease_until: Option<Read<Timestamp>>,
     cancel: Option<bool>,
@@ -114,7 +115,7 @@ impl Columns for FixedIn {
 }
 
 impl Columns for StateIn {
-    const COUNT: u8 = 16;
+    const COUNT: u8 = 17;
 }
 
 impl Columns for ChainStateIn {
@@ -137,9 +138,12 @@ impl JobIn {
     fn into_record(self) -> Result<(JobRecord, FixedIn), String> {
         let Self { id, fixed: Packed(mut fixed), state: Packed(state), input, output, open } = self;
         let lease = match (state.status.0, &state.worker, state.request, state.lease_until) {
-            (Status::Running, Some(worker), Some(request), Some(until)) => {
-                Some(Lease { worker: worker.0, request: request.0, until: until.0 })
-            }
+            (Status::Running, Some(worker), Some(request), Some(until)) => Some(Lease {
+                worker: worker.0,
+                worker_name: state.worker_name.map(|name| name.0),
+                request: request.0,
+                until: until.0,
+            }),
             (Status::Running, ..) => return Err(format!("job {} runs without a lease", id.0)),
             _ => None,
         };

@@ -17,6 +17,7 @@ create table {prefix}job (
   fence integer not null,
   version integer not null,
   worker blob,                                -- who made the latest attempt
+  worker_name text,                           -- its name, if it has one
   request blob,                               -- the acquire that leased it, while it runs
   lease_until integer,                        -- while it runs
   cancel_requested integer not null,
@@ -103,6 +104,7 @@ create table {prefix}attempt (
   fence integer not null,
   attempt integer not null,
   worker blob not null,
+  worker_name text,
   started_at integer not null,
   ended_at integer not null,
   ended text not null,

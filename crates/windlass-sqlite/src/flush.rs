@@ -185,6 +185,7 @@ impl SqliteRows<'_> {
                 record.fence.0.cast_signed(),
                 record.attempt,
                 Bind(id(record.worker.as_uuid())),
+                record.worker_name.as_ref().map(|name| name.as_str()),
                 record.started_at.as_millis(),
                 record.ended_at.map(|at| at.as_millis()),
                 record.end.enum_text(),

@@ -119,8 +119,13 @@ mod tests {
         let job = NewJob::new(job_type.clone(), Payload::json("1").unwrap());
         store.create(Create { chains: vec![NewChain::new(ChainId::new(), job)] }).await?;
         let quota = Quota { job_type, max: 1, lease: Millis::from_secs(60) };
-        let acquire =
-            Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
+        let acquire = Acquire {
+            request: RequestId::new(),
+            worker: WorkerId::new(),
+            worker_name: None,
+            types: vec![quota],
+            max: 1,
+        };
         let job = store.acquire(acquire).await?.jobs.remove(0).job;
         let outcome =
             Outcome::Complete { output: Payload::json("2").unwrap(), retention: None, create: Vec::new() };

@@ -196,8 +196,13 @@ fn steps(others: u32) -> Vec<(&'static str, u64)> {
     run("create", Create { chains: (0..300).map(keyed).collect() }.into());
     run("key lookup", Create { chains: (0..100).map(keyed).collect() }.into());
     let quota = Quota { job_type: job_type.clone(), max: 100, lease: Millis::from_secs(60) };
-    let acquire =
-        Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 100 };
+    let acquire = Acquire {
+        request: RequestId::new(),
+        worker: WorkerId::new(),
+        worker_name: None,
+        types: vec![quota],
+        max: 100,
+    };
     let Reply::Acquire(acquired) = run("acquire", acquire.into()) else { unreachable!() };
     assert_eq!(acquired.jobs.len(), 100);
     let outcome =

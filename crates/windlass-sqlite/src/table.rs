@@ -11,14 +11,14 @@ use windlass_core::model::{ChainRow, JobRow};
 use windlass_core::{
     AttemptEnd, AttemptRecord, Blocker, ChainId, ChainKey, Closed, ClosedAs, Codec, Error, ErrorKind,
     ErrorText, Fence, JobId, JobRecord, Key, KeyHold, Lease, Millis, OnBlockerFailure, Payload, Refusal,
-    RequestId, Result, Retention, Status, Timestamp, TraceContext, TypeName, Version, WorkerId,
+    RequestId, Result, Retention, Status, Timestamp, TraceContext, TypeName, Version, WorkerId, WorkerName,
 };
 
 use crate::error::from_sqlite;
 
 /// Number of columns of a job, and of a job together with its chain.
-const JOB: usize = 32;
-pub(crate) const ALL: usize = 47;
+const JOB: usize = 33;
+pub(crate) const ALL: usize = 48;
 
 /// The columns in the order in which they are read and written. Those of the chain come last.
 pub(crate) const COLUMNS: [&str; ALL] = [
@@ -36,6 +36,7 @@ pub(crate) const COLUMNS: [&str; ALL] = [
     "fence",
     "version",
     "worker",
+    "worker_name",
     "request",
     "lease_until",
     "cancel_requested",
@@ -94,6 +95,7 @@ pub(crate) fn values<'a>(row: &'a JobRow, chain: Option<&'a ChainRow>) -> Values
         number(job.fence.0),
         number(job.version.0),
         maybe(row.worker.as_ref(), |worker| id(worker.as_uuid())),
+        maybe(row.worker_name.as_ref(), |name| text(name.as_str())),
         maybe(job.lease.as_ref(), |lease| id(lease.request.as_uuid())),
         maybe(job.lease.as_ref(), |lease| time(lease.until)),
         integer(job.cancel_requested),
@@ -165,10 +167,13 @@ pub(crate) fn read(row: &SqlRow<'_>) -> Result<Stored> {
     let fence = Fence(columns.number()?);
     let version = Version(columns.number()?);
     let worker = columns.maybe_id()?.map(WorkerId::from_uuid);
+    let worker_name = columns.maybe_name(WorkerName::new)?;
     let request = columns.maybe_id()?.map(RequestId::from_uuid);
     let until = columns.maybe_time()?;
     let lease = match (worker, request, until) {
-        (Some(worker), Some(request), Some(until)) => Some(Lease { worker, request, until }),
+        (Some(worker), Some(request), Some(until)) => {
+            Some(Lease { worker, worker_name: worker_name.clone(), request, until })
+        }
         _ => None,
     };
     let cancel_requested = columns.flag()?;
@@ -214,7 +219,7 @@ pub(crate) fn read(row: &SqlRow<'_>) -> Result<Stored> {
     let chain =
         if index == 0 { Some(read_chain(columns, chain, chain_type, seq, created_at)?) } else { None };
     let needed_by = SqlRow::get(row, ALL).map_err(|error| from_sqlite(&error))?;
-    let job = JobRow { job, seq, end, worker, history: Arc::default(), outside };
+    let job = JobRow { job, seq, end, worker, worker_name, history: Arc::default(), outside };
     Ok(Stored { job, chain, blockers, attempts, needed_by })
 }
 
@@ -268,13 +273,14 @@ pub(crate) fn read_blocker(row: &SqlRow<'_>) -> Result<Blocker> {
     })
 }
 
-/// Reads `attempt, fence, worker, started_at, ended_at, ended, error`.
+/// Reads `attempt, fence, worker, worker_name, started_at, ended_at, ended, error`.
 pub(crate) fn read_attempt(row: &SqlRow<'_>) -> Result<AttemptRecord> {
     let mut columns = Columns { row, next: 0 };
     Ok(AttemptRecord {
         attempt: columns.number()?,
         fence: Fence(columns.number()?),
         worker: WorkerId::from_uuid(columns.id()?),
+        worker_name: columns.maybe_name(WorkerName::new)?,
         started_at: columns.time()?,
         ended_at: columns.maybe_time()?,
         end: columns.value()?,

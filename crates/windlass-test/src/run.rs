@@ -229,7 +229,13 @@ async fn create<J: Job>(
 /// Acquires the job and fails the attempt, to simulate an earlier attempt.
 async fn fail_one_attempt(store: &impl Store, job_type: &str) -> Result<()> {
     let quota = Quota { job_type: TypeName::new(job_type)?, max: 1, lease: Millis::from_secs(60) };
-    let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
+    let acquire = Acquire {
+        request: RequestId::new(),
+        worker: WorkerId::new(),
+        worker_name: None,
+        types: vec![quota],
+        max: 1,
+    };
     let Some(acquired) = store.acquire(acquire).await?.jobs.pop() else {
         let text = format!("`{job_type}` allows fewer attempts than requested: increase its `max_attempts`");
         return Err(Error::new(ErrorKind::Invalid, text));

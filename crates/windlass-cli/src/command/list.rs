@@ -10,6 +10,7 @@ use windlass::command::{ChainFilter, JobFilter, ListChains, ListJobs, Order, Pag
 use windlass::id::WorkerId;
 use windlass::limit::PAGE_MAX;
 use windlass::name::TypeName;
+use windlass::name::WorkerName;
 use windlass::record::{ChainRecord, JobRecord};
 use windlass::time::Timestamp;
 
@@ -320,6 +321,11 @@ pub(super) fn ago(at: Timestamp) -> String {
 }
 
 /// Formats a worker's id; empty for `None`.
+/// Returns a worker's name, if it has one, and its id.
+pub(super) fn named(worker: WorkerId, name: Option<&WorkerName>) -> String {
+    name.map_or_else(|| worker.to_string(), |name| format!("{name} ({worker})"))
+}
+
 pub(super) fn worker_text(worker: Option<WorkerId>) -> String {
     worker.map(|worker| worker.to_string()).unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use windlass::record::{AttemptRecord, ChainRecord, JobRecord, Payload};
 use windlass::{Client, Store};
 
-use super::list::{ago, attempts, chain_row, job_row, worker_text};
+use super::list::{ago, attempts, chain_row, job_row, named, worker_text};
 use super::why;
 use crate::arguments::JobState;
 use crate::exit::Result;
@@ -99,7 +99,9 @@ struct ChainPage<'a> {
 
 fn print_job(output: Output, job: &JobRecord, why: &[String]) -> Result {
     output.line(&format!("job {} of type {}", job.id, job.job_type))?;
-    let worker = job.lease.map(|lease| format!("{} until {}", lease.worker, lease.until));
+    let lease = job.lease.as_ref();
+    let worker = lease
+        .map(|lease| format!("{} until {}", named(lease.worker, lease.worker_name.as_ref()), lease.until));
     print_fields(
         output,
         &[
@@ -142,7 +144,7 @@ fn print_attempts(output: Output, history: &[AttemptRecord]) -> Result {
                 attempt.started_at.to_string(),
                 took.map(|took| humantime::format_duration(took).to_string()).unwrap_or_default(),
                 end_name(attempt.end).to_owned(),
-                attempt.worker.to_string(),
+                named(attempt.worker, attempt.worker_name.as_ref()),
                 crate::output::truncated(&error, 80),
             ]
         })

@@ -5,6 +5,7 @@ use windlass::record::{ChainRecord, JobRecord};
 use windlass::time::Timestamp;
 use windlass::{Client, Status, Store};
 
+use super::list::named;
 use crate::exit::Result;
 
 /// The maximum number of chains to name. The others are only counted.
@@ -68,9 +69,10 @@ async fn pending(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<Stri
 }
 
 fn running(job: &JobRecord) -> Vec<String> {
-    let expired = job.lease.filter(|lease| lease.until < Timestamp::now());
+    let expired = job.lease.as_ref().filter(|lease| lease.until < Timestamp::now());
     let reason = expired.map(|lease| {
-        format!("the lease of worker {} has expired; another worker will take over", lease.worker)
+        let worker = named(lease.worker, lease.worker_name.as_ref());
+        format!("the lease of worker {worker} has expired; another worker will take over")
     });
     reason.into_iter().collect()
 }

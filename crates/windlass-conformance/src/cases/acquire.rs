@@ -227,8 +227,13 @@ async fn lease(s: Subject) {
     let reply = s.run(request.clone()).await;
     assert_eq!(reply.now, s.now());
     let job = &reply.jobs[0].job;
-    let expected = Lease { worker: s.worker, request: request.request, until: s.now() + LEASE };
-    assert_eq!((job.status, job.lease, job.attempt), (Status::Running, Some(expected), 1));
+    let expected = Lease {
+        worker: s.worker,
+        worker_name: request.worker_name.clone(),
+        request: request.request,
+        until: s.now() + LEASE,
+    };
+    assert_eq!((job.status, &job.lease, job.attempt), (Status::Running, &Some(expected), 1));
     assert_eq!((job.started_at, job.closed_at), (Some(s.now()), None));
     assert!(job.fence > Fence(0), "the fence has grown: {:?}", job.fence);
     assert_eq!(s.through_other().job(id.first_job()).await, *job);
@@ -240,7 +245,7 @@ async fn lease_per_type(s: Subject) {
     let mut request = s.acquire_request(&["a", "b"], 5);
     request.types[1].lease = millis(1);
     let jobs = s.run(request).await.jobs;
-    let untils: Vec<_> = jobs.iter().map(|attempt| attempt.job.lease.unwrap().until).collect();
+    let untils: Vec<_> = jobs.iter().map(|attempt| attempt.job.lease.as_ref().unwrap().until).collect();
     assert_eq!(untils, [s.now() + LEASE, s.now() + millis(1)]);
 }
 

@@ -145,7 +145,7 @@ async fn far_future(s: Subject) {
     let mut request = s.acquire_request(&["b"], 1);
     request.types[0].lease = millis(limit::DURATION_MAX_MS);
     let attempt = s.run(request).await.jobs.remove(0);
-    assert_eq!(attempt.job.lease.unwrap().until, s.now() + millis(limit::DURATION_MAX_MS));
+    assert_eq!(attempt.job.lease.as_ref().unwrap().until, s.now() + millis(limit::DURATION_MAX_MS));
     s.complete(&attempt, "1").await;
     let until = s.chain(id).await.closed.unwrap().retain_until;
     assert_eq!(until, s.now() + millis(limit::DURATION_MAX_MS));

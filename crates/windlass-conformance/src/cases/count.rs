@@ -192,6 +192,7 @@ async fn history(s: Subject) {
             attempt: number,
             fence: attempt.job.fence,
             worker: s.worker,
+            worker_name: Some(worker_name()),
             started_at,
             ended_at: Some(s.now()),
             end,

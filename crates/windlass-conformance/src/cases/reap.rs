@@ -90,7 +90,8 @@ async fn expired(s: Subject) {
     let reply = s.reap().await;
     let job = JobSummary { job: attempt.job.id, chain: id, status: Status::Pending, due_at: s.now() };
     let (job_type, chain_type) = (type_name("a"), type_name("a"));
-    let reaped = Reaped { job, job_type, chain_type, attempt: 1, worker: s.worker, lease_until };
+    let (worker, worker_name) = (s.worker, Some(worker_name()));
+    let reaped = Reaped { job, job_type, chain_type, attempt: 1, worker, worker_name, lease_until };
     assert_eq!((reply.reaped, reply.ripple), (vec![reaped], Ripple::default()));
     let job = s.job(attempt.job.id).await;
     assert_eq!((job.status, job.lease, job.attempt), (Status::Pending, None, 1));

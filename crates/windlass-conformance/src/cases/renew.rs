@@ -115,7 +115,7 @@ async fn taken_over(s: Subject) {
     let present = other.acquire_one("a").await;
     assert_eq!(s.renew(&stale).await, Renewed::Lost(Lost::TakenOver));
     let job = s.job(stale.job.id).await;
-    assert_eq!(job.lease.unwrap(), present.job.lease.unwrap());
+    assert_eq!(job.lease.clone().unwrap(), present.job.lease.clone().unwrap());
 }
 
 async fn closed(s: Subject) {

@@ -108,7 +108,7 @@ async fn renewed(s: Subject) {
     let until = s.now() + LEASE;
     assert_eq!(renew(&mut tx, &attempt).await, Renewed::Held { until, cancel_requested: false });
     let seen = s.job(attempt.job.id).await.lease.unwrap().until;
-    assert_eq!(seen, attempt.job.lease.unwrap().until, "it is not visible before the commit");
+    assert_eq!(seen, attempt.job.lease.as_ref().unwrap().until, "it is not visible before the commit");
     tx.commit().await.unwrap();
     let job = s.job(attempt.job.id).await;
     assert_eq!((job.lease.unwrap().until, job.version), (until, attempt.job.version));

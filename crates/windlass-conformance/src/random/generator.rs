@@ -11,7 +11,7 @@ use windlass_core::command::{
 use windlass_core::model::Model;
 use windlass_core::{
     Capabilities, Capability, ChainId, ErrorText, Fence, JobId, JobRecord, Key, Millis, RequestId, Status,
-    Timestamp, TypeName, WorkerId,
+    Timestamp, TypeName, WorkerId, WorkerName,
 };
 
 use super::parts::Parts;
@@ -303,7 +303,8 @@ impl Generator {
                 types.push(Quota { job_type, max: self.rng().u32(..4), lease });
             }
         }
-        Acquire { request, worker, types, max: self.rng().u32(..6) }
+        let worker_name = self.parts.worker_name();
+        Acquire { request, worker, worker_name, types, max: self.rng().u32(..6) }
     }
 
     /// Picks an attempt: usually one that holds its job, sometimes one with a cancel request, sometimes a stale one.
@@ -569,5 +570,10 @@ impl Parts {
     fn worker(&mut self) -> WorkerId {
         let worker = self.rng.u128(1..4);
         WorkerId::from_uuid(windlass_core::uuid::Uuid::from_u128(worker))
+    }
+
+    fn worker_name(&mut self) -> Option<WorkerName> {
+        let name = *self.rng.choice(&[None, Some("a"), Some("b — c")])?;
+        name.map(|name| WorkerName::new(name).expect("a valid name"))
     }
 }

@@ -4,7 +4,7 @@ use crate::command::{Size, check_items};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
 use crate::limit::{CARRIED_MAX, REAP_EXCEPT_MAX};
-use crate::name::{ErrorText, Key, TraceContext, TypeName};
+use crate::name::{ErrorText, Key, TraceContext, TypeName, WorkerName};
 use crate::payload::Payload;
 use crate::record::{ClosedAs, JobRecord, Retention, Status};
 use crate::refusal::Refusal;
@@ -17,6 +17,8 @@ pub struct Acquire {
     pub request: RequestId,
     /// The worker that acquires the jobs.
     pub worker: WorkerId,
+    /// The worker's name, if it has one. Stored with the leases and the attempts.
+    pub worker_name: Option<WorkerName>,
     /// The job types that the worker handles, each at most once.
     pub types: Vec<Quota>,
     /// The maximum number of jobs in total.
@@ -468,6 +470,8 @@ pub struct Reaped {
     pub attempt: u32,
     /// The worker that held the lease.
     pub worker: WorkerId,
+    /// The worker's name, if it has one.
+    pub worker_name: Option<WorkerName>,
     /// When the lease expired.
     pub lease_until: Timestamp,
 }

@@ -49,15 +49,20 @@ impl<R: Rows> Execution<'_, R> {
     }
 
     fn lease(&mut self, mut row: Arc<JobRow>, request: &Acquire, quota: &Quota) -> Result<Arc<JobRow>> {
-        let JobRow { job, worker, end, .. } = Arc::make_mut(&mut row);
+        let JobRow { job, worker, worker_name, end, .. } = Arc::make_mut(&mut row);
         job.status = Status::Running;
         job.attempt += 1;
         job.fence = job.fence.next();
         job.version = job.version.next();
         job.started_at = Some(self.now);
-        job.lease =
-            Some(Lease { worker: request.worker, request: request.request, until: self.now + quota.lease });
+        job.lease = Some(Lease {
+            worker: request.worker,
+            worker_name: request.worker_name.clone(),
+            request: request.request,
+            until: self.now + quota.lease,
+        });
         *worker = Some(request.worker);
+        worker_name.clone_from(&request.worker_name);
         *end = None;
         self.put_job(row)
     }

@@ -171,7 +171,15 @@ impl<R: Rows> Execution<'_, R> {
             trace: new.trace.clone(),
         };
         let seq = self.rows.next_seq()?;
-        self.put_job(JobRow { job, seq, end: None, worker: None, history: Arc::default(), outside: None })
+        self.put_job(JobRow {
+            job,
+            seq,
+            end: None,
+            worker: None,
+            worker_name: None,
+            history: Arc::default(),
+            outside: None,
+        })
     }
 
     /// Returns the blockers in their current state, and the first one whose failure makes the job fail

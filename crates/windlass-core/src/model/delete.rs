@@ -28,7 +28,7 @@ impl<R: Rows> Execution<'_, R> {
                 chain,
                 chain_type: row.chain_type.clone(),
                 status: latest.status,
-                running: latest.lease.map(|lease| (latest.id, lease.worker)),
+                running: latest.lease.as_ref().map(|lease| (latest.id, lease.worker)),
             });
             self.remove_chain(chain)?;
         }

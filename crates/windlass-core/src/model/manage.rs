@@ -33,7 +33,8 @@ impl<R: Rows> Execution<'_, R> {
         }
         let mut latest = self.latest(&row)?;
         let job = latest.job.id;
-        Ok(match (latest.job.lease, mode) {
+        let holder = latest.job.lease.as_ref().map(|lease| lease.worker);
+        Ok(match (holder, mode) {
             (None, _) => {
                 let error = latest.job.error.clone();
                 let closing =
@@ -43,14 +44,14 @@ impl<R: Rows> Execution<'_, R> {
                 Cancelled::Cancelled { chain, job }
             }
             (Some(_), CancelMode::UnlessRunning) => Cancelled::Running { chain },
-            (Some(lease), CancelMode::Ask) => {
+            (Some(worker), CancelMode::Ask) => {
                 if !latest.job.cancel_requested {
                     let job = &mut Arc::make_mut(&mut latest).job;
                     job.cancel_requested = true;
                     job.version = job.version.next();
                     self.put_job(latest)?;
                 }
-                Cancelled::Asked { chain, job, worker: lease.worker }
+                Cancelled::Asked { chain, job, worker }
             }
         })
     }

@@ -42,7 +42,7 @@ impl<R: Rows> Execution<'_, R> {
     }
 
     fn apply_steps(&mut self, row: &JobRow, request: &CompleteFromOutside) -> Result<OutsideApplied, Stop> {
-        let displaced = row.job.lease.map(|lease| lease.worker);
+        let displaced = row.job.lease.as_ref().map(|lease| lease.worker);
         let (mut created, mut ripple, mut latest) = (Vec::new(), Ripple::default(), row.summary());
         for step in &request.steps {
             let Some(mut row) = self.rows.job(latest.job)? else { break };

@@ -23,7 +23,8 @@ impl<R: Rows> Execution<'_, R> {
 
     fn reap_one(&mut self, job: JobId, ripple: &mut Ripple) -> Result<Option<Reaped>> {
         let Some(row) = self.rows.job(job)? else { return Ok(None) };
-        let Some(lease) = row.job.lease else { return Ok(None) };
+        let Some(lease) = &row.job.lease else { return Ok(None) };
+        let (worker, worker_name, lease_until) = (lease.worker, lease.worker_name.clone(), lease.until);
         let (attempt, job_type, chain_type) =
             (row.job.attempt, row.job.job_type.clone(), row.job.chain_type.clone());
         let error = ErrorText::new(LEASE_EXPIRED);
@@ -46,7 +47,6 @@ impl<R: Rows> Execution<'_, R> {
                 row.summary()
             }
         };
-        let (worker, lease_until) = (lease.worker, lease.until);
-        Ok(Some(Reaped { job, job_type, chain_type, attempt, worker, lease_until }))
+        Ok(Some(Reaped { job, job_type, chain_type, attempt, worker, worker_name, lease_until }))
     }
 }

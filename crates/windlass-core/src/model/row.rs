@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::command::{JobSummary, WorkerInfo};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
 use crate::limit::REPEAT_WINDOW_MS;
-use crate::name::{LockName, TraceContext, TypeName};
+use crate::name::{LockName, TraceContext, TypeName, WorkerName};
 use crate::record::{AttemptEnd, AttemptRecord, ChainKey, ChainRecord, Closed, JobRecord, Retention, Status};
 use crate::time::{Millis, Timestamp};
 
@@ -20,6 +20,8 @@ pub struct JobRow {
     pub end: Option<AttemptEnd>,
     /// The worker of the latest attempt.
     pub worker: Option<WorkerId>,
+    /// The name of that worker, if it has one.
+    pub worker_name: Option<WorkerName>,
     /// Ended attempts, oldest first. The attempt that closed the job is in `end` instead.
     pub history: Arc<[AttemptRecord]>,
     /// The request of the completion from outside that closed the job.
@@ -53,6 +55,7 @@ impl JobRow {
             attempt: self.job.attempt,
             fence: self.job.fence,
             worker,
+            worker_name: self.worker_name.clone(),
             started_at,
             ended_at,
             end,

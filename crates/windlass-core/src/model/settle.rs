@@ -293,7 +293,8 @@ fn may_end_as(outcome: &Outcome, end: AttemptEnd) -> bool {
 pub(super) fn record_attempt(row: &mut JobRow, end: AttemptEnd, now: Timestamp, error: Option<ErrorText>) {
     let (Some(worker), Some(started_at)) = (row.worker, row.job.started_at) else { return };
     let (attempt, fence) = (row.job.attempt, row.job.fence);
-    let record = AttemptRecord { attempt, fence, worker, started_at, ended_at: Some(now), end, error };
+    let (worker_name, ended_at) = (row.worker_name.clone(), Some(now));
+    let record = AttemptRecord { attempt, fence, worker, worker_name, started_at, ended_at, end, error };
     push_history(row, record);
 }
 

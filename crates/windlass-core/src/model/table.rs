@@ -216,7 +216,7 @@ impl Tables {
         if let Some(count) = of_type.counts.get_mut(job.status as usize) {
             *count += 1;
         }
-        match (job.status, job.lease) {
+        match (job.status, &job.lease) {
             (Status::Pending, _) => {
                 let level = of_type.pending.entry(Reverse(job.priority)).or_default();
                 level.insert((job.due_at, row.seq, job.id));
@@ -261,7 +261,7 @@ impl Tables {
             self.later_jobs.remove(&(job.chain, job.index));
         }
         self.remove_from_type(row);
-        if let (Status::Running, Some(lease)) = (job.status, job.lease)
+        if let (Status::Running, Some(lease)) = (job.status, &job.lease)
             && let Some(jobs) = self.requests.get_mut(&lease.request)
         {
             jobs.remove(&row.seq);
@@ -298,7 +298,7 @@ impl Tables {
     fn remove_from_type(&mut self, row: &JobRow) {
         let job = &row.job;
         let Some(of_type) = self.types.get_mut(&job.job_type) else { return };
-        match (job.status, job.lease) {
+        match (job.status, &job.lease) {
             (Status::Pending, _) => {
                 let level = Reverse(job.priority);
                 remove_member(&mut of_type.pending, &level, &(job.due_at, row.seq, job.id));

@@ -75,7 +75,8 @@ impl<S: Store + ?Sized> Engine<S> {
         let count = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
         for acquired in reply.jobs {
             // A repeated acquire returns the leases of the first call, part of which has passed since.
-            let left = acquired.job.lease.map(|lease| lease.until.since(reply.now)).unwrap_or_default();
+            let left =
+                acquired.job.lease.as_ref().map(|lease| lease.until.since(reply.now)).unwrap_or_default();
             let mut handlers = self.handlers.iter().enumerate();
             match handlers.find(|(_, handler)| handler.runs(&acquired.job.job_type)) {
                 Some(handler) => task::start(self, acquired, handler, requested_at, left),
@@ -125,7 +126,7 @@ impl<S: Store + ?Sized> Engine<S> {
             }));
         }
         let max = free.min(u32::try_from(BATCH_MAX_ITEMS).unwrap_or(u32::MAX));
-        Ok(Acquire { request: RequestId::new(), worker: self.id, types, max })
+        Ok(Acquire { request: RequestId::new(), worker: self.id, worker_name: self.name.clone(), types, max })
     }
 
     /// Whether a job of this type could be acquired now.

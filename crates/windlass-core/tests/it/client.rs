@@ -110,7 +110,13 @@ async fn work(client: &Client<MemoryStore>, job_type: &str, outcome: Outcome) ->
 
 async fn acquire(client: &Client<MemoryStore>, job_type: &str) -> Acquired {
     let quota = Quota { job_type: TypeName::new(job_type).unwrap(), max: 1, lease: Millis::from_secs(60) };
-    let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
+    let acquire = Acquire {
+        request: RequestId::new(),
+        worker: WorkerId::new(),
+        worker_name: None,
+        types: vec![quota],
+        max: 1,
+    };
     client.store().acquire(acquire).await.unwrap().jobs.pop().expect("a job is due")
 }
 

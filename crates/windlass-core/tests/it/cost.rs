@@ -56,7 +56,13 @@ fn create(model: &mut Model, now: Timestamp, count: usize, schedule: Schedule) {
 fn work(model: &mut Model, now: Timestamp) {
     let max = u32::try_from(BATCH).unwrap();
     let quota = Quota { job_type: job_type(), max, lease: Millis::from_secs(60) };
-    let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max };
+    let acquire = Acquire {
+        request: RequestId::new(),
+        worker: WorkerId::new(),
+        worker_name: None,
+        types: vec![quota],
+        max,
+    };
     let Reply::Acquire(acquired) = model.apply(now, &acquire.into()).unwrap().0 else { unreachable!() };
     assert_eq!(acquired.jobs.len(), BATCH);
     let settlements = acquired.jobs.into_iter().map(|acquired| Settlement {

@@ -252,7 +252,7 @@ impl Journal {
             let attempt = job.attempt;
             let acquisition =
                 Acquisition { node, worker, attempt, job_type: job.job_type.clone(), at: Instant::now() };
-            let left = job.lease.map_or(Duration::ZERO, |lease| lease.until.since(reply.now));
+            let left = job.lease.as_ref().map_or(Duration::ZERO, |lease| lease.until.since(reply.now));
             match self.acquired.entry((job.id, job.fence)) {
                 Entry::Vacant(entry) => drop(entry.insert(acquisition)),
                 // The same jobs, returned again after a lost reply. If the lease can still be renewed, the

@@ -87,7 +87,8 @@ local function lease(row, asked, quota)
   displace(row)
   change(row)
   row.status, row.attempt, row.fence, row.version = 'running', row.attempt + 1, row.fence + 1, row.version + 1
-  row.worker, row.request, row.lease_until = asked.worker, asked.request, after(now, quota.lease)
+  row.worker, row.worker_name, row.request = asked.worker, asked.worker_name, asked.request
+  row.lease_until = after(now, quota.lease)
   row.started, row.ended_as = now, nil
   place(row)
 end

@@ -245,7 +245,7 @@ end
 -- Returns the record of a row's latest attempt, with this end, or running.
 local function attempt_of(row, ended_as, ended, error_text)
   return {
-    attempt = row.attempt, fence = row.fence, worker = row.worker, started = row.started, ended = ended,
+    attempt = row.attempt, fence = row.fence, worker = row.worker, worker_name = row.worker_name, started = row.started, ended = ended,
     ended_as = ended_as, error = error_text,
   }
 end

@@ -20,7 +20,7 @@ end
 local function pack_state(row)
   if not row.state then
     row.state = cmsgpack.pack(
-      row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.request, row.lease_until, row.cancel,
+      row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.worker_name, row.request, row.lease_until, row.cancel,
       row.waits, row.started, row.closed, row.closed_by, row.ended_as, row.outside, row.error
     )
   end
@@ -28,7 +28,7 @@ local function pack_state(row)
 end
 
 local function unpack_state(row, packed)
-  row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.request, row.lease_until, row.cancel,
+  row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.worker_name, row.request, row.lease_until, row.cancel,
   row.waits, row.started, row.closed, row.closed_by, row.ended_as, row.outside, row.error =
     cmsgpack.unpack(packed)
   row.state = packed
@@ -65,7 +65,7 @@ local function new_row(id, fixed)
     priority = priority, max_attempts = max_attempts, on_failure = on_failure, created = created, trace = trace,
     blockers = blocker_list, key = key, hold = hold, window = window, keep_completed = keep_completed,
     keep_failed = keep_failed, keep_cancelled = keep_cancelled, chain_trace = chain_trace,
-    state = nil, status = nil, due = nil, attempt = nil, fence = nil, version = nil, worker = nil, request = nil,
+    state = nil, status = nil, due = nil, attempt = nil, fence = nil, version = nil, worker = nil, worker_name = nil, request = nil,
     lease_until = nil, cancel = nil, waits = nil, started = nil, closed = nil, closed_by = nil, ended_as = nil,
     outside = nil, error = nil, chain_state = nil, latest = nil, latest_index = nil, held = nil, needed = nil,
     chain_closed = nil, closed_as = nil, retain_until = nil, trim_at = nil,

@@ -74,7 +74,13 @@ async fn an_attempts_commands_name_the_key_and_write_nothing() {
     subject.start("c").await;
     let request = RequestId::new();
     let quota = Quota { job_type: type_name("c"), max: 1, lease: LEASE };
-    let acquire = Command::from(Acquire { request, worker: WorkerId::new(), types: vec![quota], max: 1 });
+    let acquire = Command::from(Acquire {
+        request,
+        worker: WorkerId::new(),
+        worker_name: None,
+        types: vec![quota],
+        max: 1,
+    });
     for key in ["pending:0:c", "pending_sets", "running:c", "busy", "rippling", &format!("request:{request}")]
     {
         check(key, &acquire, &subject, &mut database).await;
@@ -82,7 +88,7 @@ async fn an_attempts_commands_name_the_key_and_write_nothing() {
 
     let attempt = subject.acquire_one("c").await;
     let job = attempt.job.id;
-    let lease = attempt.job.lease.unwrap();
+    let lease = attempt.job.lease.clone().unwrap();
     for key in ["running:c", "busy", "leaving", &format!("request:{}", lease.request), &format!("job:{job}")]
     {
         check(key, &settle(&attempt, complete("1")), &subject, &mut database).await;

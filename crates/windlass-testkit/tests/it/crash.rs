@@ -31,7 +31,8 @@ async fn create(store: &MemoryStore) -> ChainId {
 /// Acquires the only job.
 async fn acquire(store: &MemoryStore) -> Run {
     let types = vec![Quota { job_type: job_type(), max: 1, lease: Millis::from_days(1) }];
-    let request = Acquire { request: RequestId::new(), worker: WorkerId::new(), types, max: 1 };
+    let request =
+        Acquire { request: RequestId::new(), worker: WorkerId::new(), worker_name: None, types, max: 1 };
     let job = store.acquire(request).await.unwrap().jobs.remove(0).job;
     Run { job: job.id, fence: job.fence }
 }

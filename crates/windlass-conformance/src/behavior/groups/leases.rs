@@ -81,7 +81,7 @@ async fn renewed<S: Store>(scene: Scene<S>) {
     let reaper = scene.other_worker().handle(waits(&started, &go)).start().await.unwrap();
     let first = scene.job(chain).await.lease.unwrap().until;
     let later = |until: Timestamp| until.since(first) > Duration::from_millis(250);
-    let moved = |job: &JobRecord| job.lease.is_some_and(|lease| later(lease.until));
+    let moved = |job: &JobRecord| job.lease.as_ref().is_some_and(|lease| later(lease.until));
     scene.job_that("the lease is renewed", chain, moved).await;
     go.open(1);
     assert_eq!(scene.output(chain).await, 1);
@@ -176,7 +176,8 @@ async fn long_transaction<S: Transactional>(scene: Scene<S>) {
     assert_eq!(scene.output(chains[0]).await, 1);
     let ended = scene.job(chains[0]).await.closed_at.unwrap();
     for chain in &chains[1..] {
-        let is_settled = |job: &JobRecord| job.lease.is_none_or(|lease| lease.until > ended + lease_left);
+        let is_settled =
+            |job: &JobRecord| job.lease.as_ref().is_none_or(|lease| lease.until > ended + lease_left);
         scene.job_that("its lease is renewed after that, or was lost", *chain, is_settled).await;
     }
     go.open(3);

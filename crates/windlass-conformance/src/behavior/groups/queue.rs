@@ -152,7 +152,13 @@ async fn hang<T>() -> T {
 /// Acquires a job with this lease, like a worker that dies immediately.
 async fn take_and_die<S: Store>(scene: &Scene<S>, queue: &Texts, lease: Duration) {
     let quota = Quota { job_type: queue.name().clone(), max: 1, lease: Millis::try_from(lease).unwrap() };
-    let acquire = Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max: 1 };
+    let acquire = Acquire {
+        request: RequestId::new(),
+        worker: WorkerId::new(),
+        worker_name: None,
+        types: vec![quota],
+        max: 1,
+    };
     scene
         .soon("a job is taken", async {
             while scene.store.acquire(acquire.clone()).await.unwrap().jobs.is_empty() {

@@ -128,7 +128,8 @@ async fn an_event_whose_job_cannot_be_queried_is_counted() {
     queue.enqueue("a", 1).await.unwrap();
     let types =
         vec![Quota { job_type: queue.name().clone(), max: 1, lease: Millis::try_from(LEASE).unwrap() }];
-    let dead = Acquire { request: RequestId::new(), worker: WorkerId::new(), types, max: 1 };
+    let dead =
+        Acquire { request: RequestId::new(), worker: WorkerId::new(), worker_name: None, types, max: 1 };
     assert_eq!(store.acquire(dead).await.unwrap().jobs.len(), 1);
     pass(2 * LEASE).await;
     let mut events = queue.events().await.unwrap();
