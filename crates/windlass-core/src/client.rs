@@ -3,9 +3,11 @@
 mod announce;
 mod batch;
 mod commands;
+mod dependents;
 mod dispatch;
 mod event_message;
 mod executor;
+mod interest;
 mod outside;
 mod plan;
 mod send;
@@ -25,8 +27,9 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use announce::{AnnouncementGuard, Announcements};
 pub(crate) use batch::{Batcher, batches};
-pub(crate) use dispatch::{Dispatcher, Watching};
+pub(crate) use dispatch::Dispatcher;
 pub(crate) use event_message::{EventKind, EventMessage};
+pub(crate) use interest::Watching;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
@@ -85,7 +88,6 @@ pub struct ClientBuilder<S: ?Sized> {
     store: Arc<S>,
     notifier: Option<Arc<dyn Notifier>>,
     observers: Vec<Arc<dyn Observer>>,
-    publishes_events: bool,
 }
 
 impl<S: Store + ?Sized> Client<S> {
@@ -100,7 +102,7 @@ impl<S: Store + ?Sized> Client<S> {
     /// Returns a builder for a client of this store, to set a notifier and observers.
     pub fn builder(store: impl Into<Arc<S>>) -> ClientBuilder<S> {
         let observers: Vec<Arc<dyn Observer>> = vec![Arc::new(Log)];
-        ClientBuilder { store: store.into(), notifier: None, observers, publishes_events: false }
+        ClientBuilder { store: store.into(), notifier: None, observers }
     }
 
     /// Returns the store.
@@ -300,23 +302,12 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
         self
     }
 
-    /// Publishes events to subscribers in other processes, if the notifier crosses processes. Default: off.
-    /// See [`Queue::events`](crate::Queue::events).
-    ///
-    /// Each event costs one message, and each job has several events. Subscriptions made through this client
-    /// do not need this setting.
-    #[must_use]
-    pub fn publish_events(mut self) -> Self {
-        self.publishes_events = true;
-        self
-    }
-
     /// Builds the client.
     #[must_use]
     pub fn build(self) -> Client<S> {
-        let Self { store, notifier, observers, publishes_events } = self;
+        let Self { store, notifier, observers } = self;
         let notifier = notifier.unwrap_or_else(|| store.notifier());
-        let dispatcher = Dispatcher::new(notifier, observers, publishes_events);
+        let dispatcher = Dispatcher::new(notifier, observers, AnyStore::new(Arc::clone(&store)));
         let starts = start_batcher(&store, &dispatcher);
         let chain_queries = query_batcher(&store);
         let (watcher, resolving) = (Arc::default(), Arc::default());

@@ -58,13 +58,13 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
         true
     }
 
-    /// Whether there is a subscriber to [`Topic::Events`] in this process. Returns `false` if the notifier
-    /// does not know.
+    /// Whether there is a subscriber to [`Topic::Events`], in any process. Returns `None` if the notifier does
+    /// not know. Answers immediately.
     ///
-    /// Events are published only if there is a known subscriber, or if the client is configured to publish
-    /// them. Answers immediately.
-    fn is_watched(&self) -> bool {
-        false
+    /// Clients publish events only if there may be a subscriber. If the notifier does not know, subscribers and
+    /// publishers find each other through [`Topic::EventSubscribers`].
+    fn is_watched(&self) -> Option<bool> {
+        None
     }
 
     /// Returns which processes hints arrive from at present. Answers immediately.
@@ -115,6 +115,10 @@ pub enum Hint {
     },
     /// An event for subscribers, encoded by the publisher.
     Event(Bytes),
+    /// Asks the subscribers to events to announce themselves.
+    FindEventSubscribers,
+    /// A subscriber to events announces itself.
+    EventSubscriber,
 }
 
 impl Hint {
@@ -126,6 +130,7 @@ impl Hint {
             Self::ChainClosed(chain) => Topic::ChainClosed(*chain),
             Self::OwnershipLost { worker, .. } => Topic::OwnershipLost(*worker),
             Self::Event(_) => Topic::Events,
+            Self::FindEventSubscribers | Self::EventSubscriber => Topic::EventSubscribers,
         }
     }
 }
@@ -142,6 +147,8 @@ pub enum Topic {
     OwnershipLost(WorkerId),
     /// All events.
     Events,
+    /// Announcements of the subscribers to events, and requests for them.
+    EventSubscribers,
 }
 
 /// A shared notifier: all clones publish and subscribe through the same one.
@@ -162,7 +169,7 @@ impl<N: Notifier + ?Sized> Notifier for Arc<N> {
         (**self).is_awaited(chain)
     }
 
-    fn is_watched(&self) -> bool {
+    fn is_watched(&self) -> Option<bool> {
         (**self).is_watched()
     }
 

@@ -118,6 +118,12 @@ pub enum Event {
     JobBlocked(About),
     /// A job no longer waits for blockers.
     JobUnblocked(About),
+    /// A job still waits for this chain, although the chain failed or was cancelled. The job runs once the chain
+    /// has been retried and completes.
+    ///
+    /// The client whose command closed the chain reports this, after it has queried the store for the waiting
+    /// jobs. The event is lost if the process is killed in between. A job that is created later is not reported.
+    BlockerFailed(About, ChainId, ClosedAs),
     /// A job was made due immediately.
     JobTriggered(About),
     /// An attempt started.

@@ -41,6 +41,8 @@ impl NotificationLine {
                 }
                 text
             }
+            Self::Hint(Hint::FindEventSubscribers) => "find-event-subscribers".to_owned(),
+            Self::Hint(Hint::EventSubscriber) => "event-subscriber".to_owned(),
             // `Hint` is non-exhaustive. Kinds that this version does not know cannot be encoded.
             Self::Hint(_) | Self::TooLarge => "too-large".to_owned(),
             Self::Collapsed(job_type) => format!("unheard {job_type}"),
@@ -66,6 +68,8 @@ impl NotificationLine {
                 Self::Hint(Hint::OwnershipLost { worker, job })
             }
             "event" => Self::Hint(Hint::Event(bytes(rest)?)),
+            "find-event-subscribers" => Self::Hint(Hint::FindEventSubscribers),
+            "event-subscriber" => Self::Hint(Hint::EventSubscriber),
             "unheard" => Self::Collapsed(TypeName::new(rest).ok()?),
             "too-large" => Self::TooLarge,
             "trial" => Self::Test(rest.parse().ok()?),
@@ -97,6 +101,8 @@ mod tests {
             NotificationLine::Hint(Hint::OwnershipLost { worker: WorkerId::new(), job: JobId::new() }),
             NotificationLine::Hint(Hint::Event(Bytes::from_static(b"\0\n\xff any"))),
             NotificationLine::Hint(Hint::Event(Bytes::new())),
+            NotificationLine::Hint(Hint::FindEventSubscribers),
+            NotificationLine::Hint(Hint::EventSubscriber),
             NotificationLine::Collapsed(TypeName::new("a b").unwrap()),
             NotificationLine::TooLarge,
             NotificationLine::Test(Uuid::now_v7()),

@@ -230,8 +230,7 @@ impl State {
                 return Ok(());
             }
             Hint::Event(_) if queued >= EVENTS_MAX => {
-                let text =
-                    format!("{queued} hints are queued: check that PostgreSQL answers, or publish no events");
+                let text = format!("{queued} hints are queued: check that PostgreSQL answers");
                 return Err(Error::new(ErrorKind::Unavailable, text));
             }
             _ => {}

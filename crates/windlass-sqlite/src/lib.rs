@@ -67,6 +67,7 @@
 
 pub mod provider;
 
+mod mailbox;
 mod notifier;
 mod open;
 mod options;

@@ -10,11 +10,12 @@ use rusqlite::Connection;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use windlass_core::model::Rows as _;
 use windlass_core::{
-    BoxFuture, ChainId, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription, Topic, TypeName,
-    WorkerId,
+    BoxFuture, ChainId, Error, ErrorKind, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription,
+    Topic, TypeName, WorkerId,
 };
 
 use crate::connection::Readers;
+use crate::mailbox::Mailboxes;
 use crate::provider::Provider;
 use crate::rows::SqliteRows;
 use crate::session::{Attempt, Base, Recording};
@@ -25,6 +26,9 @@ const TICK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Minimum interval between queries for the running jobs of this process.
 const RUNNING_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Delay before the next attempt to create a mailbox.
+const MAILBOX_RETRY: Duration = Duration::from_secs(5);
 
 /// For how many ticks after a change of the log the queries are repeated.
 const QUERY_TICKS_MAX: u32 = 256;
@@ -37,7 +41,8 @@ const QUERY_TICKS_MAX: u32 = 256;
 /// costs one system call. If they changed, it queries for due jobs of the subscribed types, for the end of the
 /// subscribed chains, and for the running jobs of the subscribed workers.
 ///
-/// Events stay inside the process.
+/// Events reach other processes through files in the folder `<database>-<prefix>events`, which exists while there are
+/// subscribers to events.
 ///
 /// Clients of a [`SqliteStore`] use it by default. Clones share everything.
 #[derive(Clone)]
@@ -50,8 +55,11 @@ struct Watch {
     inside: InProcessNotifier,
     base: Arc<Base>,
     readers: Arc<Readers>,
+    /// The database and the prefix of the tables.
+    namespace: (PathBuf, String),
     /// The write-ahead log.
     log: PathBuf,
+    mailboxes: Mailboxes,
     awaited: Mutex<Awaited>,
 }
 
@@ -62,6 +70,10 @@ struct Awaited {
     types: BTreeSet<TypeName>,
     chains: HashSet<ChainId>,
     workers: HashSet<WorkerId>,
+    /// Whether there are subscribers to events.
+    events: bool,
+    /// When to try again to create a mailbox, after it failed.
+    mailbox_retry_at: Option<Instant>,
     /// Attempts whose worker was notified of a stop request.
     stopping: HashSet<Attempt>,
     /// The first job of each type at the last query, so that each is announced once.
@@ -96,31 +108,53 @@ impl SqliteNotifier {
         store.notifier.on(inside)
     }
 
-    pub(crate) fn new(base: Arc<Base>, readers: Arc<Readers>, file: &Path) -> Self {
-        let mut log = file.as_os_str().to_owned();
+    pub(crate) fn new(base: Arc<Base>, readers: Arc<Readers>, file: &Path, prefix: &str) -> Self {
+        Self::watching(InProcessNotifier::new(), base, readers, (file.to_owned(), prefix.to_owned()))
+    }
+
+    fn watching(
+        inside: InProcessNotifier,
+        base: Arc<Base>,
+        readers: Arc<Readers>,
+        (file, prefix): (PathBuf, String),
+    ) -> Self {
+        let mut log = file.clone().into_os_string();
         log.push("-wal");
-        let inside = InProcessNotifier::new();
-        let watch =
-            Watch { inside: inside.clone(), base, readers, log: log.into(), awaited: Mutex::default() };
+        let mailboxes = Mailboxes::new(&file, &prefix, inside.id());
+        let (log, awaited) = (log.into(), Mutex::default());
+        let watch = Watch {
+            inside: inside.clone(),
+            base,
+            readers,
+            namespace: (file, prefix),
+            log,
+            mailboxes,
+            awaited,
+        };
         Self { inside, watch: Arc::new(watch) }
     }
 
     /// Returns a notifier for the same file, on top of another one.
     fn on(&self, inside: InProcessNotifier) -> Self {
-        let Watch { base, readers, log, .. } = &*self.watch;
-        let (base, readers, log) = (Arc::clone(base), Arc::clone(readers), log.clone());
-        let watch = Watch { inside: inside.clone(), base, readers, log, awaited: Mutex::default() };
-        Self { inside, watch: Arc::new(watch) }
+        let Watch { base, readers, namespace, .. } = &*self.watch;
+        Self::watching(inside, Arc::clone(base), Arc::clone(readers), namespace.clone())
     }
 }
 
 impl Notifier for SqliteNotifier {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
-        if let Hint::Scheduled { job_type, .. } = &hint {
+        let mut sent = Ok(());
+        match &hint {
             // Record this first: the watch task may already see the job in the file, and would announce it again.
-            self.watch.awaited().record_hint(job_type);
+            Hint::Scheduled { job_type, .. } => self.watch.awaited().record_hint(job_type),
+            // A small write to the system's cache: not worth another thread.
+            Hint::Event(event) => sent = self.watch.send_event(event),
+            _ => {}
         }
-        self.inside.publish(hint)
+        Box::pin(async {
+            self.inside.publish(hint).await?;
+            sent
+        })
     }
 
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
@@ -133,6 +167,8 @@ impl Notifier for SqliteNotifier {
                 let weak = Arc::downgrade(&self.watch);
                 tokio::spawn(watch(weak.clone(), Watching(weak)));
             }
+            // Now, so that other processes find the mailbox when this returns. The watch task tries again.
+            self.watch.tend_mailbox(&mut self.watch.awaited());
             Ok(subscription)
         })
     }
@@ -149,12 +185,13 @@ impl Notifier for SqliteNotifier {
         self.inside.is_awaited(chain)
     }
 
-    fn is_watched(&self) -> bool {
-        self.inside.is_watched()
+    fn is_watched(&self) -> Option<bool> {
+        Some(self.inside.is_watched() == Some(true) || self.watch.mailboxes.has_others())
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         *self.watch.awaited() = Awaited::default();
+        self.watch.mailboxes.close();
         self.inside.close()
     }
 }
@@ -173,6 +210,7 @@ impl Awaited {
                 Topic::OwnershipLost(worker) => {
                     self.workers.insert(worker);
                 }
+                Topic::Events => self.events = true,
                 _ => {}
             }
         }
@@ -185,7 +223,7 @@ impl Awaited {
 
     /// Whether any topic has a subscriber.
     fn is_needed(&self) -> bool {
-        !self.types.is_empty() || !self.chains.is_empty() || !self.workers.is_empty()
+        !self.types.is_empty() || !self.chains.is_empty() || !self.workers.is_empty() || self.events
     }
 
     /// Records that this process has published a hint for jobs of this type.
@@ -221,7 +259,10 @@ struct Watching(Weak<Watch>);
 impl Drop for Watching {
     fn drop(&mut self) {
         if let Some(watch) = self.0.upgrade() {
-            watch.awaited().watching = None;
+            let mut awaited = watch.awaited();
+            awaited.watching = None;
+            // Nothing reads the mailbox until the next subscription starts another task.
+            watch.mailboxes.close();
         }
     }
 }
@@ -240,6 +281,7 @@ async fn watch(watch: Weak<Watch>, watching: Watching) {
             std::mem::forget(watching);
             return;
         }
+        watch.receive_events().await;
         let found = state(&watch.log);
         quiet_ticks = if found == seen { quiet_ticks.saturating_add(1) } else { 0 };
         seen = found;
@@ -279,10 +321,50 @@ impl Watch {
         let mut awaited = self.awaited();
         awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
         awaited.workers.retain(|worker| self.inside.is_subscribed(&Topic::OwnershipLost(*worker)));
+        self.tend_mailbox(&mut awaited);
         if !awaited.is_needed() {
             awaited.watching = None;
         }
         awaited.watching.is_some()
+    }
+
+    /// Creates the mailbox for events of other processes, or removes it if there are no subscribers left.
+    fn tend_mailbox(&self, awaited: &mut Awaited) {
+        if !awaited.events {
+            return;
+        }
+        if !self.inside.is_subscribed(&Topic::Events) {
+            awaited.events = false;
+            self.mailboxes.close();
+        } else if awaited.mailbox_retry_at.is_none_or(|at| Instant::now() >= at) {
+            awaited.mailbox_retry_at = self.mailboxes.open().err().map(|error| {
+                let folder = self.mailboxes.folder().display();
+                tracing::warn!(
+                    %error,
+                    "events of other processes do not arrive: allow this process to create `{folder}`"
+                );
+                Instant::now() + MAILBOX_RETRY
+            });
+        }
+    }
+
+    /// Sends an event to other processes.
+    fn send_event(&self, event: &[u8]) -> Result<()> {
+        self.mailboxes.send(event).map_err(|error| {
+            let text = format!("an event did not reach another process: {error}");
+            Error::new(ErrorKind::Unavailable, text)
+        })
+    }
+
+    /// Delivers the events of other processes.
+    async fn receive_events(&self) {
+        let received = self.mailboxes.receive();
+        if received.has_gap {
+            self.inside.gap(&Topic::Events);
+        }
+        for event in received.events {
+            let _ = self.inside.publish(Hint::Event(event)).await;
+        }
     }
 
     async fn read<T: Send + 'static>(

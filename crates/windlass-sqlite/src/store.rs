@@ -100,7 +100,12 @@ impl<P: Provider> SqliteStore<P> {
         let readers = Arc::new(Readers::new(location.clone(), options.reading_connections()));
         // Open a read connection now: the first query does not have to wait for it, and errors surface here.
         readers.run(|_| Ok(())).await?;
-        let notifier = SqliteNotifier::new(Arc::clone(&base), Arc::clone(&readers), &location.path);
+        let notifier = SqliteNotifier::new(
+            Arc::clone(&base),
+            Arc::clone(&readers),
+            &location.path,
+            options.table_prefix(),
+        );
         let writer = Writer::new(provider, base, location, synchronous, options.write_timeout());
         Ok(Self {
             options,

@@ -336,7 +336,7 @@ impl Notifier for Shared {
         self.0.is_awaited(chain)
     }
 
-    fn is_watched(&self) -> bool {
+    fn is_watched(&self) -> Option<bool> {
         self.0.is_watched()
     }
 

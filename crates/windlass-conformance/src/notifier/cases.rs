@@ -71,6 +71,12 @@ pub(super) const CASES: &[NotifierCase] = &[
         events
     ),
     case!(
+        "event_subscribers.delivered",
+        "Subscribers to events and those who look for them find each other.",
+        ["issue: events across processes, without a flag"],
+        event_subscribers
+    ),
+    case!(
         "subscription.two",
         "Two subscriptions to the same topic both receive its hints.",
         ["NA-012", "NA-016", "B4.10"],
@@ -243,6 +249,14 @@ async fn events(s: NotifierSubject) {
     let mut subscription = subscribe(&s.notifier, vec![Topic::Events]).await;
     for bytes in [every_byte, Vec::new(), "ü\n\"".as_bytes().to_vec()] {
         let hint = Hint::Event(bytes.into());
+        publish(&s.other, &hint).await;
+        expect_hint(&mut subscription, &hint, &[]).await;
+    }
+}
+
+async fn event_subscribers(s: NotifierSubject) {
+    let mut subscription = subscribe(&s.notifier, vec![Topic::EventSubscribers]).await;
+    for hint in [Hint::FindEventSubscribers, Hint::EventSubscriber] {
         publish(&s.other, &hint).await;
         expect_hint(&mut subscription, &hint, &[]).await;
     }

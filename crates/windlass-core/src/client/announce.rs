@@ -15,7 +15,7 @@ use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::{ErrorText, TypeName};
 use crate::notifier::Hint;
 use crate::observer::{About, Event, Traced};
-use crate::record::Status;
+use crate::record::{ClosedAs, Status};
 use crate::store::TxEnd;
 use crate::time::Timestamp;
 
@@ -58,6 +58,8 @@ enum Note {
     Event(Event),
     Scheduled(TypeName, Timestamp),
     Closed(ChainId),
+    /// This chain failed or was cancelled, and jobs may still wait for it.
+    Failed(ChainId, ClosedAs),
     Lost(WorkerId, JobId),
     /// A trace context was requested for this item. Ignored after a commit; reported to the observers after a
     /// rollback.
@@ -85,7 +87,7 @@ impl Announcements {
     /// slow hook does not delay the hints.
     pub(crate) fn send(self, dispatcher: &Dispatcher) {
         let mut scheduled = BTreeMap::<TypeName, (u32, Timestamp)>::new();
-        let (mut others, mut hooks, mut resolve) = (Vec::new(), Vec::new(), None);
+        let (mut others, mut failed, mut hooks, mut resolve) = (Vec::new(), Vec::new(), Vec::new(), None);
         for note in self.notes {
             match note {
                 Note::Event(event) => dispatcher.observe(&event),
@@ -94,6 +96,7 @@ impl Announcements {
                     *entry = (entry.0.saturating_add(1), entry.1.min(due_at));
                 }
                 Note::Closed(chain) => others.push(Hint::ChainClosed(chain)),
+                Note::Failed(chain, closed_as) => failed.push((chain, closed_as)),
                 Note::Lost(worker, job) => others.push(Hint::OwnershipLost { worker, job }),
                 Note::AfterCommit(hook) => hooks.push(hook),
                 // Keep only one: a single command resolves the waits that all commands of the transaction
@@ -107,6 +110,7 @@ impl Announcements {
         let scheduled =
             scheduled.map(|(job_type, (count, due_at))| Hint::Scheduled { job_type, count, due_at });
         dispatcher.publish(scheduled.chain(others));
+        dispatcher.report_dependents(failed);
         resolve.into_iter().for_each(run);
         hooks.into_iter().for_each(run);
     }
@@ -260,7 +264,7 @@ impl Announcements {
         }
         for closed in &ripple.closed {
             if !self.unobserved {
-                self.event(Event::ChainClosed(about_closed(closed), closed.closed_as));
+                self.closed(about_closed(closed), closed.closed_as);
             }
             self.notes.push(Note::Closed(closed.chain));
         }
@@ -318,7 +322,7 @@ impl Announcements {
             (Outcome::Complete { .. }, Status::Completed) | (Outcome::Fail { .. }, Status::Failed) => {
                 self.applied(settlement, about, &Applied { job, next: None, created: Vec::new() });
                 if let Some(closed_as) = job.status.closed_as() {
-                    self.event(Event::ChainClosed(about.clone(), closed_as));
+                    self.closed(about.clone(), closed_as);
                     self.notes.push(Note::Closed(about.chain));
                 }
             }
@@ -370,6 +374,7 @@ impl Announcements {
         let mut about = about(reaped.job, &reaped.job_type, &reaped.chain_type);
         about.attempt = Some(reaped.attempt);
         about.worker = Some(reaped.worker);
+        about.worker_name.clone_from(&reaped.worker_name);
         self.event(Event::AttemptReaped(about.clone()));
         match reaped.job.status {
             Status::Failed => self.event(Event::JobFailed(about, ErrorText::new(LEASE_EXPIRED))),
@@ -408,6 +413,14 @@ impl Announcements {
     fn wake_workers(&mut self, job: JobSummary, job_type: &TypeName) {
         if job.status == Status::Pending {
             self.notes.push(Note::Scheduled(job_type.clone(), job.due_at));
+        }
+    }
+
+    fn closed(&mut self, about: About, closed_as: ClosedAs) {
+        let chain = about.chain;
+        self.event(Event::ChainClosed(about, closed_as));
+        if closed_as != ClosedAs::Completed && !self.unobserved {
+            self.notes.push(Note::Failed(chain, closed_as));
         }
     }
 

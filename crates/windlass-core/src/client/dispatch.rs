@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
+use super::dependents::Dependents;
 use super::event_message::EventMessage;
+use super::interest::{Interest, Watching};
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::ChainId;
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Reach, Subscription, Topic};
 use crate::observer::{About, Event, Observer, Traced};
+use crate::record::ClosedAs;
+use crate::store::AnyStore;
 use crate::worker::catch_panic;
 
 /// The maximum number of hints that wait to be published. Further hints are dropped, which is allowed: hints
@@ -21,7 +26,7 @@ use crate::worker::catch_panic;
 const WAITING_MAX: usize = 4_096;
 
 /// The timeout of a call to the notifier. The first call may have to connect.
-const NOTIFIER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const NOTIFIER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The timeout of a subscription to events. It is longer than that of other calls, because such a subscriber
 /// cannot fall back to polling.
@@ -47,11 +52,9 @@ pub(crate) struct Dispatcher {
     hints: Outbox,
     /// Events have their own channel: a flood of events must not displace the hints that wake workers.
     events: Outbox,
-    /// Whether events are published even if no subscriber is known.
-    publishes_events: bool,
+    interest: Interest,
+    dependents: Dependents,
     failures: Arc<Failures>,
-    /// The number of event subscriptions made through this client.
-    watchers: AtomicUsize,
     /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
 }
@@ -71,16 +74,16 @@ impl Dispatcher {
     pub(super) fn new(
         notifier: Arc<dyn Notifier>,
         observers: Vec<Arc<dyn Observer>>,
-        publishes_events: bool,
+        store: AnyStore,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|dispatcher| Self {
+            interest: Interest::new(Arc::clone(&notifier)),
+            dependents: Dependents::new(store, dispatcher.clone()),
             notifier,
             observers: observers.into(),
             hints: Outbox::default(),
             events: Outbox::default(),
-            publishes_events,
             failures: Arc::default(),
-            watchers: AtomicUsize::new(0),
             unsent: Arc::default(),
         })
     }
@@ -111,19 +114,32 @@ impl Dispatcher {
         }
     }
 
-    /// Subscribes to events. While the returned guard is held, the client publishes its own events.
-    pub(crate) async fn watch(self: &Arc<Self>) -> Result<(Subscription, Watching)> {
-        // Count the watcher before subscribing. Otherwise events between the two would not be published,
+    /// Subscribes to events. While the returned guard is held, this client publishes its own events, and others
+    /// that the notifier reaches publish theirs.
+    pub(crate) async fn watch(&self) -> Result<(Subscription, Watching)> {
+        // Count the subscription before subscribing. Otherwise events between the two would not be published,
         // although the subscription is active. The guard undoes this if the subscription fails or this future
         // is dropped.
-        self.watchers.fetch_add(1, Ordering::AcqRel);
-        let watching = Watching(Arc::clone(self));
-        Ok((self.subscribe_within(WATCH_TIMEOUT, vec![Topic::Events]).await?, watching))
+        let watching = self.interest.count();
+        let subscription = self.subscribe_within(WATCH_TIMEOUT, vec![Topic::Events]).await?;
+        if self.known_watched().is_none() {
+            self.interest.announce().await;
+        }
+        Ok((subscription, watching))
     }
 
     fn is_watched(&self) -> bool {
-        let elsewhere = || catch_unwind(AssertUnwindSafe(|| self.notifier.is_watched())).unwrap_or(false);
-        self.publishes_events || self.watchers.load(Ordering::Acquire) > 0 || elsewhere()
+        self.interest.is_wanted(self.known_watched())
+    }
+
+    /// Whether there is a subscriber to events, as far as the notifier knows.
+    fn known_watched(&self) -> Option<bool> {
+        catch_unwind(AssertUnwindSafe(|| self.notifier.is_watched())).unwrap_or(Some(false))
+    }
+
+    /// Reports the jobs that wait for these chains, which have failed or were cancelled.
+    pub(super) fn report_dependents(&self, chains: Vec<(ChainId, ClosedAs)>) {
+        self.dependents.report(chains);
     }
 
     /// Returns the first trace context that an observer returns. Calls every observer, so that each can begin
@@ -213,7 +229,12 @@ impl Dispatcher {
                 let _ = done.await;
             }
         };
-        let _ = timeout(limit, async { tokio::join!(flush(&self.hints), flush(&self.events)) }).await;
+        let events = async {
+            // First, because this may publish events.
+            self.dependents.flush().await;
+            flush(&self.events).await;
+        };
+        let _ = timeout(limit, async { tokio::join!(flush(&self.hints), events) }).await;
     }
 
     /// Closes the notifier.
@@ -298,16 +319,6 @@ async fn publish(
                 each(&observers, |observer| observer.observe(&event));
             }
         }
-    }
-}
-
-/// Counts an event subscription of a client until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Watching(Arc<Dispatcher>);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.0.watchers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

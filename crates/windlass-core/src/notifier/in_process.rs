@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
@@ -26,6 +27,17 @@ pub struct InProcessNotifier {
     watchers: Arc<AtomicUsize>,
     /// Whether all users of the store are in this process.
     is_complete: bool,
+    id: InstanceId,
+}
+
+/// Identifies a notifier and its clones.
+#[derive(Clone, Copy, Debug)]
+struct InstanceId(Uuid);
+
+impl Default for InstanceId {
+    fn default() -> Self {
+        Self(Uuid::now_v7())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +64,17 @@ impl InProcessNotifier {
     /// Creates a notifier for a store that only this process can use.
     pub(crate) fn complete() -> Self {
         Self { is_complete: true, ..Self::default() }
+    }
+
+    /// Returns an id that the clones of this notifier share with it, and no other notifier has.
+    #[must_use]
+    pub const fn id(&self) -> Uuid {
+        self.id.0
+    }
+
+    /// Reports to the subscribers of a topic that they may have missed hints.
+    pub fn gap(&self, topic: &Topic) {
+        self.shared().topics.get(topic).into_iter().flat_map(BTreeMap::values).for_each(Publisher::gap);
     }
 
     /// Whether there is a subscriber to this topic.
@@ -137,8 +160,8 @@ impl Notifier for InProcessNotifier {
         self.is_subscribed(&Topic::ChainClosed(chain))
     }
 
-    fn is_watched(&self) -> bool {
-        self.watchers.load(Ordering::Acquire) > 0
+    fn is_watched(&self) -> Option<bool> {
+        Some(self.watchers.load(Ordering::Acquire) > 0)
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {

@@ -142,8 +142,8 @@ impl Notifier for LazyNotifier {
         self.opened().is_none_or(|opened| opened.is_awaited(chain))
     }
 
-    fn is_watched(&self) -> bool {
-        self.opened().is_some_and(|opened| opened.is_watched())
+    fn is_watched(&self) -> Option<bool> {
+        self.opened().and_then(|opened| opened.is_watched())
     }
 
     fn reach(&self) -> Reach {

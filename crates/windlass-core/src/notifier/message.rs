@@ -5,6 +5,12 @@ use bytes::Bytes;
 use crate::notifier::{Hint, Topic};
 use crate::time::Timestamp;
 
+/// The message of [`Hint::FindEventSubscribers`].
+const FIND: &[u8] = b"find";
+
+/// The message of [`Hint::EventSubscriber`].
+const HERE: &[u8] = b"here";
+
 /// Encoding for notifiers with a channel or subject per topic.
 impl Hint {
     /// Encodes the part of the hint that its topic does not already contain.
@@ -15,6 +21,8 @@ impl Hint {
             Self::ChainClosed(_) => Bytes::new(),
             Self::OwnershipLost { job, .. } => job.to_string().into(),
             Self::Event(event) => event.clone(),
+            Self::FindEventSubscribers => Bytes::from_static(FIND),
+            Self::EventSubscriber => Bytes::from_static(HERE),
         }
     }
 
@@ -34,6 +42,9 @@ impl Hint {
                 Self::OwnershipLost { worker: *worker, job: text()?.parse().ok()? }
             }
             Topic::Events => Self::Event(Bytes::copy_from_slice(message)),
+            Topic::EventSubscribers if message == FIND => Self::FindEventSubscribers,
+            Topic::EventSubscribers if message == HERE => Self::EventSubscriber,
+            Topic::EventSubscribers => return None,
         })
     }
 }
@@ -53,6 +64,8 @@ mod tests {
             Hint::OwnershipLost { worker: WorkerId::new(), job: JobId::new() },
             Hint::Event(Bytes::from_static(b"\0\n\xff any")),
             Hint::Event(Bytes::new()),
+            Hint::FindEventSubscribers,
+            Hint::EventSubscriber,
         ] {
             assert_eq!(Hint::from_message(&hint.topic(), &hint.to_message()), Some(hint));
         }
@@ -66,5 +79,6 @@ mod tests {
         }
         let lost = Topic::OwnershipLost(WorkerId::new());
         assert_eq!(Hint::from_message(&lost, b"nobody"), None);
+        assert_eq!(Hint::from_message(&Topic::EventSubscribers, b""), None);
     }
 }

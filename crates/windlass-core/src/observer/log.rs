@@ -77,6 +77,15 @@ fn about_job(event: &Event) {
         Event::JobCreated(about) => line!(debug, about, "job created"),
         Event::JobBlocked(about) => line!(debug, about, "job blocked"),
         Event::JobUnblocked(about) => line!(debug, about, "job unblocked"),
+        Event::BlockerFailed(about, blocker, closed_as) => {
+            line!(
+                warn,
+                about,
+                "job still waits for a chain that failed or was cancelled: retry the chain or cancel the job",
+                blocker = blocker,
+                closed_as = format_args!("{closed_as:?}")
+            );
+        }
         Event::JobTriggered(about) => line!(info, about, "job triggered"),
         Event::AttemptStarted(about) => line!(debug, about, "attempt started"),
         Event::LeaseRenewed(about) => line!(debug, about, "lease renewed"),

@@ -93,9 +93,9 @@ pub enum QueueEvent {
 impl<P, O> Queue<P, O> {
     /// Subscribes to the events of this queue from now on.
     ///
-    /// The stream includes events of this client. If the notifier is in-process, it also includes events of
-    /// other clients that share it. If the notifier crosses processes, it also includes events of clients in
-    /// other processes that [publish](crate::ClientBuilder::publish_events) them.
+    /// The stream includes events of this client, and those of other clients that the notifier reaches, also in
+    /// other processes. Those clients begin to publish their events when they learn of the subscription, usually
+    /// within milliseconds.
     ///
     /// An event is sent after the change it reports is stored. Delivery is lossy: a slow reader loses events
     /// and receives their number, but never delays a consumer.

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use windlass_core::command::{Count, Types};
 use windlass_core::queue::{Enqueued, Events, Item, QueueEvent};
 use windlass_core::{
     BoxError, BoxFuture, Capabilities, Capability, Client, Decorator, Error, ErrorKind, Event, Hint,
-    InProcessNotifier, ManualClock, MemoryStore, Millis, Notifier, Observer, Queue, Reaper, Result,
-    RunningReaper, Store, Subscription, Topic, TypeName, Worker,
+    InProcessNotifier, ManualClock, MemoryStore, Millis, Notifier, Observer, Publisher, Queue, Reaper,
+    Result, RunningReaper, Store, Subscription, Topic, TypeName, Worker,
 };
 
 use crate::faults::RuntimeClock;
@@ -167,38 +167,80 @@ async fn a_job_built_by_another_queue_is_refused() {
     assert!(queue.status("b").await.unwrap().is_none() && other.status("b").await.unwrap().is_none());
 }
 
-#[tokio::test]
-async fn events_are_published_for_subscribers_or_if_the_client_requests_it() {
-    for publishes in [false, true] {
-        let notifier = Listening::default();
-        let builder = Client::builder(MemoryStore::new()).notifier(notifier.clone());
-        let client = if publishes { builder.publish_events().build() } else { builder.build() };
-        let queue = numbers(&client);
-        queue.enqueue("a", 1).await.unwrap();
-        notifier.until(|hint| matches!(hint, Hint::Scheduled { .. }), 1).await;
-        let events = queue.events().await.unwrap();
-        queue.enqueue("b", 1).await.unwrap();
-        notifier.until(|hint| matches!(hint, Hint::Event(_)), if publishes { 2 } else { 1 }).await;
-        drop(events);
-        queue.enqueue("c", 1).await.unwrap();
-        notifier.until(|hint| matches!(hint, Hint::Scheduled { .. }), 3).await;
-        notifier.until(|hint| matches!(hint, Hint::Event(_)), if publishes { 3 } else { 1 }).await;
-    }
+#[tokio::test(start_paused = true)]
+async fn events_are_published_while_there_may_be_subscribers() {
+    let is_event = |hint: &Hint| matches!(hint, Hint::Event(_));
+    let is_announcement = |hint: &Hint| *hint == Hint::EventSubscriber;
+    let notifier = Listening::default();
+    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
+    let queue = numbers(&client);
+    let mut enqueued = 0;
+    let mut check = async |events: usize| {
+        enqueued += 1;
+        queue.enqueue(enqueued.to_string(), 1).await.unwrap();
+        notifier.until(|hint| matches!(hint, Hint::Scheduled { .. }), enqueued).await;
+        notifier.until(is_event, events).await;
+    };
+    // It is not known yet whether there are subscribers, so the client asks.
+    check(1).await;
+    notifier.until(|hint| *hint == Hint::FindEventSubscribers, 1).await;
+    // There was no answer.
+    sleep(Duration::from_secs(1)).await;
+    check(1).await;
+    // A subscriber announces itself. That counts for 15 seconds, also after a gap.
+    notifier.deliver(&Hint::EventSubscriber);
+    sleep(Duration::from_millis(1)).await;
+    check(2).await;
+    notifier.gap();
+    sleep(Duration::from_secs(14)).await;
+    check(3).await;
+    sleep(Duration::from_secs(2)).await;
+    check(3).await;
+    // This client subscribes: it announces itself at once, when it is asked, and every 5 seconds.
+    let events = queue.events().await.unwrap();
+    notifier.until(is_announcement, 1).await;
+    check(4).await;
+    // One answer serves all who ask at the same time.
+    notifier.deliver(&Hint::FindEventSubscribers);
+    notifier.deliver(&Hint::FindEventSubscribers);
+    sleep(Duration::from_secs(1)).await;
+    notifier.until(is_announcement, 2).await;
+    sleep(Duration::from_secs(5)).await;
+    notifier.until(is_announcement, 3).await;
+    notifier.gap();
+    sleep(Duration::from_secs(1)).await;
+    notifier.until(is_announcement, 4).await;
+    drop(events);
+    sleep(Duration::from_secs(60)).await;
+    notifier.until(is_announcement, 4).await;
+    check(4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_gap_the_client_asks_again_who_subscribes() {
+    let notifier = Listening::default();
+    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
+    numbers(&client).enqueue("a", 1).await.unwrap();
+    let is_question = |hint: &Hint| *hint == Hint::FindEventSubscribers;
+    notifier.until(is_question, 1).await;
+    notifier.gap();
+    notifier.until(is_question, 2).await;
 }
 
 #[tokio::test]
 async fn events_that_the_notifier_cannot_take_are_counted() {
     const JOBS: usize = 6_000;
     let notifier = Listening::default();
-    let held = notifier.1.write().await;
-    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).publish_events().build();
+    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
     let queue = numbers(&client);
+    let _events = queue.events().await.unwrap();
+    let held = notifier.is_free.write().await;
     // Nothing can be published while the lock is held, and the enqueue does not wait for it.
     queue.enqueue_many((0..JOBS).map(|number| queue.enqueue(number.to_string(), 1))).await.unwrap();
     drop(held);
     let counted = || {
         let (mut received, mut missed) = (0, 0);
-        for hint in &*notifier.0.lock().unwrap() {
+        for hint in &*notifier.published.lock().unwrap() {
             let Hint::Event(message) = hint else { continue };
             let message: serde_json::Value = serde_json::from_slice(message).unwrap();
             match message["missed"].as_u64() {
@@ -232,36 +274,60 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
     );
 }
 
-/// A notifier that records what was published. Publishing waits while the lock is held.
+/// A notifier that records what was published. Publishing waits while the lock is held. Subscribers receive
+/// what the test delivers.
 #[derive(Clone, Debug, Default)]
-struct Listening(Arc<Mutex<Vec<Hint>>>, Arc<tokio::sync::RwLock<()>>);
+struct Listening {
+    published: Arc<Mutex<Vec<Hint>>>,
+    is_free: Arc<tokio::sync::RwLock<()>>,
+    subscribers: Arc<Mutex<Vec<(Vec<Topic>, Publisher)>>>,
+}
 
 impl Listening {
+    fn count(&self, is: impl Fn(&Hint) -> bool) -> usize {
+        self.published.lock().unwrap().iter().filter(|hint| is(hint)).count()
+    }
+
     /// Waits until this many hints match, and checks that there are no more.
     async fn until(&self, is: impl Fn(&Hint) -> bool, count: usize) {
-        let published = || self.0.lock().unwrap().iter().filter(|hint| is(hint)).count();
         tokio::time::timeout(TIMEOUT, async {
-            while published() < count {
+            while self.count(&is) < count {
                 tokio::task::yield_now().await;
             }
         })
         .await
         .unwrap();
-        assert_eq!(published(), count);
+        assert_eq!(self.count(&is), count);
+    }
+
+    /// Delivers a hint to its subscribers.
+    fn deliver(&self, hint: &Hint) {
+        for (topics, publisher) in &*self.subscribers.lock().unwrap() {
+            if topics.contains(&hint.topic()) {
+                publisher.send(hint.clone());
+            }
+        }
+    }
+
+    /// Reports a gap to all subscribers.
+    fn gap(&self) {
+        self.subscribers.lock().unwrap().iter().for_each(|(_, publisher)| publisher.gap());
     }
 }
 
 impl Notifier for Listening {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let _free = self.1.read().await;
-            self.0.lock().unwrap().push(hint);
+            let _free = self.is_free.read().await;
+            self.published.lock().unwrap().push(hint);
             Ok(())
         })
     }
 
-    fn subscribe(&self, _: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
-        Box::pin(async { Ok(Subscription::new(|| {}).1) })
+    fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
+        let (publisher, subscription) = Subscription::new(|| {});
+        self.subscribers.lock().unwrap().push((topics, publisher));
+        Box::pin(async { Ok(subscription) })
     }
 
     fn claim_wake(&self, _: TypeName) -> BoxFuture<'_, Result<bool>> {

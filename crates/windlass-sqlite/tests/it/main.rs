@@ -5,6 +5,7 @@ mod again;
 mod atomic;
 mod crash;
 mod differential;
+mod events;
 mod expire;
 mod fixture;
 mod health;

@@ -53,6 +53,8 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
     groups.into_iter().flatten().collect()
 }
 
+const ATTEMPTS: Need = Need::Store(Capability::Attempts);
+const CANCEL: Need = Need::Store(Capability::Cancel);
 const DELETE: Need = Need::Store(Capability::Delete);
 const LISTS: Need = Need::Store(Capability::Lists);
 const OUTSIDE: Need = Need::Store(Capability::Outside);

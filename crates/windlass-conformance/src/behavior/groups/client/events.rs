@@ -5,12 +5,13 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use windlass_core::command::{Acquire, Quota};
 use windlass_core::{
-    About, AboutWorker, BoxFuture, Chain, Client, ClosedAs, Error, ErrorKind, Hint, JobOptions, Millis,
-    Notifier, RequestId, Subscription, Target, Topic, TypeName, Worker, WorkerId, WorkerName, plan,
+    About, AboutWorker, AttemptRecord, BoxFuture, CancelMode, Chain, Client, ClosedAs, Error, ErrorKind,
+    Hint, JobOptions, Millis, Notifier, OnBlockerFailure, RequestId, Subscription, Target, Topic, TypeName,
+    Worker, WorkerId, WorkerName, plan,
 };
 
 use super::super::prelude::*;
-use super::{DELETE, OUTSIDE, TRIGGER};
+use super::{ATTEMPTS, CANCEL, DELETE, LISTS, OUTSIDE, TRIGGER};
 use crate::behavior::faulty::{Fault, Faulty};
 use crate::behavior::job::quick;
 use crate::behavior::scene::POLL;
@@ -23,6 +24,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             "Observers receive an event for each step of a chain and a worker, with its job and worker.",
             ["logging: simple lifecycle"],
             life
+        ),
+        behavior!(
+            "events.worker_name",
+            "The attempts of a named worker are stored with its name.",
+            ["issue: the worker's name is in attempts"],
+            [ATTEMPTS],
+            worker_name
         ),
         behavior!(
             "events.retry",
@@ -41,6 +49,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             "Observers receive an event when a job becomes blocked and when it is unblocked.",
             ["logging: blockers"],
             blockers
+        ),
+        behavior!(
+            "events.blocker_failed",
+            "A job that still waits for a chain that failed or was cancelled is reported, with the chain.",
+            ["issue: a job whose blocker failed waits visibly"],
+            [CANCEL, LISTS],
+            blocker_failed
         ),
         behavior!(
             "events.outside",
@@ -99,6 +114,10 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
 job!(Sow { seeds: u32 } -> u32, then(Reap));
 job!(Reap { ears: u32 } -> u32);
 job!(Bake {} -> u32, blocked_by (Sow,));
+job!(Toast {} -> u32, blocked_by (Sow,), options JobOptions {
+    on_blocker_failure: OnBlockerFailure::Fail,
+    ..quick()
+});
 
 async fn sow(job: Ctx<Sow>) -> Result<u32> {
     Ok(job.input().seeds)
@@ -160,6 +179,17 @@ async fn life<S: Store>(scene: Scene<S>) {
     };
     assert!(matches!(&events[2], Event::WorkerStarted(worker) if is_worker(worker)), "{:?}", events[2]);
     assert!(matches!(&events[7], Event::WorkerStopped(worker) if is_worker(worker)), "{:?}", events[7]);
+}
+
+async fn worker_name<S: Store>(scene: Scene<S>) {
+    let chain = scene.client.start(Sow { seeds: 3 }).await.unwrap();
+    let worker = scene.worker().name("sower").handle(sow).start().await.unwrap();
+    scene.output(chain).await;
+    let attempts = scene.client.attempts(chain.id().first_job()).await.unwrap();
+    let by = |attempt: &AttemptRecord| (attempt.worker, attempt.worker_name.clone());
+    let expected = [(worker.id(), Some(WorkerName::new("sower").unwrap()))];
+    assert_eq!(attempts.iter().map(by).collect::<Vec<_>>(), expected);
+    scene.stop([worker]).await;
 }
 
 async fn retry<S: Store>(scene: Scene<S>) {
@@ -231,6 +261,34 @@ async fn blockers<S: Store>(scene: Scene<S>) {
         assert_eq!(about(event).unwrap().chain, chain.id(), "{event:?}");
     }
     assert_eq!(about(&events[9]).unwrap().chain, blocker.id());
+}
+
+async fn blocker_failed<S: Store>(scene: Scene<S>) {
+    async fn fails(_: Ctx<Sow>) -> Result<u32> {
+        Err("no seeds".into())
+    }
+    let mut expected = Vec::new();
+    for closed_as in [ClosedAs::Cancelled, ClosedAs::Failed] {
+        let blocker = scene.client.start(Sow { seeds: 3 }).max_attempts(1).await.unwrap();
+        let other = scene.client.start(Reap { ears: 1 }).await.unwrap();
+        let waits = scene.client.start(Bake {}).blocked_by((blocker,)).await.unwrap();
+        scene.client.cancel(other, CancelMode::Ask).await.unwrap();
+        // Fails with its blocker instead of waiting for it.
+        scene.client.start(Toast {}).blocked_by((blocker,)).await.unwrap();
+        expected.push((waits.id(), blocker.id(), closed_as));
+        if closed_as == ClosedAs::Cancelled {
+            scene.client.cancel(blocker, CancelMode::Ask).await.unwrap();
+        }
+    }
+    let worker = scene.worker().concurrency(1).handle(fails).start().await.unwrap();
+    let is_report = |event: &Event| matches!(event, Event::BlockerFailed(..));
+    scene.sees("the waiting jobs are reported", 2, is_report).await;
+    scene.stop([worker]).await;
+    let report = |event: &Event| match event {
+        Event::BlockerFailed(about, blocker, closed_as) => Some((about.chain, *blocker, *closed_as)),
+        _ => None,
+    };
+    assert_eq!(scene.seen.all().iter().filter_map(report).collect::<Vec<_>>(), expected);
 }
 
 async fn outside<S: Store>(scene: Scene<S>) {
@@ -305,7 +363,8 @@ async fn reaped<S: Store>(scene: Scene<S>) {
     // Simulate a worker that acquires the job and dies.
     let (dead, lease) = (WorkerId::new(), Millis::new(50).unwrap());
     let quota = Quota { job_type: TypeName::new("Sow").unwrap(), max: 1, lease };
-    let acquire = Acquire { request: RequestId::new(), worker: dead, types: vec![quota], max: 1 };
+    let acquire =
+        Acquire { request: RequestId::new(), worker: dead, worker_name: None, types: vec![quota], max: 1 };
     let reply = scene.client.store().acquire(acquire).await.unwrap();
     assert_eq!(reply.jobs.len(), 1);
     let worker = scene.worker().handle(sow).start().await.unwrap();

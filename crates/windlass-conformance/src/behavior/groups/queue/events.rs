@@ -37,6 +37,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             across
         ),
         behavior!(
+            "queue.events.later",
+            "A process that has learnt of no subscribers publishes events once another process subscribes.",
+            ["issue: across processes, without a flag"],
+            [Need::Hints],
+            later
+        ),
+        behavior!(
             "queue.events.slow",
             "A slow reader loses events, learns how many, and does not delay consumers.",
             ["issue: a slow reader"],
@@ -135,9 +142,7 @@ async fn trouble<S: Store>(scene: Scene<S>) {
 
 async fn across<S: Store>(scene: Scene<S>) {
     let mut events = texts(&scene).build().unwrap().events().await.unwrap();
-    let builder =
-        Client::<S>::builder(Arc::clone(&scene.store)).notifier(Shared(Arc::clone(&scene.notifier)));
-    let other = builder.publish_events().build();
+    let other = other_client(&scene);
     let noise = other.queue::<String, String>("noise").build().unwrap();
     let queue = other.queue::<String, String>("texts").build().unwrap();
     noise.enqueue("noise", "x".to_owned()).await.unwrap();
@@ -151,6 +156,37 @@ async fn across<S: Store>(scene: Scene<S>) {
     ];
     assert_eq!(next(&scene, &mut events, 3).await, expected);
     scene.stop_consumers([consumer]).await;
+}
+
+/// Returns a client like that of another process.
+fn other_client<S: Store>(scene: &Scene<S>) -> Client<S> {
+    let builder = Client::<S>::builder(Arc::clone(&scene.store));
+    builder.notifier(Shared(Arc::clone(&scene.notifier))).build()
+}
+
+/// The time after which a client knows that nobody subscribes to its events.
+const UNANSWERED: Duration = Duration::from_millis(300);
+
+async fn later<S: Store>(scene: Scene<S>) {
+    let queue = other_client(&scene).queue::<String, String>("texts").build().unwrap();
+    queue.enqueue("before", "x".to_owned()).await.unwrap();
+    // tidy: nothing shows when the client has given up
+    tokio::time::sleep(UNANSWERED).await;
+    let mut events = texts(&scene).build().unwrap().events().await.unwrap();
+    // The other client may learn of the subscription after its next job.
+    let enqueued = async {
+        for number in 0_u64.. {
+            queue.enqueue(number.to_string(), "x".to_owned()).await.unwrap();
+            // tidy: the other client may need this time
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    let seen = tokio::select! {
+        seen = next(&scene, &mut events, 3) => seen,
+        () = enqueued => unreachable!("it enqueues until the events arrive"),
+    };
+    let is_queued = |event: &QueueEvent| matches!(event, QueueEvent::Queued { .. });
+    assert!(seen.iter().all(is_queued), "{seen:?}");
 }
 
 /// The time in which events that one subscriber has received also reach another one.

@@ -1,0 +1,146 @@
+//! Reports jobs that wait for a chain that has failed.
+//!
+//! Such a job waits until the chain is retried, so operators must learn of it. The stores do not return these jobs with
+//! the command that closes the chain. A background task queries them afterwards, one failed chain after the other.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Dispatcher;
+use super::send::send;
+use crate::command::{GetChains, ListDependents, Page, Target};
+use crate::error::Result;
+use crate::id::ChainId;
+use crate::observer::{About, Event};
+use crate::record::{ClosedAs, JobRecord, OnBlockerFailure, Status};
+use crate::store::AnyStore;
+
+/// The maximum number of failed chains that wait for the task. Further ones are not reported.
+const WAITING_MAX: usize = 1_000;
+
+/// The number of jobs per query.
+const PAGE_JOBS: u32 = 100;
+
+/// The maximum number of queries for a chain. If it has more dependents, the others are not reported.
+const PAGES_MAX: u32 = 10;
+
+pub(super) struct Dependents {
+    store: Arc<AnyStore>,
+    dispatcher: Weak<Dispatcher>,
+    sender: Mutex<Option<mpsc::Sender<Message>>>,
+}
+
+/// A message to the task.
+enum Message {
+    /// This chain failed or was cancelled.
+    Failed(ChainId, ClosedAs),
+    /// Asks the task to answer when it has handled all messages before this one.
+    Flush(oneshot::Sender<()>),
+}
+
+impl Dependents {
+    pub(super) fn new(store: AnyStore, dispatcher: Weak<Dispatcher>) -> Self {
+        Self { store: Arc::new(store), dispatcher, sender: Mutex::default() }
+    }
+
+    /// Reports the jobs that wait for these chains, in the background.
+    pub(super) fn report(&self, chains: Vec<(ChainId, ClosedAs)>) {
+        if chains.is_empty() {
+            return;
+        }
+        let Some(sender) = self.start() else { return };
+        for (chain, closed_as) in chains {
+            let _ = sender.try_send(Message::Failed(chain, closed_as));
+        }
+    }
+
+    /// Waits until all chains so far have been handled.
+    pub(super) async fn flush(&self) {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (handled, done) = oneshot::channel();
+        if let Some(sender) = sender
+            && sender.send(Message::Flush(handled)).await.is_ok()
+        {
+            let _ = done.await;
+        }
+    }
+
+    /// Returns the sender to the task. Starts the task if there is none, or if it has ended with its runtime.
+    fn start(&self) -> Option<mpsc::Sender<Message>> {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*sender {
+            Some(sender) if !sender.is_closed() => Some(sender.clone()),
+            _ => {
+                let runtime = Handle::try_current().ok()?;
+                let (new, receiver) = mpsc::channel(WAITING_MAX);
+                // The task must not hold the dispatcher, which owns the sender: the channel would never close.
+                runtime.spawn(run(receiver, Arc::clone(&self.store), self.dispatcher.clone()));
+                Some(sender.insert(new).clone())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Dependents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dependents").finish_non_exhaustive()
+    }
+}
+
+async fn run(mut messages: mpsc::Receiver<Message>, store: Arc<AnyStore>, dispatcher: Weak<Dispatcher>) {
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Flush(handled) => {
+                let _ = handled.send(());
+            }
+            Message::Failed(chain, closed_as) => {
+                // No need to report an error: other commands fail for the same reason.
+                let jobs = waiting_for(&store, chain, closed_as).await.unwrap_or_default();
+                let Some(dispatcher) = dispatcher.upgrade() else { return };
+                for job in jobs {
+                    dispatcher.observe(&Event::BlockerFailed(about(job), chain, closed_as));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the jobs that keep waiting for a chain although it has failed. Returns none if the chain has been retried in
+/// the meantime.
+async fn waiting_for(store: &AnyStore, chain: ChainId, closed_as: ClosedAs) -> Result<Vec<JobRecord>> {
+    let is_waiting = |job: &JobRecord| {
+        let is_awaited = job.blockers.iter().any(|blocker| blocker.chain == chain && !blocker.resolved);
+        is_awaited && job.status == Status::Blocked && job.on_blocker_failure == OnBlockerFailure::Wait
+    };
+    let (mut jobs, mut page) = (Vec::new(), Page { max: PAGE_JOBS, ..Page::default() });
+    for _ in 0..PAGES_MAX {
+        let reply = send(store, &ListDependents { chain, page: page.clone() }).await?;
+        jobs.extend(reply.jobs.into_iter().filter(is_waiting));
+        match reply.next {
+            Some(next) => page.after = Some(next),
+            None => break,
+        }
+    }
+    if jobs.is_empty() {
+        return Ok(jobs);
+    }
+    let chains = send(store, &GetChains { chains: vec![Target::Chain(chain)] }).await?.chains;
+    let closed = chains.into_iter().flatten().find_map(|record| record.closed);
+    Ok(if closed.is_some_and(|closed| closed.closed_as == closed_as) { jobs } else { Vec::new() })
+}
+
+fn about(job: JobRecord) -> About {
+    About {
+        job: job.id,
+        job_type: job.job_type,
+        chain: job.chain,
+        chain_type: job.chain_type,
+        key: None,
+        attempt: None,
+        worker: None,
+        worker_name: None,
+    }
+}
