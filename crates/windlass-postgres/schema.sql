@@ -221,6 +221,47 @@ CREATE UNIQUE INDEX ripple_pkey ON ripple USING btree (id)
 
 CREATE UNIQUE INDEX worker_pkey ON worker USING btree (id)
 
+view attempts as
+ SELECT a.job,
+    j.type,
+    j.chain,
+    a.attempt,
+    a.ended,
+    to_timestamp((((a.started_at)::numeric / 1000.0))::double precision) AS started_at,
+    to_timestamp((((a.ended_at)::numeric / 1000.0))::double precision) AS ended_at,
+    a.worker,
+    w.name AS worker_name,
+    a.error
+   FROM ((( SELECT a_1.job,
+            a_1.attempt,
+            a_1.ended,
+            a_1.started_at,
+            a_1.ended_at,
+            a_1.worker,
+            a_1.error
+           FROM attempt a_1
+        UNION ALL
+         SELECT j_1.id,
+            j_1.attempt,
+                CASE j_1.status
+                    WHEN 'running'::text THEN 'running'::text
+                    ELSE j_1.ended
+                END AS ended,
+            j_1.started_at,
+                CASE
+                    WHEN (j_1.status <> 'running'::text) THEN j_1.closed_at
+                    ELSE NULL::bigint
+                END AS "case",
+            j_1.worker,
+                CASE
+                    WHEN (j_1.status = ANY (ARRAY['failed'::text, 'cancelled'::text])) THEN j_1.error
+                    ELSE NULL::text
+                END AS "case"
+           FROM job j_1
+          WHERE ((j_1.worker IS NOT NULL) AND (j_1.started_at IS NOT NULL) AND ((j_1.status = 'running'::text) OR (j_1.ended IS NOT NULL)))) a
+     LEFT JOIN job j ON ((j.id = a.job)))
+     LEFT JOIN worker w ON ((w.id = a.worker)));
+
 view chain_reply_v1 as
  SELECT c.id,
     c.seq,
@@ -233,6 +274,30 @@ view chain_reply_v1 as
            FROM key k
           WHERE ((k.type = c.type) AND (k.key = c.key) AND (k.chain = c.id)))))::integer)::bigint] AS numbers
    FROM chain c;
+
+view chains as
+ SELECT c.id,
+    c.type,
+    COALESCE(c.closed_as, l.status) AS status,
+    c.key,
+    to_timestamp((((c.created_at)::numeric / 1000.0))::double precision) AS created_at,
+    to_timestamp((((c.closed_at)::numeric / 1000.0))::double precision) AS closed_at,
+    to_timestamp((((c.retain_until)::numeric / 1000.0))::double precision) AS retain_until,
+    (c.latest_position + 1) AS jobs,
+    c.latest AS job,
+    l.type AS job_type,
+    l.attempt,
+    to_timestamp((((l.due_at)::numeric / 1000.0))::double precision) AS due_at,
+    l.error,
+    json_v1(f.input_codec, f.input) AS input,
+    f.input_codec AS input_encoding,
+    octet_length(f.input) AS input_bytes,
+    json_v1(l.output_codec, l.output) AS output,
+    l.output_codec AS output_encoding,
+    octet_length(l.output) AS output_bytes
+   FROM ((chain c
+     LEFT JOIN job f ON ((f.id = c.id)))
+     LEFT JOIN job l ON ((l.id = c.latest)));
 
 view job_reply_v1 as
  SELECT j.id,
@@ -253,6 +318,50 @@ view job_reply_v1 as
             array_agg(((b_1.resolved)::integer)::bigint ORDER BY b_1."position") AS resolved
            FROM blocker b_1
           WHERE ((j.blockers > 0) AND (b_1.job = j.id))) b ON (true));
+
+view jobs as
+ SELECT j.id,
+    j.type,
+    j.status,
+    c.key,
+    j.chain,
+    j.chain_type,
+    j."position",
+    j.priority,
+    j.attempt,
+    j.max_attempts,
+    to_timestamp((((j.due_at)::numeric / 1000.0))::double precision) AS due_at,
+    to_timestamp((((j.created_at)::numeric / 1000.0))::double precision) AS created_at,
+    to_timestamp((((j.started_at)::numeric / 1000.0))::double precision) AS started_at,
+    to_timestamp((((j.closed_at)::numeric / 1000.0))::double precision) AS closed_at,
+    to_timestamp((((j.lease_until)::numeric / 1000.0))::double precision) AS leased_until,
+    j.worker,
+    w.name AS worker_name,
+    j.cancel_requested,
+    j.error,
+        CASE
+            WHEN (j.blockers > 0) THEN ARRAY( SELECT b.chain
+               FROM blocker b
+              WHERE (b.job = j.id)
+              ORDER BY b."position")
+            ELSE '{}'::uuid[]
+        END AS blockers,
+        CASE
+            WHEN (j.status = 'blocked'::text) THEN ARRAY( SELECT b.chain
+               FROM blocker b
+              WHERE ((b.job = j.id) AND b.waiting)
+              ORDER BY b."position")
+            ELSE '{}'::uuid[]
+        END AS waiting_for,
+    json_v1(j.input_codec, j.input) AS input,
+    j.input_codec AS input_encoding,
+    octet_length(j.input) AS input_bytes,
+    json_v1(j.output_codec, j.output) AS output,
+    j.output_codec AS output_encoding,
+    octet_length(j.output) AS output_bytes
+   FROM ((job j
+     LEFT JOIN chain c ON ((c.id = j.chain)))
+     LEFT JOIN worker w ON ((w.id = j.worker)));
 
 function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer)
 
@@ -317,6 +426,8 @@ function holds_key_v1(now bigint, c chain)
 function in_snapshot_v1()
 
 function insert_job_v1(now bigint, new new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[])
+
+function json_v1(codec text, bytes bytea) set search_path=pg_catalog, pg_temp
 
 function known_types_v1()
 

@@ -1,3 +1,92 @@
+CREATE VIEW windlass_attempts as
+select
+  case when j.id is not null then lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' || substr(hex(j.id), 13, 4) || '-' || substr(hex(j.id), 17, 4) || '-' || substr(hex(j.id), 21)) end as job,
+  j.type,
+  case when j.chain is not null then lower(substr(hex(j.chain), 1, 8) || '-' || substr(hex(j.chain), 9, 4) || '-' || substr(hex(j.chain), 13, 4) || '-' || substr(hex(j.chain), 17, 4) || '-' || substr(hex(j.chain), 21)) end as chain,
+  a.attempt,
+  a.ended,                                    -- `running`, or how it ended
+  strftime('%Y-%m-%dT%H:%M:%fZ', a.started_at / 1000.0, 'unixepoch') as started_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', a.ended_at / 1000.0, 'unixepoch') as ended_at,
+  case when a.worker is not null then lower(substr(hex(a.worker), 1, 8) || '-' || substr(hex(a.worker), 9, 4) || '-' || substr(hex(a.worker), 13, 4) || '-' || substr(hex(a.worker), 17, 4) || '-' || substr(hex(a.worker), 21)) end as worker,
+  (select w.name from windlass_worker w where w.id = a.worker) as worker_name,
+  a.error
+from (
+  select job, attempt, ended, started_at, ended_at, worker, error
+  from windlass_attempt
+  union all
+  select
+    seq, attempt, case status when 'running' then 'running' else ended end, started_at,
+    case when status <> 'running' then closed_at end, worker,
+    case when status in ('failed', 'cancelled') then error end
+  from windlass_job
+  where worker is not null and started_at is not null and (status = 'running' or ended is not null)
+) a
+join windlass_job j on j.seq = a.job;
+
+CREATE VIEW windlass_chains as
+select
+  case when f.id is not null then lower(substr(hex(f.id), 1, 8) || '-' || substr(hex(f.id), 9, 4) || '-' || substr(hex(f.id), 13, 4) || '-' || substr(hex(f.id), 17, 4) || '-' || substr(hex(f.id), 21)) end as id,
+  f.type,
+  coalesce(f.chain_closed_as, l.status) as status,
+  f.key,
+  strftime('%Y-%m-%dT%H:%M:%fZ', f.created_at / 1000.0, 'unixepoch') as created_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', f.chain_closed_at / 1000.0, 'unixepoch') as closed_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', f.retain_until / 1000.0, 'unixepoch') as retain_until,
+  f.latest_position + 1 as jobs,              -- how many it has had
+  case when f.latest is not null then lower(substr(hex(f.latest), 1, 8) || '-' || substr(hex(f.latest), 9, 4) || '-' || substr(hex(f.latest), 13, 4) || '-' || substr(hex(f.latest), 17, 4) || '-' || substr(hex(f.latest), 21)) end as job,                     -- its latest job
+  l.type as job_type,
+  l.attempt,
+  strftime('%Y-%m-%dT%H:%M:%fZ', l.due_at / 1000.0, 'unixepoch') as due_at,
+  l.error,
+  case when f.input_codec = 'json' and json_valid(cast(f.input as text)) then json(cast(f.input as text)) end as input,
+  f.input_codec as input_encoding,
+  length(f.input) as input_bytes,
+  case when l.output_codec = 'json' and json_valid(cast(l.output as text)) then json(cast(l.output as text)) end as output,
+  l.output_codec as output_encoding,
+  length(l.output) as output_bytes
+from windlass_job f
+left join windlass_job l on l.id = f.latest
+where f.position = 0;
+
+CREATE VIEW windlass_jobs as
+select
+  case when j.id is not null then lower(substr(hex(j.id), 1, 8) || '-' || substr(hex(j.id), 9, 4) || '-' || substr(hex(j.id), 13, 4) || '-' || substr(hex(j.id), 17, 4) || '-' || substr(hex(j.id), 21)) end as id,
+  j.type,
+  j.status,
+  (select f.key from windlass_job f where f.id = j.chain) as key, -- its chain's
+  case when j.chain is not null then lower(substr(hex(j.chain), 1, 8) || '-' || substr(hex(j.chain), 9, 4) || '-' || substr(hex(j.chain), 13, 4) || '-' || substr(hex(j.chain), 17, 4) || '-' || substr(hex(j.chain), 21)) end as chain,
+  j.chain_type,
+  j.position,                                 -- its place in the chain, from 0
+  j.priority,
+  j.attempt,                                  -- the number of the latest attempt, 0 before the first
+  j.max_attempts,
+  strftime('%Y-%m-%dT%H:%M:%fZ', j.due_at / 1000.0, 'unixepoch') as due_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at / 1000.0, 'unixepoch') as created_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', j.started_at / 1000.0, 'unixepoch') as started_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', j.closed_at / 1000.0, 'unixepoch') as closed_at,
+  strftime('%Y-%m-%dT%H:%M:%fZ', j.lease_until / 1000.0, 'unixepoch') as leased_until,
+  case when j.worker is not null then lower(substr(hex(j.worker), 1, 8) || '-' || substr(hex(j.worker), 9, 4) || '-' || substr(hex(j.worker), 13, 4) || '-' || substr(hex(j.worker), 17, 4) || '-' || substr(hex(j.worker), 21)) end as worker,                  -- of the latest attempt
+  (select w.name from windlass_worker w where w.id = j.worker) as worker_name, -- while the worker is registered
+  j.cancel_requested,
+  j.error,
+  case when j.blockers > 0 then (
+    select json_group_array(chain) from (
+      select case when b.chain is not null then lower(substr(hex(b.chain), 1, 8) || '-' || substr(hex(b.chain), 9, 4) || '-' || substr(hex(b.chain), 13, 4) || '-' || substr(hex(b.chain), 17, 4) || '-' || substr(hex(b.chain), 21)) end as chain from windlass_blocker b where b.job = j.seq order by b.position
+    )
+  ) else '[]' end as blockers,
+  case when j.status = 'blocked' then (
+    select json_group_array(chain) from (
+      select case when b.chain is not null then lower(substr(hex(b.chain), 1, 8) || '-' || substr(hex(b.chain), 9, 4) || '-' || substr(hex(b.chain), 13, 4) || '-' || substr(hex(b.chain), 17, 4) || '-' || substr(hex(b.chain), 21)) end as chain from windlass_blocker b where b.job = j.seq and b.waiting = 1 order by b.position
+    )
+  ) else '[]' end as waiting_for,             -- the blockers that have not ended
+  case when j.input_codec = 'json' and json_valid(cast(j.input as text)) then json(cast(j.input as text)) end as input,
+  j.input_codec as input_encoding,
+  length(j.input) as input_bytes,
+  case when j.output_codec = 'json' and json_valid(cast(j.output as text)) then json(cast(j.output as text)) end as output,
+  j.output_codec as output_encoding,
+  length(j.output) as output_bytes
+from windlass_job j;
+
 CREATE TABLE windlass_attempt (
   job integer not null,
   fence integer not null,

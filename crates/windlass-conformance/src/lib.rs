@@ -71,6 +71,7 @@ mod outcome;
 pub mod race;
 mod random;
 mod runner;
+pub mod samples;
 pub mod snapshot;
 mod start;
 mod subject;

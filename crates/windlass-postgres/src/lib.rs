@@ -90,7 +90,8 @@
 //! # Layout
 //!
 //! `migrations/` defines the tables, and `functions/` the functions that execute commands. `sql/` has one statement per
-//! command, which calls its function. `schema.sql` shows the resulting schema.
+//! command, which calls its function. `schema.sql` shows the resulting schema. The views in `migrations/001_views.sql` are
+//! for people who read the tables.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -28,7 +28,7 @@ pub(crate) struct Migration {
 /// still calls its own.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
-    name: "tables and functions",
+    name: "tables, functions and views",
     in_transaction: true,
     parts: &[
         include_str!("../migrations/001_tables.sql"),
@@ -49,6 +49,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("../functions/delete.sql"),
         include_str!("../functions/registry.sql"),
         include_str!("../functions/count.sql"),
+        include_str!("../migrations/001_views.sql"),
     ],
 }];
 

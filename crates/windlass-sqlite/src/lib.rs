@@ -91,6 +91,7 @@ mod plan_tests;
 mod error;
 mod health;
 mod migrate;
+mod views;
 
 #[cfg(feature = "known-bad")]
 #[doc(hidden)]

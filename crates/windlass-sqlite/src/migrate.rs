@@ -8,6 +8,7 @@ use windlass_core::{Error, ErrorKind, Result};
 use crate::error::from_sqlite;
 use crate::options::Options;
 use crate::statement::fill;
+use crate::views::expand;
 
 /// The name of a migration step, and its statements.
 pub(crate) type Migration = (&'static str, &'static str);
@@ -16,6 +17,7 @@ pub(crate) type Migration = (&'static str, &'static str);
 pub(crate) const MIGRATIONS: &[Migration] = &[
     ("jobs", include_str!("../migrations/001_jobs.sql")),
     ("registry", include_str!("../migrations/002_registry.sql")),
+    ("views", include_str!("../migrations/003_views.sql")),
 ];
 
 /// Delay before the switch of the journal mode is retried.
@@ -74,7 +76,7 @@ fn apply(connection: &Connection, options: &Options, migrations: &[Migration]) -
         ));
     }
     for (step, (name, text)) in (1_i64..).zip(migrations).skip(done) {
-        run(&fill(text, prefix))?;
+        run(&fill(&expand(text), prefix))?;
         let now = options.store_clock().now().as_millis();
         let insert =
             fill("insert into {prefix}migration (step, name, applied_at) values (?1, ?2, ?3)", prefix);
@@ -91,7 +93,7 @@ pub(crate) fn sql(prefix: &str, migrations: &[Migration], done: usize) -> String
         let step = format!(
             "\n-- {step}: {name}\n{}\ninsert into {prefix}migration (step, name, applied_at)\n\
              values ({step}, '{name}', unixepoch('subsec') * 1000);\n",
-            fill(text, prefix)
+            fill(&expand(text), prefix)
         );
         all.push_str(&step);
     }

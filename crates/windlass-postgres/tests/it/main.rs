@@ -26,6 +26,7 @@ mod schema;
 mod settings;
 #[cfg(feature = "tls")]
 mod tls;
+mod views;
 mod warnings;
 mod worker;
 

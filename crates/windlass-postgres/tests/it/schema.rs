@@ -72,7 +72,7 @@ async fn migrations_sql_creates_the_same_schema() {
     let database = Database::new().await;
     let by_hand = format!("{}_by_hand", database.server.namespace());
     let text = Options::default().schema(&by_hand).migrations_sql().unwrap();
-    database.server.server().query(&text);
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&database.pool).await.unwrap();
     let dump = |schema: &str| sqlx::AssertSqlSafe(DUMP.replace("{}", schema));
     let own: String =
         sqlx::query_scalar(dump(database.server.namespace())).fetch_one(&database.pool).await.unwrap();

@@ -17,6 +17,7 @@ mod schema;
 mod stop;
 mod transaction;
 mod trouble;
+mod views;
 
 #[cfg(feature = "known-bad")]
 mod known_bad;
