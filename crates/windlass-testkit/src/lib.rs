@@ -7,6 +7,7 @@
 //! - [`Proxy`] sits between a client and a server, and cuts, stalls or refuses connections.
 //! - [`crash`] runs workers in their own processes, and kills them.
 //! - [`is_full_run`] says whether to run the long tests too.
+//! - [`print_figure`] prints what a test measured, also if the test passes.
 //! - [`wait_until`] polls a condition with a timeout. Tests use it instead of sleeping.
 //!
 //! No server outlives the test process, however that ends: each runs under a watchdog that notices when the process is
@@ -19,6 +20,7 @@
 
 pub mod crash;
 
+mod figure;
 mod nats;
 mod pgbouncer;
 mod postgres;
@@ -34,6 +36,7 @@ mod process;
 mod server;
 mod supervised;
 
+pub use figure::print_figure;
 pub use nats::{NatsServer, NatsServerBuilder};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass_conformance::latency::commit_to_handler;
 use windlass_core::{ChainId, Client, Reach};
 use windlass_postgres::{Options, PostgresStore, Provider, Sqlx};
-use windlass_testkit::{PgBouncer, PostgresServer, is_full_run, wait_until};
+use windlass_testkit::{PgBouncer, PostgresServer, is_full_run, print_figure, wait_until};
 
 use crate::fixture;
 
@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// How often the measurement is repeated on a busy machine.
 const TRIES: usize = 5;
 
-async fn check<P: Provider>(connect: impl AsyncFn(String) -> P) {
+async fn check<P: Provider>(driver: &str, connect: impl AsyncFn(String) -> P) {
     let (server, _, options) = fixture::fresh().await;
     let client = async || {
         Client::new(PostgresStore::open(connect(server.url()).await, options.clone()).await.unwrap())
@@ -26,7 +26,7 @@ async fn check<P: Provider>(connect: impl AsyncFn(String) -> P) {
     let commits = if is_full_run() { 1_000 } else { 200 };
     for tries in 1.. {
         let delays = commit_to_handler(&application, &other, commits).await;
-        println!("{delays}");
+        print_figure(&format!("PostgreSQL with {driver}"), &delays);
         if delays.percentile(0.99) < LONGEST && delays.found_by_polling == 0 {
             break;
         }
@@ -38,13 +38,14 @@ async fn check<P: Provider>(connect: impl AsyncFn(String) -> P) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_are_woken_after_the_applications_commits_through_sqlx() {
-    check(async |url: String| Sqlx::connect(&url).await.unwrap()).await;
+    check("sqlx", async |url: String| Sqlx::connect(&url).await.unwrap()).await;
 }
 
 #[cfg(feature = "tokio-postgres")]
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_are_woken_after_the_applications_commits_through_tokio_postgres() {
-    check(async |url: String| windlass_postgres::TokioPostgres::connect(&url).await.unwrap()).await;
+    let connect = async |url: String| windlass_postgres::TokioPostgres::connect(&url).await.unwrap();
+    check("tokio-postgres", connect).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ use windlass_core::{
     Worker,
 };
 use windlass_sqlite::{Options, SqliteNotifier, SqliteStore, Synchronous};
-use windlass_testkit::is_full_run;
+use windlass_testkit::{is_full_run, print_figure};
 
 use crate::{File, new_chain, start, take};
 
@@ -81,7 +81,7 @@ async fn workers_are_woken_after_the_applications_commits() {
     // A busy machine may need another try.
     for tries in 1.. {
         let delays = commit_to_handler(&application, &other, commits).await;
-        println!("{delays}");
+        print_figure("SQLite", &delays);
         if delays.percentile(0.99) < LONGEST && delays.found_by_polling == 0 {
             break;
         }
