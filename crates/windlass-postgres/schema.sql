@@ -270,9 +270,9 @@ view chain_reply_v1 as
     c.created_at,
     ARRAY[c.id, c.latest] AS ids,
     ARRAY[c.type, c.key, c.key_hold, c.closed_as, c.trace] AS words,
-    ARRAY[c.created_at, c.keep_completed, c.keep_failed, c.keep_cancelled, c.closed_at, c.retain_until, c.key_window, (((EXISTS ( SELECT
+    ARRAY[c.created_at, c.keep_completed, c.keep_failed, c.keep_cancelled, c.closed_at, c.retain_until, c.key_window, ( SELECT count(*) AS count
            FROM key k
-          WHERE ((k.type = c.type) AND (k.key = c.key) AND (k.chain = c.id)))))::integer)::bigint] AS numbers
+          WHERE ((k.type = c.type) AND (k.key = c.key) AND (k.chain = c.id)))] AS numbers
    FROM chain c;
 
 view chains as

@@ -21,7 +21,8 @@ left join lateral (
   where j.blockers > 0 and b.job = j.id
 ) b on true;
 
--- Chains as queries return them, in the same form.
+-- Chains as queries return them, in the same form. The last number is a subquery with a value instead of `exists`:
+-- PostgreSQL 18 would hash the whole table for that, even with `enable_seqscan = off`.
 create view windlass.chain_reply_v1 as
 select
   c.id, c.seq, c.type, c.latest, c.created_at,
@@ -29,7 +30,7 @@ select
   array[c.type, c.key, c.key_hold, c.closed_as, c.trace] as words,
   array[
     c.created_at, c.keep_completed, c.keep_failed, c.keep_cancelled, c.closed_at, c.retain_until, c.key_window,
-    (exists (select from windlass.key k where k.type = c.type and k.key = c.key and k.chain = c.id))::int
+    (select count(*) from windlass.key k where k.type = c.type and k.key = c.key and k.chain = c.id)
   ]::bigint[] as numbers
 from windlass.chain c;
 

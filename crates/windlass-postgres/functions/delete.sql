@@ -52,10 +52,14 @@ begin
   return query
   select 'refused', null::integer, array[b.chain, b.job], array['needed'], null::bigint[], null::bytea[]
   from (
+    -- A subquery instead of a join, so that the planner cannot begin with all jobs.
     select distinct b.chain, b.job, b.seq
     from windlass.blocker b
-    join windlass.job j on j.id = b.job
-    where b.chain = any (doomed) and b.needed and j.status in ('blocked', 'pending', 'running') and j.chain <> all (doomed)
+    where b.chain = any (doomed) and b.needed and (
+      select j.status in ('blocked', 'pending', 'running') and j.chain <> all (doomed)
+      from windlass.job j
+      where j.id = b.job
+    )
   ) b
   order by array_position(doomed, b.chain), b.seq
   limit 100;

@@ -49,10 +49,13 @@ begin
   for candidate in
     select c.id, 1 + (
       select count(*) from (select from windlass.job j where j.chain = c.id and j.position > 0 limit max_jobs) n
-    )::integer as jobs, exists (select from windlass.blocker b where b.job = c.id and b.needed) or exists (
-      select from windlass.job j join windlass.blocker b on b.job = j.id
+    )::integer as jobs,
+    -- Not `exists`: see `chain_reply_v1`.
+    (select true from windlass.blocker b where b.job = c.id and b.needed limit 1) is true or (
+      select true from windlass.job j join windlass.blocker b on b.job = j.id
       where j.chain = c.id and j.position > 0 and j.blockers > 0 and b.needed
-    ) as needs
+      limit 1
+    ) is true as needs
     from windlass.leaving l
     join windlass.chain c on c.id = l.chain and c.leaves_at = l.leaves_at
     where l.leaves_at <= now and not exists (select from windlass.blocker b where b.chain = c.id and b.needed)

@@ -162,7 +162,8 @@ begin
   end if;
   update windlass.job j
   set status = case
-      when exists (select from windlass.blocker b where b.job = j.id and b.waiting) then 'blocked' else 'pending'
+      -- Not `exists`: see `chain_reply_v1`.
+      when (select true from windlass.blocker b where b.job = j.id and b.waiting limit 1) then 'blocked' else 'pending'
     end,
     due_at = now, attempt = 0, version = version + 1, closed_at = null, closed_by = null, cancel_requested = false, ended = null
   where j.id = own.id
