@@ -18,7 +18,7 @@ pub(crate) fn memory(flags: &[&str]) -> Result {
 
 /// Measures a store on a database.
 pub(crate) fn database(store: &str, flags: &[&str]) -> Result {
-    measure(store, flags, &prerequisites::provide(true)?)
+    measure(store, flags, &prerequisites::provide(true, false)?)
 }
 
 fn measure(store: &str, flags: &[&str], variables: &[(&str, String)]) -> Result {

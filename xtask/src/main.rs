@@ -12,6 +12,7 @@ mod peers;
 mod sim;
 mod test;
 mod tiers;
+mod versions;
 
 mod examples;
 mod prerequisites;
@@ -28,7 +29,8 @@ usage: cargo xtask <command>
   test [--fast | --full] [--no-install]
         Everything a change must pass: formatting, lints, tidy, tests, docs, examples and packages.
         --fast        only what needs no server: for use between edits
-        --full        every store with every notifier, the long tests (sets WINDLASS_FULL=1), and packages that build
+        --full        every store with every notifier, the long tests (sets WINDLASS_FULL=1), other versions of the
+                      servers, and packages that build
         --no-install  do not install missing prerequisites; list them instead
   bench memory [--quick] [--only WORD] [--json] [--instructions]
         The workloads on the memory store, optimized: three rounds, median and spread. Then the instructions
@@ -52,6 +54,10 @@ usage: cargo xtask <command>
         --seed X      replay one seed, with its whole trace
   tiers
         The number of cases that each tier of the tests runs, by store and notifier. Fails if a case is missing.
+  versions [NAME]
+        The tests of the PostgreSQL and Redis stores on other versions of their servers (default: all), which
+        are downloaded into the target directory.
+        NAME          only the servers whose names contain NAME, such as `PostgreSQL 13` or `Valkey`
   package [--verify]
         Package every published crate, and check that the packages are complete.
         --verify      also build each crate from its package
@@ -83,6 +89,8 @@ fn run(words: &[&str]) -> Result {
             bench::database(store, flags)
         }
         ["sim", words @ ..] => sim::run(sim::Options::parse(words)?),
+        ["versions"] => versions::run(""),
+        ["versions", name] => versions::run(name),
         ["tiers"] => tiers::run(&Workspace::locate()),
         ["package"] => package::run(&Workspace::locate(), false),
         ["package", "--verify"] => package::run(&Workspace::locate(), true),

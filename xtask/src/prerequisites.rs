@@ -19,7 +19,7 @@ const NEEDS: [Need; 5] = [
         find: find_redis,
     },
     Need {
-        what: "PostgreSQL server (a directory with `postgres`, `initdb` and `psql`) of version 15 or later",
+        what: "PostgreSQL server (a directory with `postgres`, `initdb` and `psql`) of version 13 or later",
         packages: &["postgresql"],
         variable: Some("WINDLASS_POSTGRES_PROGRAMS"),
         find: find_postgres,
@@ -44,8 +44,24 @@ const NEEDS: [Need; 5] = [
     },
 ];
 
+/// What a full run needs besides, to download other versions of the servers.
+const FULL_NEEDS: [Need; 2] = [
+    Need {
+        what: "package manager for JavaScript (`npm`)",
+        packages: &["npm"],
+        variable: None,
+        find: |_| find_plain("npm"),
+    },
+    Need {
+        what: "package manager for Python (`pip3`)",
+        packages: &["python3-pip"],
+        variable: None,
+        find: |_| find_plain("pip3"),
+    },
+];
+
 const REDIS_MINIMUM: (u32, u32) = (7, 0);
-const POSTGRES_MINIMUM: (u32, u32) = (15, 0);
+const POSTGRES_MINIMUM: (u32, u32) = (13, 0);
 const NATS_MINIMUM: (u32, u32) = (2, 9);
 /// Where Debian installs PostgreSQL's programs, in a directory per version.
 const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
@@ -58,17 +74,18 @@ const POLICY_TEXT: &str = "\
 exit 101
 ";
 
-/// Provides everything that the tests need, and returns the environment variables that select the programs to use. The
-/// selected program is not always the first one of that name in `PATH`.
+/// Provides everything that the tests need, or a full run of them, and returns the environment variables that select the
+/// programs to use. The selected program is not always the first one of that name in `PATH`.
 ///
 /// # Errors
 /// If something is missing and cannot or may not be installed.
-pub(crate) fn provide(may_install: bool) -> Result<Vec<(&'static str, String)>> {
+pub(crate) fn provide(may_install: bool, full: bool) -> Result<Vec<(&'static str, String)>> {
+    let needs = || NEEDS.iter().chain(FULL_NEEDS.iter().filter(|_| full));
     remove_leftover(Path::new(POLICY_PATH))?;
-    for need in &NEEDS {
+    for need in needs() {
         need.check_variable()?;
     }
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| need.look().is_none()).collect();
+    let missing: Vec<&Need> = needs().filter(|need| need.look().is_none()).collect();
     if !missing.is_empty() {
         let list = missing.iter().map(|need| format!("  - a {}\n", need.what)).collect::<String>();
         let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages.iter().copied()).collect();
@@ -81,7 +98,7 @@ pub(crate) fn provide(may_install: bool) -> Result<Vec<(&'static str, String)>> 
         install(&packages).map_err(|why| explain(&why))?;
     }
     let mut variables = Vec::new();
-    for need in &NEEDS {
+    for need in needs() {
         let found = need.look().ok_or_else(|| need.explain_absence())?;
         eprintln!("    {found}");
         variables.extend(need.variable.map(|variable| (variable, found)));
@@ -180,6 +197,10 @@ fn find_nats(chosen: Option<&str>) -> Option<String> {
         output(program).is_some_and(|text| nats_version(&text).is_some_and(|found| found >= NATS_MINIMUM))
     };
     candidates.into_iter().find(fit).map(str::to_owned)
+}
+
+fn find_plain(program: &str) -> Option<String> {
+    output(program).map(|_| program.to_owned())
 }
 
 fn find_c_compiler(_chosen: Option<&str>) -> Option<String> {

@@ -1,6 +1,7 @@
 //! The test programs that cargo builds.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
     sync::Mutex,
@@ -15,7 +16,7 @@ use crate::{Result, Workspace, workspace};
 pub(crate) const FULL_VARIABLE: &str = "WINDLASS_FULL";
 
 /// A test program.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) package: String,
     /// The name of the integration test, or `lib` or `bin` for the unit tests of a library or a program.
@@ -30,6 +31,19 @@ impl Program {
     pub(crate) fn run(&self, workspace: &Workspace) -> Result {
         println!("\n    {}", self.name());
         workspace::run(&mut self.command(workspace))
+    }
+
+    /// Runs the tests of a normal run like [`run`](Self::run), with more variables and arguments.
+    pub(crate) fn run_with(
+        &self,
+        workspace: &Workspace,
+        variables: &[(&str, &OsStr)],
+        arguments: &[&str],
+    ) -> Result {
+        println!("\n    {}", self.name());
+        let mut command = self.command(workspace);
+        command.env_remove(FULL_VARIABLE).envs(variables.iter().copied()).args(arguments);
+        workspace::run(&mut command)
     }
 
     /// Runs the tests like [`run`](Self::run). Prints their output when they have ended. An error contains the messages

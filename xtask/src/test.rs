@@ -14,7 +14,7 @@ use crate::{
     HELP, Result, Workspace, examples, package, prerequisites,
     programs::{self, Program},
     steps::Steps,
-    tidy, tiers, workspace,
+    tidy, tiers, versions, workspace,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,13 +163,18 @@ fn fast_arguments() -> Vec<&'static str> {
 /// Runs the steps, cheap checks first, so that a formatting error is reported before the long build. Every build uses
 /// all features, so that dependencies are built only once.
 fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> Result {
-    for (name, value) in steps.run("prerequisites", || prerequisites::provide(!options.no_install))? {
+    for (name, value) in
+        steps.run("prerequisites", || prerequisites::provide(!options.no_install, options.full))?
+    {
         workspace.set(name, &value);
     }
     let workspace = &*workspace;
     check_source(workspace, steps)?;
     let programs = steps.run("build", || programs::build(workspace, &["--workspace"]))?;
-    steps.run("test", || programs::run_all(workspace, programs))?;
+    steps.run("test", || programs::run_all(workspace, programs.clone()))?;
+    if options.full {
+        steps.run("versions", || versions::run_on(workspace, &programs, ""))?;
+    }
     steps.run("doctest", || workspace.cargo(&["test", "--workspace", "--all-features", "--doc"]))?;
     steps.run("tiers", || tiers::run(workspace))?;
     steps.run("doc", || document(workspace))?;

@@ -85,7 +85,7 @@
 //!
 //! - The limits in [`windlass_core::limit`].
 //! - A schema name and a table prefix have at most [`NAME_MAX_BYTES`] each. Together they are the namespace.
-//! - PostgreSQL 13 or later.
+//! - PostgreSQL 13 or later. The tests run on 13, 15 and 18.
 //!
 //! # Layout
 //!

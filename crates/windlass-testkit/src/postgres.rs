@@ -17,8 +17,8 @@ use crate::{
 
 mod template;
 
-/// Environment variable with the directory of `initdb`, `postgres` and `psql`. If it is not set, the kit searches
-/// `PATH`, then [`DEBIAN`].
+/// Environment variable with the directory of `initdb` and `postgres`. If it is not set, the kit searches `PATH`, then
+/// [`DEBIAN`]. `psql` may be elsewhere: some packages have only the server.
 const PROGRAMS_VARIABLE: &str = "WINDLASS_POSTGRES_PROGRAMS";
 /// Where Debian installs the programs, in one directory per version.
 const DEBIAN: &str = "/usr/lib/postgresql";
@@ -348,15 +348,28 @@ impl Programs {
         if is_installed("postgres") && is_installed("initdb") {
             return Self { directory: PathBuf::new() };
         }
+        Self::of_debian("postgres").expect("PostgreSQL is installed; `cargo xtask test` does that")
+    }
+
+    /// Returns the programs of the newest version that Debian has installed with this program.
+    fn of_debian(program: &str) -> Option<Self> {
         let versions = fs::read_dir(DEBIAN).into_iter().flatten().flatten();
         let newest = versions
             .filter_map(|entry| {
                 Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin")))
             })
-            .filter(|(_, directory)| directory.join("postgres").is_file())
+            .filter(|(_, directory)| directory.join(program).is_file())
             .max();
-        let (_, directory) = newest.expect("PostgreSQL is installed; `cargo xtask test` does that");
-        Self { directory }
+        newest.map(|(_, directory)| Self { directory })
+    }
+
+    /// Returns the path of `psql`. Any version works with any server.
+    fn psql(&self) -> String {
+        let beside = self.directory.join("psql");
+        if self.directory.as_os_str().is_empty() || beside.is_file() {
+            return self.path("psql");
+        }
+        Self::of_debian("psql").map_or_else(|| "psql".to_owned(), |programs| programs.path("psql"))
     }
 
     /// Returns the path of a program. If the directory is empty, that is the plain name, which is found through `PATH`.
@@ -370,7 +383,7 @@ pub(crate) fn url(port: u16, database: &str) -> String {
 }
 
 fn query(url: &str, sql: &str) -> String {
-    let output = Command::new(Programs::find().path("psql"))
+    let output = Command::new(Programs::find().psql())
         // A test may shorten the role's timeouts. They are not meant for its own statements.
         .env("PGOPTIONS", "-c statement_timeout=0 -c lock_timeout=0")
         .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"])
@@ -381,4 +394,21 @@ fn query(url: &str, sql: &str) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "psql could not run `{sql}`: {said}");
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn psql_may_be_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let programs = Programs { directory: directory.path().to_owned() };
+        let elsewhere = programs.psql();
+        assert!(
+            Command::new(elsewhere).arg("--version").output().is_ok_and(|output| output.status.success())
+        );
+        fs::write(directory.path().join("psql"), "").unwrap();
+        assert_eq!(programs.psql(), programs.path("psql"));
+    }
 }

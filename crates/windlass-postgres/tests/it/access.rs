@@ -33,7 +33,8 @@ async fn greet(_: Ctx<Greet>) -> Result<(), BoxError> {
 /// A server that checks the passwords of all roles except the superuser's. The role `jobs` may create schemas, and the
 /// role `reader` may do nothing. Both have the password `right`.
 async fn server() -> PostgresServer {
-    let server = PostgresServer::start().await;
+    // PostgreSQL 13 still uses MD5 by default.
+    let server = PostgresServer::builder().setting("password_encryption", "scram-sha-256").start().await;
     let rules =
         "host locked all all scram-sha-256\nhost all windlass all trust\nhost all all all scram-sha-256\n";
     std::fs::write(server.directory().join("data/pg_hba.conf"), rules).unwrap();

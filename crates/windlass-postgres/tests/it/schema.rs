@@ -34,17 +34,40 @@ select string_agg(text, E'\\n\\n' order by kind, text) || E'\\n' from (
   from pg_proc p where p.pronamespace = '{}'::regnamespace
 ) all_of_it";
 
+/// The first version that describes a view of one table without the table's alias. The golden file is from an earlier one.
+const SHORT_NAMES: i32 = 160_000;
+
+/// Removes the aliases of tables, which have one letter: `c.id` becomes `id`.
+fn without_aliases(schema: &str) -> String {
+    let mut short = String::with_capacity(schema.len());
+    for part in schema.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_') {
+        let is_alias =
+            part.len() == 2 && part.ends_with('.') && part.starts_with(|c: char| c.is_ascii_lowercase());
+        if !is_alias {
+            short.push_str(part);
+        }
+    }
+    short
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schema_is_the_one_in_the_golden_file() {
     let database = Database::new().await;
     let schema: String = sqlx::query_scalar(database.sql(DUMP)).fetch_one(&database.pool).await.unwrap();
-    let schema = schema.replace(&format!("{}.", database.server.namespace()), "");
+    let mut schema = schema.replace(&format!("{}.", database.server.namespace()), "");
 
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
     if std::env::var_os("WINDLASS_UPDATE").is_some() {
         std::fs::write(golden, &schema).unwrap();
     }
-    let expected = std::fs::read_to_string(golden).unwrap();
+    let mut expected = std::fs::read_to_string(golden).unwrap();
+    let version: i32 = sqlx::query_scalar("select current_setting('server_version_num')::integer")
+        .fetch_one(&database.pool)
+        .await
+        .unwrap();
+    if version >= SHORT_NAMES {
+        (schema, expected) = (without_aliases(&schema), without_aliases(&expected));
+    }
     assert_eq!(
         schema, expected,
         "the schema changed: run the test with WINDLASS_UPDATE=1 and review the diff"
