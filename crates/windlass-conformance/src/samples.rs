@@ -1,20 +1,17 @@
 //! Jobs of every kind, for tests of what a store shows besides the contract.
 
-use windlass_core::command::{Beat, Cancel, CancelMode};
-use windlass_core::{ChainId, Codec, Payload, WorkerName};
+use windlass_core::command::{Cancel, CancelMode};
+use windlass_core::{ChainId, Codec, Payload};
 
-use crate::outcome::{complete, continue_with, fail, retry, type_name};
-use crate::subject::{LEASE, Subject};
+use crate::outcome::{complete, continue_with, fail, retry};
+use crate::subject::Subject;
 
 /// Creates a job of each status, whose type has the name of the status, and a chain of two jobs, `first` and `second`.
-/// The subject's worker is registered as `host-7`.
+/// The name of the subject's worker is `host-7`.
 ///
 /// The job `pending` has the key `mail-7` and is due after 5 s. The job `blocked` waits for it, and waited for the job
 /// `completed`, whose output has an integer of 30 digits. The job `failed` ran twice, one second apart.
 pub async fn jobs_of_every_status(s: &Subject) {
-    let types = vec![type_name("running")];
-    let name = WorkerName::new("host-7").ok();
-    s.run(Beat { worker: s.worker, name, types, concurrency: 10, running: 1, ttl: LEASE }).await;
     let open = s.start("pending").key("mail-7").after(5_000).input(r#"{"to": "Ann", "order": 7}"#).await;
     let done = s.start("completed").max_attempts(3).await;
     s.work("completed", complete(r#"{"sum": 123456789012345678901234567890}"#)).await;

@@ -31,7 +31,7 @@ pub fn millis(ms: u64) -> Millis {
 /// The name of the worker that acquires jobs in the cases.
 #[must_use]
 pub(crate) fn worker_name() -> WorkerName {
-    WorkerName::new("worker — 1").expect("a valid name")
+    WorkerName::new("host-7").expect("a valid name")
 }
 
 /// A fresh store under test, with shorthands for the commands that cases use. The methods send their commands to

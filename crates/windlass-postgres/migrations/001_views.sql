@@ -43,7 +43,7 @@ select
   to_timestamp(j.closed_at / 1000.0) as closed_at,
   to_timestamp(j.lease_until / 1000.0) as leased_until,
   j.worker,                                    -- of the latest attempt
-  w.name as worker_name,                       -- while the worker is registered
+  j.worker_name,
   j.cancel_requested,
   j.error,
   case when j.blockers > 0 then array(
@@ -59,8 +59,7 @@ select
   j.output_codec as output_encoding,
   octet_length(j.output) as output_bytes
 from windlass.job j
-left join windlass.chain c on c.id = j.chain
-left join windlass.worker w on w.id = j.worker;
+left join windlass.chain c on c.id = j.chain;
 
 -- One row per chain, with the input of its first job, and the status and output of its latest.
 create view windlass.chains as
@@ -99,18 +98,17 @@ select
   to_timestamp(a.started_at / 1000.0) as started_at,
   to_timestamp(a.ended_at / 1000.0) as ended_at,
   a.worker,
-  w.name as worker_name,
+  a.worker_name,
   a.error
 from (
-  select a.job, a.attempt, a.ended, a.started_at, a.ended_at, a.worker, a.error
+  select a.job, a.attempt, a.ended, a.started_at, a.ended_at, a.worker, a.worker_name, a.error
   from windlass.attempt a
   union all
   select
     j.id, j.attempt, case j.status when 'running' then 'running' else j.ended end, j.started_at,
-    case when j.status <> 'running' then j.closed_at end, j.worker,
+    case when j.status <> 'running' then j.closed_at end, j.worker, j.worker_name,
     case when j.status in ('failed', 'cancelled') then j.error end
   from windlass.job j
   where j.worker is not null and j.started_at is not null and (j.status = 'running' or j.ended is not null)
 ) a
-left join windlass.job j on j.id = a.job
-left join windlass.worker w on w.id = a.worker;
+left join windlass.job j on j.id = a.job;

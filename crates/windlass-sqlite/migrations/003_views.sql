@@ -24,7 +24,7 @@ select
   {time j.closed_at} as closed_at,
   {time j.lease_until} as leased_until,
   {uuid j.worker} as worker,                  -- of the latest attempt
-  (select w.name from {prefix}worker w where w.id = j.worker) as worker_name, -- while the worker is registered
+  j.worker_name,
   j.cancel_requested,
   j.error,
   case when j.blockers > 0 then (
@@ -82,15 +82,15 @@ select
   {time a.started_at} as started_at,
   {time a.ended_at} as ended_at,
   {uuid a.worker} as worker,
-  (select w.name from {prefix}worker w where w.id = a.worker) as worker_name,
+  a.worker_name,
   a.error
 from (
-  select job, attempt, ended, started_at, ended_at, worker, error
+  select job, attempt, ended, started_at, ended_at, worker, worker_name, error
   from {prefix}attempt
   union all
   select
     seq, attempt, case status when 'running' then 'running' else ended end, started_at,
-    case when status <> 'running' then closed_at end, worker,
+    case when status <> 'running' then closed_at end, worker, worker_name,
     case when status in ('failed', 'cancelled') then error end
   from {prefix}job
   where worker is not null and started_at is not null and (status = 'running' or ended is not null)
