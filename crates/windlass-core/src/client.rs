@@ -211,6 +211,12 @@ impl<S: Store + ?Sized> Client<S> {
 
     commands!([&self] self);
 
+    /// Returns the same client without the type of its store.
+    pub(crate) fn erased(&self) -> Client<AnyStore> {
+        let store = AnyStore::new(Arc::clone(&self.shared.store));
+        self.on(store, self.shared.starts.clone(), self.shared.chain_queries.clone())
+    }
+
     /// Pauses or resumes a job type. Ignores whether the type was paused before, so the command can be
     /// repeated after a lost reply.
     pub(crate) async fn set_paused(&self, job_type: &TypeName, paused: bool) -> Result<()> {

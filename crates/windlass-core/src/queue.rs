@@ -43,11 +43,13 @@
 //! - `Busy`, `Unavailable`, `AccessDenied`, `Unsupported`, `Outdated`, `Incompatible` or `Corrupt`: an error of the
 //!   store.
 
+mod attempt;
 mod consume;
 mod content;
 mod encoding;
 mod enqueue;
 mod events;
+mod handler;
 mod hook;
 mod item;
 mod manage;
@@ -61,7 +63,8 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub use consume::{Consume, Consumer, ItemHandler};
+pub use attempt::{ItemAttempt, ItemDone, ItemPrepare, ItemStep};
+pub use consume::{Consume, Consumer};
 pub use content::content_id;
 #[cfg(feature = "cbor")]
 pub use encoding::Cbor;
@@ -70,6 +73,7 @@ pub use encoding::MessagePack;
 pub use encoding::{Encoding, Json};
 pub use enqueue::{Enqueue, Enqueued};
 pub use events::{Events, QueueEvent};
+pub use handler::ItemHandler;
 pub use hook::Executed;
 pub use item::{Item, ItemState};
 pub use manage::{ItemCancelled, TtlUpdated};

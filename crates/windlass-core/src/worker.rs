@@ -22,6 +22,7 @@ mod settle;
 mod settle_in_tx;
 mod signal;
 mod slot;
+mod stages;
 mod task;
 
 pub use abort::{Abort, AbortReason};
@@ -34,6 +35,7 @@ pub use ended::Ended;
 pub(crate) use failure::{Failure, Retry, error_text};
 pub use failure::{Fatal, RetryAfter};
 pub use handler::Handler;
+pub(crate) use handler::{Call, HandlerResult, Run};
 pub use handlers::Handlers;
 pub use health::{Probe, Unhealthy};
 pub use hooks::{Closing, Hooks, Stage};
@@ -42,7 +44,9 @@ pub use middleware::{Inner, Middleware};
 pub(crate) use next::carry;
 pub use next::{Continuation, ContinuationOf, Next, next};
 pub use options::HandlerOptions;
+pub(crate) use settle_in_tx::{SettleAndCommit, roll_back, run_closing_hooks};
 pub use signal::shutdown_signal;
+pub(crate) use stages::{OpenPrepare, OpenStep, Parked, Scope, Stages, View};
 pub(crate) use task::catch_panic;
 
 /// Any error that a handler, a middleware or a hook returns.

@@ -32,3 +32,9 @@ pub type Attempt<J, P = Sqlx> = windlass_core::Attempt<J, PostgresStore<P>>;
 
 /// The result of a handler that ends its job in a transaction of a [`PostgresStore`].
 pub type Done<J, P = Sqlx> = windlass_core::Done<J, PostgresStore<P>>;
+
+/// An attempt of a job of a queue in a [`PostgresStore`], whose handler may use transactions.
+pub type ItemAttempt<T, P = Sqlx> = windlass_core::queue::ItemAttempt<T, PostgresStore<P>>;
+
+/// The result of a handler that ends a job of a queue in a transaction of a [`PostgresStore`].
+pub type ItemDone<T, P = Sqlx> = windlass_core::queue::ItemDone<T, PostgresStore<P>>;

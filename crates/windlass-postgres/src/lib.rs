@@ -132,7 +132,7 @@ mod sqlx;
 mod tokio_postgres;
 
 #[cfg(feature = "sqlx")]
-pub use crate::connect::{Attempt, Client, Done, connect};
+pub use crate::connect::{Attempt, Client, Done, ItemAttempt, ItemDone, connect};
 #[cfg(feature = "sqlx")]
 pub use crate::sqlx::{ConnectionRef, Sqlx};
 #[cfg(feature = "tokio-postgres")]

@@ -98,7 +98,7 @@ mod views;
 pub mod known_bad;
 
 pub use crate::notifier::SqliteNotifier;
-pub use crate::open::{Attempt, Client, Done, open};
+pub use crate::open::{Attempt, Client, Done, ItemAttempt, ItemDone, open};
 pub use crate::options::{Options, PREFIX_MAX_BYTES, Synchronous};
 pub use crate::sqlx::{ConnectionRef, Sqlx};
 pub use crate::store::SqliteStore;

@@ -33,3 +33,9 @@ pub type Attempt<J, P = Sqlx> = windlass_core::Attempt<J, SqliteStore<P>>;
 
 /// The result of a handler that ends its job in a transaction of a [`SqliteStore`].
 pub type Done<J, P = Sqlx> = windlass_core::Done<J, SqliteStore<P>>;
+
+/// An attempt of a job of a queue in a [`SqliteStore`], whose handler may use transactions.
+pub type ItemAttempt<T, P = Sqlx> = windlass_core::queue::ItemAttempt<T, SqliteStore<P>>;
+
+/// The result of a handler that ends a job of a queue in a transaction of a [`SqliteStore`].
+pub type ItemDone<T, P = Sqlx> = windlass_core::queue::ItemDone<T, SqliteStore<P>>;

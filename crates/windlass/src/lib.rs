@@ -142,6 +142,12 @@ pub mod memory {
 
     /// The result of a handler that ends its job in a transaction of a [`MemoryStore`].
     pub type Done<J> = windlass_core::Done<J, MemoryStore>;
+
+    /// An attempt of a job of a queue in a [`MemoryStore`], whose handler may use transactions.
+    pub type ItemAttempt<T> = windlass_core::queue::ItemAttempt<T, MemoryStore>;
+
+    /// The result of a handler that ends a job of a queue in a transaction of a [`MemoryStore`].
+    pub type ItemDone<T> = windlass_core::queue::ItemDone<T, MemoryStore>;
 }
 
 /// Notifier over NATS.

@@ -4,16 +4,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::encoding::{read, write};
+use super::handler::{Handled, ItemHandler, OpenTx};
 use super::hook::Changed;
 use super::{Item, Queue, Shared};
+use crate::client::Client;
 use crate::command::Outcome;
 use crate::error::Result;
 use crate::id::WorkerId;
 use crate::name::ErrorText;
 use crate::store::{AnyStore, BoxFuture, Store};
 use crate::worker::{
-    AbortReason, AnyAttempt, Argument, BoxError, Failure, Fatal, Handlers, Probe, Retry, Running, Unhealthy,
-    Values, Worker, argument, catch_panic, lacks,
+    AbortReason, AnyAttempt, BoxError, Call, Failure, Fatal, HandlerResult, Handlers, Probe, Retry, Run,
+    Running, Unhealthy, Values, Worker, catch_panic, error_text,
 };
 
 impl<P, O> Queue<P, O>
@@ -27,116 +29,140 @@ where
     /// If the handler returns an error, the job is retried after the backoff, unless the error is or wraps
     /// [`Fatal`] or [`RetryAfter`](crate::RetryAfter).
     ///
-    /// If a consumer crashes, another one runs its jobs again, so the handler must be idempotent.
+    /// If a consumer crashes, another one runs its jobs again, so the handler must be idempotent. To write rows exactly
+    /// once, use [`consume_on`](Self::consume_on).
     ///
     /// Each consumer has its own slots, so queues do not wait for each other.
-    pub fn consume<M>(&self, handler: impl ItemHandler<P, O, M>) -> Consume {
-        let worker = Worker::new(&self.shared.client).handlers(self.handlers(handler));
-        Consume { worker }
+    pub fn consume<M>(&self, handler: impl ItemHandler<P, O, dyn Store, M>) -> Consume {
+        let client = &self.shared.client;
+        Consume { worker: self.worker(client, client.clone().into_dyn(), handler) }
     }
 
-    /// Returns the handler as part of a worker that may have other handlers, which then share its slots.
-    pub fn handlers<S: Store + ?Sized, M, H: ItemHandler<P, O, M>>(&self, handler: H) -> Handlers<S> {
+    /// Like [`consume`](Self::consume), with a handler that ends its jobs in transactions of this client's store: an
+    /// `async fn(ItemAttempt<P, S>) -> Result<ItemDone<O, S>, E>`. See [`ItemAttempt`](super::ItemAttempt).
+    ///
+    /// The consumer acquires jobs through this client.
+    pub fn consume_on<S, M>(&self, client: &Client<S>, handler: impl ItemHandler<P, O, S, M>) -> Consume
+    where
+        S: Store + ?Sized,
+    {
+        Consume { worker: self.worker(&client.erased(), client.clone(), handler) }
+    }
+
+    /// Returns a worker that runs jobs with this handler. Both clients are of the same store; `client` has the type
+    /// that the handler needs.
+    fn worker<S, M>(
+        &self,
+        erased: &Client<AnyStore>,
+        client: Client<S>,
+        handler: impl ItemHandler<P, O, S, M>,
+    ) -> Worker<AnyStore>
+    where
+        S: Store + ?Sized,
+    {
+        let make = self.make(handler);
+        let options = self.shared.options.handler_options();
+        let handlers = Handlers::new().handle_named(self.name(), options, move |values| {
+            let call = make(values)?;
+            Ok(Box::new(move |run: Run<AnyStore>| call(run.with_client(client.clone()))))
+        });
+        Worker::new(erased).handlers(handlers)
+    }
+
+    /// Returns the handler as part of a worker that may have other handlers, which then share its slots. A handler that
+    /// takes an [`ItemAttempt`](super::ItemAttempt) uses transactions of the worker's store.
+    pub fn handlers<S, M, H: ItemHandler<P, O, S, M>>(&self, handler: H) -> Handlers<S>
+    where
+        S: Store + ?Sized,
+    {
+        Handlers::new().handle_named(self.name(), self.shared.options.handler_options(), self.make(handler))
+    }
+
+    /// Returns a function that makes the untyped handler from the values of the worker, or returns the type of a value
+    /// that is missing.
+    fn make<S: Store + ?Sized, M, H: ItemHandler<P, O, S, M>>(&self, handler: H) -> Make<S> {
         let shared = Arc::clone(&self.shared);
-        Handlers::new().handle_any_with(self.name(), self.shared.options.handler_options(), move |values| {
+        Box::new(move |values| {
             if let Some(missing) = H::lacks(&values) {
                 return Err(missing);
             }
             let context = Arc::new((shared, handler, values));
-            Ok(move |attempt| {
+            Ok(Box::new(move |Run { attempt, scope }| {
                 let context = Arc::clone(&context);
-                async move {
+                Box::pin(async move {
                     let (shared, handler, values) = &*context;
-                    shared.execute(attempt, |item| handler.call(item, values)).await
-                }
-            })
+                    shared.execute(attempt, |item| handler.call(item, scope, values)).await
+                })
+            }))
         })
     }
 }
 
-/// An `async fn(Item<P>) -> Result<O, E>` that processes the jobs of a queue. It may take up to six more arguments,
-/// [`Data<T>`](crate::Data), for values that were passed to the consumer or worker. `E` is any error.
-#[diagnostic::on_unimplemented(
-    message = "this is not a handler of a queue",
-    label = "not a valid handler for this queue",
-    note = "a handler is an `async fn(Item<P>)` that returns `Result<O, _>`, where `P` and `O` are the queue's payload and result",
-    note = "its other arguments are values of the application: `Data<T>`, passed to the consumer with `.data(value)`",
-    note = "a closure must name the type of its argument: `|item: Item<P>|`"
-)]
-pub trait ItemHandler<P, O, Marker>: Send + Sync + 'static {
-    /// Runs one attempt.
-    #[doc(hidden)]
-    fn call(&self, item: Item<P>, values: &Values) -> BoxFuture<'static, Result<O, BoxError>>;
-
-    /// Returns the type of the first argument that these values lack.
-    #[doc(hidden)]
-    fn lacks(values: &Values) -> Option<&'static str>;
-}
-
-macro_rules! item_handlers {
-    ($($argument:ident)*) => {
-        impl<P, O, F, Fut, E, $($argument),*> ItemHandler<P, O, ($($argument,)*)> for F
-        where
-            F: Fn(Item<P>, $($argument),*) -> Fut + Send + Sync + 'static,
-            Fut: Future<Output = Result<O, E>> + Send + 'static,
-            E: Into<BoxError>,
-            $($argument: Argument,)*
-        {
-            fn call(&self, item: Item<P>, _values: &Values) -> BoxFuture<'static, Result<O, BoxError>> {
-                $(
-                    #[expect(non_snake_case, reason = "named after its type")]
-                    let $argument = match argument::<$argument>(_values) {
-                        Ok(argument) => argument,
-                        Err(error) => return Box::pin(async { Err(error.into()) }),
-                    };
-                )*
-                let handling = self(item, $($argument),*);
-                Box::pin(async move { handling.await.map_err(Into::into) })
-            }
-
-            lacks!($($argument)*);
-        }
-    };
-}
-
-item_handlers!();
-item_handlers!(A);
-item_handlers!(A B);
-item_handlers!(A B C);
-item_handlers!(A B C D);
-item_handlers!(A B C D G);
-item_handlers!(A B C D G H);
+/// Makes an untyped handler from the values of the worker.
+type Make<S> = Box<dyn FnOnce(Values) -> Result<Call<S>, &'static str> + Send + Sync>;
 
 impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     /// Runs one attempt. After an error, the worker retries or requeues the job.
     async fn execute(
         &self,
         attempt: AnyAttempt,
-        handler: impl FnOnce(Item<P>) -> BoxFuture<'static, Result<O, BoxError>> + Send,
-    ) -> Result<Outcome, BoxError> {
-        // Retried, because a later version of the program may be able to decode the payload.
-        let payload = read(&*self.payloads, &attempt.job().input)?;
+        handler: impl FnOnce(Item<P>) -> BoxFuture<'static, Handled<O>> + Send,
+    ) -> HandlerResult {
+        let payload = match read(&*self.payloads, &attempt.job().input) {
+            Ok(payload) => payload,
+            // Retried, because a later version of the program may be able to decode the payload.
+            Err(error) => return HandlerResult::failed(error),
+        };
         let (item, began) = (Item::new(payload, attempt), Instant::now());
         let handled = {
             let item = item.clone();
             catch_panic("handler", async { handler(item).await }).await
         };
+        let Handled { result, open } =
+            handled.unwrap_or_else(|panic| Handled { result: Err(panic.as_str().into()), open: None });
         let took = began.elapsed();
-        match handled {
-            Ok(Ok(output)) => self.completed(&item, output, took).await,
-            Ok(Err(error)) => self.failed(&item, error, took).await,
-            Err(panic) => self.failed(&item, panic.to_string().into(), took).await,
+        match (result, open) {
+            (Ok(output), open) => self.end(&item, output, open, took).await,
+            (Err(error), None) => of(self.failed(&item, error, took).await),
+            // The handler has failed the job in its transaction, so the error is final and the writes are kept.
+            (Err(error), Some(open)) => {
+                let text = error_text(&error);
+                let failed = self.failed(&item, Fatal::new(error).into(), took).await;
+                let outcome = failed.unwrap_or(Outcome::Fail { error: text, retention: None });
+                HandlerResult::InTx(open.settle(outcome))
+            }
         }
     }
 
-    async fn completed(&self, item: &Item<P>, output: O, took: Duration) -> Result<Outcome, BoxError> {
+    /// Completes the job with this output, in the transaction that the handler has left open, if any.
+    async fn end(
+        &self,
+        item: &Item<P>,
+        output: O,
+        open: Option<Box<dyn OpenTx>>,
+        took: Duration,
+    ) -> HandlerResult {
+        match (self.completed(item, output, took).await, open) {
+            (Ok(outcome), None) => HandlerResult::Plain(Box::new(outcome)),
+            (Ok(outcome), Some(open)) => HandlerResult::InTx(open.settle(outcome)),
+            (Err(error), open) => {
+                if let Some(open) = open {
+                    open.roll_back().await;
+                }
+                // Fail for good: running the handler again would not make the result encodable.
+                of(self.failed(item, Fatal::new(error).into(), took).await)
+            }
+        }
+    }
+
+    /// Returns the outcome of a success.
+    ///
+    /// # Errors
+    ///
+    /// An error if the output cannot be encoded.
+    async fn completed(&self, item: &Item<P>, output: O, took: Duration) -> Result<Outcome> {
         // Encode before the hook consumes the output: a failing hook must not lose the result.
-        let written = match write(&*self.results, &output) {
-            Ok(written) => written,
-            // Fail for good: running the handler again would not make the result encodable.
-            Err(error) => return self.failed(item, Fatal::new(error).into(), took).await,
-        };
-        let unchanged = Outcome::complete(written);
+        let unchanged = Outcome::complete(write(&*self.results, &output)?);
         if is_lost(item) {
             return Ok(unchanged);
         }
@@ -169,6 +195,14 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
             }
             _ => Err(error),
         }
+    }
+}
+
+/// Converts the end of an attempt without a transaction.
+fn of(outcome: Result<Outcome, BoxError>) -> HandlerResult {
+    match outcome {
+        Ok(outcome) => HandlerResult::Plain(Box::new(outcome)),
+        Err(error) => HandlerResult::failed(error),
     }
 }
 

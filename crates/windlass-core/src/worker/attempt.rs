@@ -1,25 +1,23 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 use super::BoxError;
 use super::abort::Abort;
 use super::any_attempt::AnyAttempt;
-use super::hooks::{Closing, HookList, Stage};
 use super::next::{ContinuationOf, Next, complete};
+use super::stages::{OpenPrepare, OpenStep, Stages, View};
 use crate::chain::Chain;
-use crate::client::{Announcements, Client, InTx, IntoPlan};
-use crate::command::{Outcome, Renew, RenewLease, Renewed};
-use crate::error::{Error, ErrorKind, Result};
+use crate::client::{InTx, IntoPlan};
+use crate::command::Outcome;
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
 use crate::job::{Blockers, Job};
 use crate::record::JobRecord;
 use crate::store::Transactional;
-use crate::time::Millis;
 
 /// An attempt of a job, as a handler receives it. Works on any store. Cheap to clone.
 pub struct Ctx<J: Job> {
@@ -94,8 +92,10 @@ impl<J: Job> Ctx<J> {
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.shared.attempt.get()
     }
+}
 
-    pub(super) fn any(&self) -> &AnyAttempt {
+impl<J: Job> View for Ctx<J> {
+    fn attempt(&self) -> &AnyAttempt {
         &self.shared.attempt
     }
 }
@@ -139,31 +139,12 @@ impl<J: Job> fmt::Debug for Ctx<J> {
 /// ```
 pub struct Attempt<J: Job, S: Transactional> {
     ctx: Ctx<J>,
-    client: Client<S>,
-    lease: Millis,
-    prepared: AtomicBool,
-    /// Whether the [`Prepare`] still exists. While it does, `begin` fails, because its transaction is open.
-    preparing: Arc<AtomicBool>,
-    finished: AtomicBool,
-    hooks: HookList<S::Tx>,
-    parked: Parked<S>,
+    stages: Stages<S>,
 }
 
-/// The transaction of a [`Step`] that was dropped. A drop cannot await a rollback, so it leaves the
-/// transaction here. If the handler returns an error, the worker rolls the transaction back before it settles
-/// the attempt.
-pub(super) type Parked<S> = Arc<Mutex<Option<<S as Transactional>::Tx>>>;
-
 impl<J: Job, S: Transactional> Attempt<J, S> {
-    pub(super) fn new(
-        ctx: Ctx<J>,
-        client: Client<S>,
-        lease: Millis,
-        hooks: HookList<S::Tx>,
-        parked: Parked<S>,
-    ) -> Self {
-        let (prepared, finished) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { ctx, client, lease, prepared, preparing: Arc::default(), finished, hooks, parked }
+    pub(super) const fn new(ctx: Ctx<J>, stages: Stages<S>) -> Self {
+        Self { ctx, stages }
     }
 
     /// Begins the transaction that comes before the work. Can be called once, before `begin`. If it fails to
@@ -174,18 +155,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     /// [`ErrorKind::Invalid`] if it was called before, or after `begin`, or if a hook refuses the
     /// transaction.
     pub async fn prepare(&self) -> Result<Prepare<J, S>> {
-        if self.finished.load(Ordering::Acquire) || self.prepared.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "`prepare` can be called only once, and only before `begin`",
-            ));
-        }
-        let tx = self.begin_stage(Stage::Prepare, &self.prepared).await?;
-        let (client, ctx, hooks) = (self.client.clone(), self.ctx.clone(), self.hooks.clone());
-        let announcements = self.announcements();
-        self.preparing.store(true, Ordering::Release);
-        let preparing = Arc::clone(&self.preparing);
-        Ok(Prepare { client, ctx, hooks, tx: Some(tx), lease: self.lease, announcements, preparing })
+        Ok(Prepare { open: self.stages.prepare(&self.ctx).await? })
     }
 
     /// Begins the transaction that ends the job. Can be called once. If it fails to begin, it can be called
@@ -196,18 +166,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     /// [`ErrorKind::Invalid`] if it was called before, if the transaction of `prepare` is still open, or if a
     /// hook refuses the transaction.
     pub async fn begin(&self) -> Result<Step<J, S>> {
-        if self.preparing.load(Ordering::Acquire) {
-            let text = "the transaction of `prepare` is still open: commit or drop it before `begin`";
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        if self.finished.swap(true, Ordering::AcqRel) {
-            return Err(Error::new(ErrorKind::Invalid, "`begin` or `atomic` can be called only once"));
-        }
-        let tx = self.begin_stage(Stage::Finish, &self.finished).await?;
-        let (client, parked) = (self.client.clone(), Arc::clone(&self.parked));
-        let announcements = self.announcements();
-        let begun_at = Instant::now();
-        Ok(Step { client, tx: Some(tx), begun_at, announcements, parked, job: PhantomData })
+        Ok(Step { open: self.stages.begin(&self.ctx).await?, job: PhantomData })
     }
 
     /// Begins the transaction that ends the job, before the work. Data read in it stays valid until the job
@@ -218,43 +177,7 @@ impl<J: Job, S: Transactional> Attempt<J, S> {
     /// [`ErrorKind::Invalid`] if `prepare`, `begin` or `atomic` was called before, or if a hook refuses the
     /// transaction.
     pub async fn atomic(&self) -> Result<Step<J, S>> {
-        if self.prepared.load(Ordering::Acquire) {
-            let text = "`atomic` cannot be called after `prepare`: call `begin` instead";
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        self.begin().await
-    }
-
-    fn announcements(&self) -> Announcements {
-        Announcements::new(&self.client.shared.dispatcher)
-    }
-
-    /// Begins a transaction. Resets `once` if that fails, so that the caller can try again.
-    async fn begin_stage(&self, stage: Stage, once: &AtomicBool) -> Result<S::Tx> {
-        let begun = async {
-            let JobRecord { id: job, fence, .. } = *self.ctx.job();
-            let lease = RenewLease { job, fence, lease: self.lease };
-            let mut tx = self.client.store().begin_attempt(lease).await?;
-            if let Err(error) = self.hooks.opened(self.any(), stage, &mut tx).await {
-                self.client.store().rollback(tx).await?;
-                return Err(error);
-            }
-            Ok(tx)
-        };
-        let again = Again(once);
-        let tx = begun.await?;
-        std::mem::forget(again);
-        Ok(tx)
-    }
-}
-
-/// Resets the flag on drop, unless it is forgotten after a success. Covers a call that failed, was dropped or
-/// panicked.
-struct Again<'a>(&'a AtomicBool);
-
-impl Drop for Again<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        Ok(Step { open: self.stages.atomic(&self.ctx).await?, job: PhantomData })
     }
 }
 
@@ -274,26 +197,19 @@ impl<J: Job, S: Transactional> fmt::Debug for Attempt<J, S> {
 
 /// The transaction before the work. If it is dropped, it is rolled back.
 pub struct Prepare<J: Job, S: Transactional> {
-    client: Client<S>,
-    ctx: Ctx<J>,
-    hooks: HookList<S::Tx>,
-    /// `None` after the commit or rollback.
-    tx: Option<S::Tx>,
-    lease: Millis,
-    announcements: Announcements,
-    preparing: Arc<AtomicBool>,
+    open: OpenPrepare<Ctx<J>, S>,
 }
 
 impl<J: Job, S: Transactional> Prepare<J, S> {
     /// Returns the connection of the transaction, on which the handler runs its own statements.
     pub fn tx(&mut self) -> S::Connection<'_> {
-        S::connection(S::tx_ref(self.tx.as_mut().expect(OPEN)))
+        self.open.tx()
     }
 
     /// Returns a client for commands inside the transaction. For example, `prepare.client().start(job)`
     /// starts a chain that exists once the transaction commits.
     pub fn client(&mut self) -> InTx<'_, S> {
-        InTx::over(&self.client, self.tx.as_mut().expect(OPEN), &mut self.announcements)
+        self.open.client()
     }
 
     /// Commits the transaction, unless the attempt has lost its job in the meantime: a stale attempt writes
@@ -304,49 +220,14 @@ impl<J: Job, S: Transactional> Prepare<J, S> {
     /// [`ErrorKind::LeaseLost`] if the attempt no longer holds its job, [`ErrorKind::Busy`] if another
     /// transaction has locked the job, [`ErrorKind::Invalid`] if a hook refuses the commit. The transaction
     /// is rolled back in these cases.
-    pub async fn commit(mut self) -> Result<()> {
-        let closed = self.close().await;
-        let (store, tx) = (self.client.store(), self.tx.take().expect(OPEN));
-        let ended = match closed {
-            Ok(()) => store.commit(tx).await,
-            Err(error) => store.rollback(tx).await.and(Err(error)),
-        };
-        std::mem::take(&mut self.announcements).end(ended.is_ok(), &self.client.shared.dispatcher);
-        ended
-    }
-
-    /// Runs the closing hooks, then checks that the attempt still holds its job by renewing its lease.
-    async fn close(&mut self) -> Result<()> {
-        let tx = self.tx.as_mut().expect(OPEN);
-        self.hooks.closing(self.ctx.any(), Closing::Prepare, tx).await?;
-        let JobRecord { id: job, fence, .. } = *self.ctx.job();
-        let renew = Renew { leases: vec![RenewLease { job, fence, lease: self.lease }] };
-        let reply = self.client.store().run_in(S::tx_ref(tx), renew).await?;
-        match reply.leases.first() {
-            Some(Renewed::Held { .. }) => Ok(()),
-            Some(Renewed::Busy) => {
-                Err(Error::new(ErrorKind::Busy, "the job is locked by another open transaction"))
-            }
-            Some(Renewed::Lost(_)) | None => Err(Error::new(
-                ErrorKind::LeaseLost,
-                "the attempt no longer holds the lease of its job: stop the handler",
-            )),
-        }
-    }
-}
-
-/// Rolls back an open transaction, and reports the rollback to hooks and observers.
-impl<J: Job, S: Transactional> Drop for Prepare<J, S> {
-    fn drop(&mut self) {
-        drop(self.tx.take());
-        self.preparing.store(false, Ordering::Release);
-        std::mem::take(&mut self.announcements).end(false, &self.client.shared.dispatcher);
+    pub async fn commit(self) -> Result<()> {
+        self.open.commit().await
     }
 }
 
 impl<J: Job, S: Transactional> fmt::Debug for Prepare<J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepare").field("ctx", &self.ctx).finish_non_exhaustive()
+        f.debug_struct("Prepare").field("ctx", self.open.view()).finish_non_exhaustive()
     }
 }
 
@@ -357,27 +238,20 @@ impl<J: Job, S: Transactional> fmt::Debug for Prepare<J, S> {
 /// outcome is invalid, for example if the output cannot be encoded. If the step is dropped, the transaction is
 /// rolled back.
 pub struct Step<J: Job, S: Transactional> {
-    client: Client<S>,
-    tx: Option<S::Tx>,
-    begun_at: Instant,
-    announcements: Announcements,
-    parked: Parked<S>,
+    open: OpenStep<S>,
     job: PhantomData<fn() -> J>,
 }
-
-/// Why the transaction of a [`Step`] or [`Prepare`] is present.
-const OPEN: &str = "only methods that consume the value take the transaction";
 
 impl<J: Job, S: Transactional> Step<J, S> {
     /// Returns the connection of the transaction, on which the handler runs its own statements.
     pub fn tx(&mut self) -> S::Connection<'_> {
-        S::connection(S::tx_ref(self.tx.as_mut().expect(OPEN)))
+        self.open.tx()
     }
 
     /// Returns a client for commands inside the transaction. For example, `step.client().start(job)` starts a
     /// chain that exists once the transaction commits.
     pub fn client(&mut self) -> InTx<'_, S> {
-        InTx::over(&self.client, self.tx.as_mut().expect(OPEN), &mut self.announcements)
+        self.open.client()
     }
 
     /// Starts chains in the transaction: they exist once it commits. See
@@ -416,15 +290,6 @@ impl<J: Job, S: Transactional> Step<J, S> {
     }
 }
 
-impl<J: Job, S: Transactional> Drop for Step<J, S> {
-    fn drop(&mut self) {
-        if let Some(tx) = self.tx.take() {
-            *self.parked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx);
-            std::mem::take(&mut self.announcements).end(false, &self.client.shared.dispatcher);
-        }
-    }
-}
-
 impl<J: Job, S: Transactional> fmt::Debug for Step<J, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Step").finish_non_exhaustive()
@@ -442,15 +307,9 @@ pub struct Done<J: Job, S: Transactional> {
 }
 
 impl<J: Job, S: Transactional> Done<J, S> {
-    /// Returns how long the transaction has been open.
-    pub(super) fn open_for(&self) -> Duration {
-        self.step.begun_at.elapsed()
-    }
-
-    /// Returns the transaction, the outcome to settle in it, and the announcements to send after its commit.
-    pub(super) fn take(mut self) -> (S::Tx, Outcome, Announcements) {
-        let tx = self.step.tx.take().expect(OPEN);
-        (tx, self.outcome, std::mem::take(&mut self.step.announcements))
+    /// Returns the open transaction, and the outcome to settle in it.
+    pub(super) fn take(self) -> (OpenStep<S>, Outcome) {
+        (self.step.open, self.outcome)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::BoxError;
 use super::any_attempt::AnyAttempt;
@@ -8,17 +8,17 @@ use super::attempt::{Attempt, Ctx, Done};
 use super::data::{Argument, Values, argument, lacks};
 use super::failure::Failure;
 use super::handlers::Layer;
-use super::hooks::{AnyHooks, HookList};
+use super::hooks::AnyHooks;
 use super::next::{Next, complete};
 use super::options::Resolved;
 use super::settle_in_tx::{SettleAndCommit, run_closing_hooks};
+use super::stages::{Parked, Scope, Stages};
 use crate::client::Client;
 use crate::command::Outcome;
 use crate::error::Result;
 use crate::job::Job;
 use crate::name::TypeName;
 use crate::store::{BoxFuture, Store, Transactional};
-use crate::time::Millis;
 
 /// An `async fn` that runs jobs of type `J`:
 ///
@@ -48,10 +48,15 @@ pub trait Handler<J: Job, S: ?Sized, Marker>: Send + Sync + 'static {
 /// An attempt, with what a handler needs to run it.
 #[doc(hidden)]
 pub struct Run<S: ?Sized> {
-    pub(super) client: Client<S>,
-    pub(super) attempt: AnyAttempt,
-    pub(super) lease: Millis,
-    pub(super) hooks: Arc<[AnyHooks]>,
+    pub(crate) attempt: AnyAttempt,
+    pub(crate) scope: Scope<S>,
+}
+
+impl<S: ?Sized> Run<S> {
+    /// Returns the attempt for another type of the same store.
+    pub(crate) fn with_client<T: ?Sized>(self, client: Client<T>) -> Run<T> {
+        Run { attempt: self.attempt, scope: self.scope.with_client(client) }
+    }
 }
 
 impl<S: ?Sized> fmt::Debug for Run<S> {
@@ -91,7 +96,7 @@ impl HandlerResult {
         }
     }
 
-    fn failed(error: impl Into<BoxError>) -> Self {
+    pub(crate) fn failed(error: impl Into<BoxError>) -> Self {
         Self::Failed(Box::new(Failure::new(&error.into())), None)
     }
 }
@@ -176,27 +181,24 @@ where
     Fut: Future<Output = Result<Done<J, S>, E>> + Send + 'static,
     E: Into<BoxError>,
 {
-    let Run { client, attempt, lease, hooks } = run;
+    let Run { attempt, scope } = run;
     let ctx = match Ctx::new(attempt) {
         Ok(ctx) => ctx,
         Err(error) => return Box::pin(async { HandlerResult::failed(error) }),
     };
-    let (parked, hooks) = (Arc::new(Mutex::new(None)), HookList::new(hooks));
-    let handling = call(Attempt::new(ctx.clone(), client.clone(), lease, hooks.clone(), Arc::clone(&parked)));
+    let parked = Parked::new();
+    let handling = call(Attempt::new(ctx.clone(), Stages::new(scope.clone(), parked.clone())));
     Box::pin(async move {
         let handled = match handling {
             Ok(handling) => handling.await.map_err(Into::into),
             Err(error) => Err(error.into()),
         };
         match handled {
-            Ok(done) => HandlerResult::InTx(Box::pin(run_closing_hooks(client, ctx, hooks, done))),
-            Err(error) => {
-                let left = parked.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let undo = left.map(|tx| -> BoxFuture<'static, Result<()>> {
-                    Box::pin(async move { client.store().rollback(tx).await })
-                });
-                HandlerResult::Failed(Box::new(Failure::new(&error)), undo)
+            Ok(done) => {
+                let (step, outcome) = done.take();
+                HandlerResult::InTx(Box::pin(run_closing_hooks(scope, ctx, step, outcome)))
             }
+            Err(error) => HandlerResult::Failed(Box::new(Failure::new(&error)), parked.undo(scope)),
         }
     })
 }
@@ -224,7 +226,7 @@ pub(super) struct AnyHandler<S: ?Sized> {
 }
 
 /// Runs an attempt.
-pub(super) type Call<S> = Box<dyn Fn(Run<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync>;
+pub(crate) type Call<S> = Box<dyn Fn(Run<S>) -> BoxFuture<'static, HandlerResult> + Send + Sync>;
 
 impl<S: ?Sized> AnyHandler<S> {
     /// Whether the handler runs jobs of this type.

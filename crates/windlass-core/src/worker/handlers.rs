@@ -142,27 +142,19 @@ impl<S: Store + ?Sized> Handlers<S> {
         Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
         E: Into<BoxError>,
     {
-        self.handle_any_with(job_type, options, move |_| Ok(handler))
+        self.handle_named(job_type, options, move |_| Ok(Box::new(move |run| any(handler(run.attempt)))))
     }
 
-    /// Like [`handle_any`](Self::handle_any), with a function that makes the handler from the values of the worker, or
-    /// returns the type of a value that is missing.
-    pub(crate) fn handle_any_with<F, Fut, E>(
+    /// Runs jobs of a type that is named at run time, with a function that makes the handler from the values of the
+    /// worker, or returns the type of a value that is missing.
+    pub(crate) fn handle_named(
         self,
         job_type: &TypeName,
         options: HandlerOptions,
-        make: impl FnOnce(Values) -> Result<F, &'static str> + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Fn(AnyAttempt) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Into<BoxError>,
-    {
+        make: impl FnOnce(Values) -> Result<Call<S>, &'static str> + Send + Sync + 'static,
+    ) -> Self {
         let names = vec![Cow::Owned(job_type.as_str().to_owned())];
-        self.add(job_type.as_str(), names, [options, HandlerOptions::new()], move |values| {
-            let handler = make(values)?;
-            Ok(Box::new(move |run: Run<S>| any(handler(run.attempt))))
-        })
+        self.add(job_type.as_str(), names, [options, HandlerOptions::new()], make)
     }
 
     /// Passes a value of the application to the handlers of this set that take a [`Data`](crate::Data) of its type. It

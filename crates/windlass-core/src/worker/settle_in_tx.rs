@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::{Ctx, Done};
-use super::hooks::{Closing, HookList};
+use super::hooks::Closing;
+use super::stages::{OpenStep, Scope, View};
 use crate::client::{AnnouncementGuard, Announcements, BusyRetries, Client};
-use crate::command::{Lost, Ripple, Settle, SettleReply, Settled, Settlement};
+use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
 use crate::maintenance::resolve_waits;
 use crate::observer::Event;
 use crate::store::{BoxFuture, Transactional};
@@ -18,7 +17,7 @@ use crate::store::{BoxFuture, Transactional};
 const LONG_TRANSACTION: Duration = Duration::from_secs(5);
 
 /// Settles a job in a transaction and commits it.
-pub(super) type SettleAndCommit = BoxFuture<'static, Result<SettledInTx>>;
+pub(crate) type SettleAndCommit = BoxFuture<'static, Result<SettledInTx>>;
 
 /// The result of settling a job in a transaction, which is committed only if the settlement was
 /// applied.
@@ -36,27 +35,36 @@ pub struct SettledInTx {
 
 /// Runs the closing hooks in the handler's transaction. Returns a future that settles the job in it and
 /// commits.
-pub(super) async fn run_closing_hooks<J: Job, S: Transactional>(
-    client: Client<S>,
-    ctx: Ctx<J>,
-    hooks: HookList<S::Tx>,
-    done: Done<J, S>,
+pub(crate) async fn run_closing_hooks<V: View, S: Transactional>(
+    scope: Scope<S>,
+    view: V,
+    step: OpenStep<S>,
+    mut outcome: Outcome,
 ) -> Result<SettleAndCommit> {
-    if done.open_for() >= LONG_TRANSACTION {
-        client.shared.dispatcher.observe(&Event::TransactionLong(ctx.any().about(), done.open_for()));
+    let (hooks, client, attempt) = (scope.hooks(), scope.client, view.attempt());
+    if step.open_for() >= LONG_TRANSACTION {
+        client.shared.dispatcher.observe(&Event::TransactionLong(attempt.about(), step.open_for()));
     }
-    let (tx, mut outcome, announcements) = done.take();
+    let (tx, announcements) = step.take();
     let mut pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
     // Declared after `pending`, so that the transaction is dropped before `pending` reports the rollback.
     let mut tx = tx;
-    if let Err(error) = hooks.closing(ctx.any(), Closing::Finish(&mut outcome), &mut tx).await {
+    if let Err(error) = hooks.closing(attempt, Closing::Finish(&mut outcome), &mut tx).await {
         return client.store().rollback(tx).await.and(Err(error));
     }
     pending
         .announcements
-        .traced(client.shared.dispatcher.request_outcome_traces(&mut outcome, &ctx.any().about()));
-    let settlement = Settlement { job: ctx.job().id, fence: ctx.job().fence, outcome };
+        .traced(client.shared.dispatcher.request_outcome_traces(&mut outcome, &attempt.about()));
+    let settlement = Settlement { job: attempt.job().id, fence: attempt.job().fence, outcome };
     Ok(Box::pin(settle_and_commit(client, tx, settlement, pending)))
+}
+
+/// Rolls back the transaction of a handler, and reports the rollback to hooks and observers.
+pub(crate) async fn roll_back<S: Transactional>(scope: Scope<S>, step: OpenStep<S>) -> Result<()> {
+    let client = scope.client;
+    let (tx, announcements) = step.take();
+    let _pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
+    client.store().rollback(tx).await
 }
 
 /// Settles a job in its handler's transaction. Commits if the settlement was applied, rolls back otherwise.

@@ -19,6 +19,7 @@ use super::failure::{Failure, Retry};
 use super::handler::{AnyHandler, HandlerResult, Run};
 use super::middleware::{Inner, Pipeline};
 use super::settle_in_tx::{SettleAndCommit, SettledInTx};
+use super::stages::Scope;
 use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fence, JobId};
@@ -151,12 +152,8 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
 impl<S: Store + ?Sized> AttemptTask<S> {
     /// Runs the handler and settles its outcome.
     async fn handle(&self, attempt: AnyAttempt) -> Ended {
-        let run = Run {
-            client: self.slot.engine.client.clone(),
-            attempt,
-            lease: self.lease,
-            hooks: Arc::clone(&self.handler.hooks),
-        };
+        let (client, hooks) = (self.slot.engine.client.clone(), Arc::clone(&self.handler.hooks));
+        let run = Run { attempt, scope: Scope { client, lease: self.lease, hooks } };
         let ending = catch_panic("handler", async { (self.handler.call)(run).await }).await;
         let outcome = match ending {
             Ok(HandlerResult::Plain(outcome)) => *outcome,

@@ -12,6 +12,7 @@ mod lease;
 mod names;
 mod reaper;
 mod stop;
+mod transaction;
 mod ttl;
 
 use std::future::pending;
@@ -43,7 +44,8 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
 }
 
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
-    enqueue::transactional_cases()
+    let groups = [enqueue::transactional_cases(), transaction::transactional_cases()];
+    groups.into_iter().flatten().collect()
 }
 
 /// The queue type of most cases.
