@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::time::{Millis, Timestamp};
+use crate::time::Timestamp;
 
 /// Returns now plus `delay`, capped at 30 years so that the addition cannot overflow.
 pub(crate) fn far(delay: Duration) -> Instant {
@@ -42,13 +42,13 @@ impl ManualClock {
     }
 
     /// Moves the clock forward by `by`.
-    pub fn advance(&self, by: Millis) {
-        self.set(self.now() + by);
+    pub fn advance(&self, by: impl Into<Duration>) {
+        self.set(self.now() + by.into());
     }
 
     /// Sets the clock to `now`.
-    pub fn set(&self, now: Timestamp) {
-        self.0.store(now.as_millis(), Ordering::SeqCst);
+    pub fn set(&self, now: impl Into<Timestamp>) {
+        self.0.store(now.into().as_millis(), Ordering::SeqCst);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
 use crate::name::{ErrorText, Key, TraceContext, TypeName, WorkerName};
@@ -125,6 +126,16 @@ impl KeyHold {
 }
 
 /// How long a closed chain is kept, by outcome.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_core::{Millis, Retention};
+///
+/// let hour = Duration::from_secs(60 * 60);
+/// let retention = Retention::all(hour).failed(24 * hour);
+/// assert_eq!(Duration::from(retention.completed), hour);
+/// assert_eq!(retention.failed, Millis::from_days(1));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Retention {
     /// Time to keep a completed chain.
@@ -136,6 +147,31 @@ pub struct Retention {
 }
 
 impl Retention {
+    /// Keeps chains for this time, however they ended. A time above 100 years counts as 100 years.
+    #[must_use]
+    pub fn all(keep: Duration) -> Self {
+        let keep = at_most(keep);
+        Self { completed: keep, failed: keep, cancelled: keep }
+    }
+
+    /// Sets how long completed chains are kept.
+    #[must_use]
+    pub fn completed(self, keep: Duration) -> Self {
+        Self { completed: at_most(keep), ..self }
+    }
+
+    /// Sets how long failed chains are kept.
+    #[must_use]
+    pub fn failed(self, keep: Duration) -> Self {
+        Self { failed: at_most(keep), ..self }
+    }
+
+    /// Sets how long cancelled chains are kept.
+    #[must_use]
+    pub fn cancelled(self, keep: Duration) -> Self {
+        Self { cancelled: at_most(keep), ..self }
+    }
+
     /// Returns how long a chain that ended this way is kept.
     #[must_use]
     pub const fn of(self, closed_as: ClosedAs) -> Millis {
@@ -145,6 +181,10 @@ impl Retention {
             ClosedAs::Cancelled => self.cancelled,
         }
     }
+}
+
+fn at_most(keep: Duration) -> Millis {
+    Millis::try_from(keep).unwrap_or(Millis::MAX)
 }
 
 impl Default for Retention {

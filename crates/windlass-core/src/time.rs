@@ -1,5 +1,8 @@
 //! Timestamps and durations in whole milliseconds, bounded so that adding them cannot overflow.
 
+#[cfg(feature = "jiff")]
+mod jiff;
+
 use std::fmt;
 use std::ops::Add;
 use std::time::{Duration, SystemTime};
@@ -8,6 +11,20 @@ use crate::limit::{DURATION_MAX_MS, TIMESTAMP_MAX_MS};
 use crate::refusal::Refusal;
 
 /// A point in time on the store's clock, in milliseconds since the Unix epoch.
+///
+/// Converts from and to [`SystemTime`], and methods that take a time accept both. With the feature `jiff`, it also
+/// converts from and to `jiff::Timestamp`.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use windlass_core::Timestamp;
+///
+/// let noon = Timestamp::from_millis(1_794_744_000_000)?;
+/// let later = SystemTime::from(noon) + Duration::from_secs(90);
+/// assert_eq!(Timestamp::from(later).to_string(), "2026-11-15T12:01:30.000Z");
+/// assert_eq!(Timestamp::from(later).since(noon), Duration::from_secs(90));
+/// # Ok::<(), windlass_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -43,8 +60,7 @@ impl Timestamp {
 /// Formats the time as RFC 3339 in UTC: `2026-11-15T06:00:00.000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(self.0.unsigned_abs());
-        humantime::format_rfc3339_millis(time).fmt(f)
+        humantime::format_rfc3339_millis((*self).into()).fmt(f)
     }
 }
 
@@ -53,6 +69,13 @@ impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self(i64::try_from(since.as_millis()).unwrap_or(TIMESTAMP_MAX_MS).min(TIMESTAMP_MAX_MS))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        // A timestamp is not negative, and the end of the year 9999 is in the range of every platform.
+        Self::UNIX_EPOCH + Duration::from_millis(time.0.unsigned_abs())
     }
 }
 
@@ -146,6 +169,17 @@ mod tests {
         assert_eq!(Timestamp::default().to_string(), "1970-01-01T00:00:00.000Z");
         let last = Timestamp::from_millis(TIMESTAMP_MAX_MS).unwrap();
         assert_eq!(last.to_string(), "9999-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn times_convert_from_and_to_the_system_time() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_794_722_400_123);
+        assert_eq!(Timestamp::from(time).to_string(), "2026-11-15T06:00:00.123Z");
+        assert_eq!(SystemTime::from(Timestamp::from(time)), time);
+        let last = Timestamp::from_millis(TIMESTAMP_MAX_MS).unwrap();
+        assert_eq!(Timestamp::from(SystemTime::from(last)), last);
+        assert_eq!(Timestamp::from(SystemTime::from(last) + Duration::from_secs(1)), last);
+        assert_eq!(Timestamp::from(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), Timestamp::default());
     }
 
     #[test]

@@ -255,10 +255,11 @@ macro_rules! job_options {
             })
         }
 
-        /// Schedules the job: it is due at this time, or now if the time has passed.
-        pub fn at(self, at: $crate::Timestamp) -> Self {
+        /// Schedules the job: it is due at this time, or now if the time has passed. Takes a
+        /// [`SystemTime`](std::time::SystemTime) or a [`Timestamp`](crate::Timestamp).
+        pub fn at(self, at: impl Into<$crate::Timestamp>) -> Self {
             self.with_job(|job| {
-                job.schedule = $crate::command::Schedule::At(at);
+                job.schedule = $crate::command::Schedule::At(at.into());
                 Ok(())
             })
         }

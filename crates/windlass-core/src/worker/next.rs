@@ -43,9 +43,10 @@ impl<J: Job> Next<J> {
         )
     }
 
-    /// Runs the job again at this time. The attempt does not count.
-    pub fn reschedule_at(at: Timestamp) -> Self {
-        Self(Ok(Outcome::Reschedule { schedule: Schedule::At(at), error: None }), PhantomData)
+    /// Runs the job again at this time, a [`SystemTime`](std::time::SystemTime) or a [`Timestamp`]. The attempt does
+    /// not count.
+    pub fn reschedule_at(at: impl Into<Timestamp>) -> Self {
+        Self(Ok(Outcome::Reschedule { schedule: Schedule::At(at.into()), error: None }), PhantomData)
     }
 
     /// Stores the reason for a reschedule. Invalid with any other outcome.

@@ -13,5 +13,6 @@ mod log;
 mod memory;
 mod middleware;
 mod queue;
+mod times;
 mod unhandled;
 mod worker;
