@@ -77,6 +77,8 @@ pub use worker::{
     Data, Done, Ended, Fatal, Handler, HandlerOptions, Handlers, Hooks, Inner, Middleware, Next, Prepare,
     Probe, RetryAfter, Running, Stage, Step, Unhealthy, Worker, next, shutdown_signal,
 };
+#[cfg(feature = "tower")]
+pub use worker::{AttemptRequest, RunAttempt, TowerLayer};
 
 /// The error of a job whose lease expired before its attempt was settled.
 pub const LEASE_EXPIRED: &str = "the lease expired before the attempt was settled";

@@ -24,6 +24,8 @@ mod signal;
 mod slot;
 mod stages;
 mod task;
+#[cfg(feature = "tower")]
+mod tower;
 
 pub use abort::{Abort, AbortReason};
 pub use any_attempt::AnyAttempt;
@@ -48,6 +50,8 @@ pub(crate) use settle_in_tx::{SettleAndCommit, roll_back, run_closing_hooks};
 pub use signal::shutdown_signal;
 pub(crate) use stages::{OpenPrepare, OpenStep, Parked, Scope, Stages, View};
 pub(crate) use task::catch_panic;
+#[cfg(feature = "tower")]
+pub use tower::{AttemptRequest, RunAttempt, TowerLayer};
 
 /// Any error that a handler, a middleware or a hook returns.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

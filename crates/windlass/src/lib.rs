@@ -70,6 +70,9 @@ pub mod worker {
         Abort, AbortReason, AnyAttempt, Argument, Closing, Continuation, ContinuationOf, Ended, Handler,
         Hooks, Inner, Middleware, Prepare, Probe, Stage, Step, Unhealthy,
     };
+    #[cfg(feature = "tower")]
+    #[doc(inline)]
+    pub use windlass_core::{AttemptRequest, RunAttempt, TowerLayer};
 }
 
 /// The store contract and its supporting types. See also [`command`].

@@ -14,5 +14,7 @@ mod memory;
 mod middleware;
 mod queue;
 mod times;
+#[cfg(feature = "tower")]
+mod tower;
 mod unhandled;
 mod worker;
