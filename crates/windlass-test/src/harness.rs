@@ -160,7 +160,10 @@ impl TestHarness {
         self.tally.clear();
         let worker = (self.worker)(self).await?;
         let drained = self.until_idle(&worker).await;
-        worker.stop(if drained.is_ok() { self.timeout } else { Duration::ZERO }).await;
+        match drained {
+            Ok(_) => worker.stop(self.timeout).await,
+            Err(_) => worker.stop_now(Duration::ZERO).await,
+        }
         drained.map(|()| self.tally.drained())
     }
 

@@ -213,8 +213,12 @@ impl<S: Store + ?Sized> Worker<S> {
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Self::start).
+    /// Those of [`start`](Self::start), and [`ErrorKind::Invalid`] if the deadline is zero: then the worker does not
+    /// start.
     pub async fn run_until(self, signal: impl Future, deadline: Duration) -> Result<()> {
+        if deadline.is_zero() {
+            return Err(Error::new(ErrorKind::Invalid, ZERO_DEADLINE));
+        }
         let running = self.start().await?;
         signal.await;
         running.stop(deadline).await;
@@ -301,12 +305,21 @@ impl<S: Store + ?Sized> Running<S> {
     ///
     /// If the store does not answer, the stop ends up to 15 s after the deadline. Choose the deadline so that
     /// this time is left before the process is killed: on Kubernetes, 30 s after it was asked to stop by default.
+    ///
+    /// A deadline of zero is probably a mistake: it is the same as [`stop_now`](Self::stop_now) with zero, which drops
+    /// the handlers immediately, and logs a warning.
     pub async fn stop(self, deadline: Duration) {
+        if deadline.is_zero() {
+            let (worker, worker_name) = (self.engine.id, self.engine.about().name);
+            let worker_name = worker_name.as_ref().map(tracing::field::display);
+            tracing::warn!(target: "windlass", %worker, worker_name, "{ZERO_DEADLINE}");
+        }
         let asks_after = deadline.mul_f64(0.8).max(deadline.saturating_sub(Duration::from_secs(5)));
         self.end(far(asks_after), far(deadline)).await;
     }
 
-    /// Like [`stop`](Self::stop), but asks the handlers to stop immediately. They have until `deadline` to end.
+    /// Like [`stop`](Self::stop), but asks the handlers to stop immediately. They have until `deadline` to end. With a
+    /// deadline of zero, they are dropped at once, and their jobs are released.
     pub async fn stop_now(self, deadline: Duration) {
         self.end(Instant::now(), far(deadline)).await;
     }
@@ -347,6 +360,10 @@ impl<S: Store + ?Sized> Running<S> {
         engine.publish_consumer_event(EventKind::ConsumerStopped);
     }
 }
+
+/// What is wrong with a stop whose deadline is zero.
+const ZERO_DEADLINE: &str = "the stop deadline is 0, so running handlers are dropped without time to finish: pass how \
+                             long they may take, or call `stop_now` if this is intended";
 
 /// The minimum time that a stop waits for a call in flight.
 const STOP_GRACE: Duration = Duration::from_millis(100);

@@ -107,3 +107,47 @@ async fn a_line_in_a_handler_names_job_chain_type_and_attempt() {
     assert!(failed.contains("error=no") && failed.contains(&format!("job={id}")), "{failed}");
     assert_eq!(line("worker stopped").0, Level::INFO);
 }
+
+#[tokio::test]
+async fn a_stop_deadline_of_zero_is_a_warning_that_names_the_cure() {
+    async fn hangs(_: Ctx<Echo>) -> Result<u32, BoxError> {
+        std::future::pending().await
+    }
+    let collector = Collector::default();
+    let _subscribed = tracing::subscriber::set_default(collector.clone());
+    let warnings = || {
+        let lines = collector.0.lock().unwrap().lines.clone();
+        lines.into_iter().filter(|(level, _)| *level == Level::WARN).map(|(_, line)| line).collect::<Vec<_>>()
+    };
+    let client = Client::new(MemoryStore::new());
+    for (stops_now, count) in [(true, 0), (false, 1)] {
+        let started = Arc::new(tokio::sync::Notify::new());
+        let signal = Arc::clone(&started);
+        let handler = move |job: Ctx<Echo>| {
+            signal.notify_one();
+            hangs(job)
+        };
+        let chain = client.start(Echo).await.unwrap();
+        let worker = Worker::new(&client).concurrency(1).handle(handler).start().await.unwrap();
+        tokio::time::timeout(TIMEOUT, started.notified()).await.expect("the handler starts");
+        if stops_now {
+            worker.stop_now(Duration::ZERO).await
+        } else {
+            worker.stop(Duration::ZERO).await
+        }
+        let job = client.chain(chain).await.unwrap().unwrap().latest;
+        assert_eq!((job.status, job.attempt), (windlass_core::Status::Pending, 0), "its job is released");
+        client.delete(vec![chain.into()], false).await.unwrap();
+        assert_eq!(warnings().len(), count, "{:?}", warnings());
+    }
+    assert!(warnings()[0].contains("call `stop_now`"), "{:?}", warnings());
+    assert!(warnings()[0].contains("pass how long they may take"), "{:?}", warnings());
+}
+
+#[tokio::test]
+async fn a_worker_does_not_start_with_a_stop_deadline_of_zero() {
+    let client = Client::new(MemoryStore::new());
+    let error = Worker::new(&client).handle(echo).run_until(async {}, Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.kind(), windlass_core::ErrorKind::Invalid);
+    assert!(error.to_string().contains("pass how long they may take"), "{error}");
+}
