@@ -19,8 +19,8 @@ pub(crate) struct Attribute {
     pub(crate) blockers: Type,
     pub(crate) root: Path,
     base: Option<Expr>,
-    max_attempts: Option<Expr>,
-    priority: Option<Expr>,
+    /// Fields of `JobOptions` with their values.
+    fields: Vec<Tokens>,
 }
 
 impl Attribute {
@@ -34,8 +34,7 @@ impl Attribute {
             blockers: parse_quote!(()),
             root: parse_quote!(::windlass),
             base: None,
-            max_attempts: None,
-            priority: None,
+            fields: Vec::new(),
         };
         let mut words = HashSet::new();
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("job")) {
@@ -60,8 +59,18 @@ impl Attribute {
             "output" => self.output = meta.value()?.parse()?,
             "then" => self.next = list(meta)?,
             "blocked_by" => self.blockers = blockers(&list(meta)?),
-            "max_attempts" => self.max_attempts = Some(attempts(meta.value()?.parse()?)?),
-            "priority" => self.priority = Some(meta.value()?.parse()?),
+            "max_attempts" => {
+                let attempts = attempts(meta.value()?.parse()?)?;
+                self.fields.push(quote!(max_attempts: ::core::option::Option::Some(#attempts),));
+            }
+            "lease" | "timeout" | "backoff" => {
+                let (field, value) = (&meta.path, meta.value()?.parse::<Expr>()?);
+                self.fields.push(quote!(#field: ::core::option::Option::Some(#value),));
+            }
+            "priority" | "retention" => {
+                let (field, value) = (&meta.path, meta.value()?.parse::<Expr>()?);
+                self.fields.push(quote!(#field: #value,));
+            }
             "options" => self.base = Some(meta.value()?.parse()?),
             "crate" => self.root = meta.value()?.parse()?,
             _ => return Err(unknown(meta)),
@@ -74,17 +83,13 @@ impl Attribute {
         let root = &self.root;
         let base =
             self.base.as_ref().map_or_else(|| quote!(#root::JobOptions::default()), |base| quote!(#base));
-        let max_attempts = self
-            .max_attempts
-            .as_ref()
-            .map(|attempts| quote!(max_attempts: ::core::option::Option::Some(#attempts),));
-        let priority = self.priority.as_ref().map(|priority| quote!(priority: #priority,));
-        let changed = self.base.is_some() || max_attempts.is_some() || priority.is_some();
+        let fields = &self.fields;
+        let changed = self.base.is_some() || !fields.is_empty();
         changed.then(|| {
             quote! {
                 fn options() -> #root::JobOptions {
                     #[allow(clippy::needless_update, reason = "all options may be set")]
-                    #root::JobOptions { #max_attempts #priority ..#base }
+                    #root::JobOptions { #(#fields)* ..#base }
                 }
             }
         })
@@ -93,8 +98,8 @@ impl Attribute {
 
 fn unknown(meta: &ParseNestedMeta<'_>) -> Error {
     meta.error(
-        "unknown option: use `name`, `alias`, `entry`, `output`, `then`, `blocked_by`, `max_attempts`, `priority`, `options` or \
-         `crate`",
+        "unknown option: use `name`, `alias`, `entry`, `output`, `then`, `blocked_by`, `max_attempts`, `priority`, `lease`, \
+         `timeout`, `backoff`, `retention`, `options` or `crate`",
     )
 }
 
@@ -120,7 +125,7 @@ fn attempts(expression: Expr) -> Result<Expr> {
     let is_zero = matches!(inner, Expr::Lit(literal)
         if matches!(&literal.lit, Lit::Int(number) if number.base10_digits() == "0"));
     if is_zero {
-        let message = "`max_attempts` must be at least 1, got 0: omit it for no limit";
+        let message = "`max_attempts` must be at least 1, got 0: omit it for the default of 25";
         return Err(Error::new(expression.span(), message));
     }
     Ok(expression)

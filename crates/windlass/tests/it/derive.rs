@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass::job::JobGraph;
 use windlass::{
-    BoxError, Client, Ctx, Fallible, Job, JobOptions, MemoryStore, Next, OnBlockerFailure, Rest, Worker,
+    Backoff, BoxError, Client, Ctx, Fallible, Job, JobOptions, MemoryStore, Next, OnBlockerFailure, Rest,
+    Retention, Worker,
 };
 
 #[derive(Serialize, Deserialize, Job)]
@@ -33,6 +34,13 @@ struct Report;
 #[derive(Serialize, Deserialize, Job)]
 #[job(entry, blocked_by(Vec<Price>), output = f64)]
 struct Total;
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(lease = MINUTE / 2, timeout = Duration::from_secs(30), backoff = Backoff::NONE)]
+#[job(retention = Retention::all(MINUTE).failed(2 * MINUTE), options = quick())]
+struct Limited;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Type names that are keywords or acronyms, and options that are expressions.
 mod odd {
@@ -69,6 +77,16 @@ fn the_derived_declarations_match_the_attribute() {
     assert_eq!((SendWelcome::NAME, SendWelcome::ALIASES), ("welcome", ["send-welcome", "greet"].as_slice()));
     assert_eq!((SendWelcome::options().max_attempts, SendWelcome::options().priority), (Some(5), -1));
     assert_eq!(Price::options(), JobOptions { max_attempts: Some(2), ..quick() });
+    assert_eq!(
+        Limited::options(),
+        JobOptions {
+            lease: Some(MINUTE / 2),
+            timeout: Some(Duration::from_secs(30)),
+            backoff: Some(Backoff::NONE),
+            retention: Retention::all(MINUTE).failed(2 * MINUTE),
+            ..quick()
+        }
+    );
     let mut jobs = JobGraph::new();
     jobs.add::<ProvisionAccount>().unwrap();
     jobs.add::<Report>().unwrap();
