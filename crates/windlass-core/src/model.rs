@@ -21,6 +21,7 @@ mod registry;
 mod ripple;
 mod row;
 mod rows;
+mod scan;
 mod settle;
 mod table;
 

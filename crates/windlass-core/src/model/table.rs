@@ -100,6 +100,27 @@ impl Tables {
         self.jobs.get(&id)
     }
 
+    pub(super) fn get_chain(&self, id: ChainId) -> Option<&Arc<ChainRow>> {
+        self.chains.get(&id)
+    }
+
+    /// Returns all workers, leader locks and paused types.
+    pub(super) fn registry(&self) -> Vec<(RowKey, Row)> {
+        let workers =
+            self.workers.iter().map(|(id, row)| (RowKey::Worker(*id), Row::Worker(Arc::clone(row))));
+        let locks = self.locks.iter().map(|(name, row)| (RowKey::Lock(name.clone()), Row::Lock(*row)));
+        let paused = self.paused.iter().map(|name| (RowKey::Paused(name.clone()), Row::Paused));
+        workers.chain(locks).chain(paused).collect()
+    }
+
+    pub(super) const fn last_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    pub(super) fn skip_seq(&mut self, seq: u64) {
+        self.next_seq = self.next_seq.max(seq);
+    }
+
     /// Returns a chain in the form that readers see.
     pub(super) fn view(&self, id: ChainId) -> Option<ChainRecord> {
         let row = self.chains.get(&id)?;

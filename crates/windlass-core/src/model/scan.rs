@@ -1,0 +1,52 @@
+//! Access to single rows and to all rows, for stores that keep the model's rows in files.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::Model;
+use super::row::{ChainRow, JobRow, Row, RowKey};
+use crate::id::JobId;
+
+impl Model {
+    /// Sets or deletes one row, as an effect does. Returns the previous value.
+    pub fn install(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
+        self.tables.install(key, after)
+    }
+
+    /// Returns a job.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Arc<JobRow>> {
+        self.tables.get_job(id)
+    }
+
+    /// Returns the first jobs after a number in the order of creation, up to `max`.
+    #[must_use]
+    pub fn jobs_after(&self, seq: u64, max: usize) -> Vec<Arc<JobRow>> {
+        let jobs = self.tables.jobs_by_seq.range((Bound::Excluded(seq), Bound::Unbounded));
+        jobs.take(max).filter_map(|(_, id)| self.tables.get_job(*id).cloned()).collect()
+    }
+
+    /// Returns the first chains after a number in the order of creation, up to `max`.
+    #[must_use]
+    pub fn chains_after(&self, seq: u64, max: usize) -> Vec<Arc<ChainRow>> {
+        let chains = self.tables.chains_by_seq.range((Bound::Excluded(seq), Bound::Unbounded));
+        chains.take(max).filter_map(|(_, id)| self.tables.get_chain(*id).cloned()).collect()
+    }
+
+    /// Returns all rows that are neither jobs nor chains: workers, leader locks and paused types.
+    #[must_use]
+    pub fn registry(&self) -> Vec<(RowKey, Row)> {
+        self.tables.registry()
+    }
+
+    /// Returns the last number in the order of creation that was used.
+    #[must_use]
+    pub const fn last_seq(&self) -> u64 {
+        self.tables.last_seq()
+    }
+
+    /// Marks all numbers up to `seq` as used.
+    pub fn skip_seq(&mut self, seq: u64) {
+        self.tables.skip_seq(seq);
+    }
+}

@@ -1,0 +1,576 @@
+//! Rows, and changes of rows.
+
+use std::sync::Arc;
+
+use windlass_core::command::WorkerInfo;
+use windlass_core::model::{ChainRow, Effect, JobRow, LockRow, Model, Row, RowKey};
+use windlass_core::{
+    AttemptEnd, AttemptRecord, Blocker, ChainId, ChainKey, Closed, ClosedAs, Fence, JobId, JobRecord, Key,
+    KeyHold, Lease, LockName, OnBlockerFailure, RequestId, Retention, Status, Version, WorkerId, WorkerName,
+};
+
+use super::{Coded, Decoded, Decoder, Encoder, Malformed};
+
+/// The first byte of a change.
+mod tag {
+    pub(super) const JOB: u8 = 1;
+    pub(super) const JOB_UPDATE: u8 = 2;
+    pub(super) const JOB_DELETED: u8 = 3;
+    pub(super) const CHAIN: u8 = 4;
+    pub(super) const CHAIN_DELETED: u8 = 5;
+    pub(super) const WORKER: u8 = 6;
+    pub(super) const WORKER_DELETED: u8 = 7;
+    pub(super) const LOCK: u8 = 8;
+    pub(super) const LOCK_DELETED: u8 = 9;
+    pub(super) const PAUSED: u8 = 10;
+    pub(super) const RESUMED: u8 = 11;
+}
+
+/// Which optional parts of a job follow.
+mod part {
+    pub(super) const OUTPUT: u64 = 1;
+    pub(super) const ERROR: u64 = 1 << 1;
+    pub(super) const LEASE: u64 = 1 << 2;
+    pub(super) const CANCEL_REQUESTED: u64 = 1 << 3;
+    pub(super) const STARTED_AT: u64 = 1 << 4;
+    pub(super) const CLOSED_AT: u64 = 1 << 5;
+    pub(super) const CLOSED_BY: u64 = 1 << 6;
+    pub(super) const END: u64 = 1 << 7;
+    pub(super) const WORKER: u64 = 1 << 8;
+    pub(super) const OUTSIDE: u64 = 1 << 9;
+    /// The stored output, error, blockers and history stay as they are. Only in updates.
+    pub(super) const OUTPUT_KEPT: u64 = 1 << 10;
+    pub(super) const ERROR_KEPT: u64 = 1 << 11;
+    pub(super) const BLOCKERS_KEPT: u64 = 1 << 12;
+    pub(super) const HISTORY_KEPT: u64 = 1 << 13;
+    pub(super) const ALL: u64 = (1 << 14) - 1;
+}
+
+/// One applied change of a row.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) key: RowKey,
+    pub(crate) before: Option<Row>,
+    pub(crate) after: Option<Row>,
+}
+
+/// Encodes the change of a row.
+pub(crate) fn encode_effect(to: &mut Encoder, effect: &Effect) {
+    match (&effect.key, &effect.after) {
+        (RowKey::Job(_), Some(Row::Job(row))) => match &effect.before {
+            Some(Row::Job(before)) if has_same_origin(before, row) => encode_update(to, before, row),
+            _ => encode_job(to, row),
+        },
+        (key, Some(row)) => encode_row(to, key, row),
+        (RowKey::Job(id), None) => {
+            to.byte(tag::JOB_DELETED);
+            to.id(id.as_uuid());
+        }
+        (RowKey::Chain(id), None) => {
+            to.byte(tag::CHAIN_DELETED);
+            to.id(id.as_uuid());
+        }
+        (RowKey::Worker(id), None) => {
+            to.byte(tag::WORKER_DELETED);
+            to.id(id.as_uuid());
+        }
+        (RowKey::Lock(name), None) => {
+            to.byte(tag::LOCK_DELETED);
+            to.text(name.as_str());
+        }
+        (RowKey::Paused(name), None) => {
+            to.byte(tag::RESUMED);
+            to.text(name.as_str());
+        }
+    }
+}
+
+/// Encodes a row in full.
+pub(crate) fn encode_row(to: &mut Encoder, key: &RowKey, row: &Row) {
+    match row {
+        Row::Job(row) => encode_job(to, row),
+        Row::Chain(row) => encode_chain(to, row),
+        Row::Worker(row) => encode_worker(to, row),
+        Row::Lock(row) => {
+            to.byte(tag::LOCK);
+            to.text(if let RowKey::Lock(name) = key { name.as_str() } else { "" });
+            to.id(row.token.as_uuid());
+            to.time(row.until);
+        }
+        Row::Paused => {
+            to.byte(tag::PAUSED);
+            to.text(if let RowKey::Paused(name) = key { name.as_str() } else { "" });
+        }
+    }
+}
+
+/// Decodes one change and applies it to the model.
+///
+/// `is_partial` says that the model may already contain later changes, as while the first part of a journal is replayed
+/// on a snapshot. Then an update of a missing job is skipped: a later change deletes the job.
+pub(crate) fn apply(from: &mut Decoder<'_>, model: &mut Model, is_partial: bool) -> Decoded<Change> {
+    let (key, after) = match from.byte()? {
+        tag::JOB => {
+            let row = decode_job(from)?;
+            (RowKey::Job(row.job.id), Some(Row::Job(Arc::new(row))))
+        }
+        tag::JOB_UPDATE => {
+            let id = JobId::from_uuid(from.id()?);
+            let before = model.job(id).cloned();
+            let row = decode_update(from, before.as_deref())?;
+            match row {
+                Some(row) => (RowKey::Job(id), Some(Row::Job(Arc::new(row)))),
+                None if is_partial => return Ok(Change { key: RowKey::Job(id), before: None, after: None }),
+                None => return Err(Malformed("it updates a job that is not stored")),
+            }
+        }
+        tag::JOB_DELETED => (RowKey::Job(JobId::from_uuid(from.id()?)), None),
+        tag::CHAIN => {
+            let row = decode_chain(from)?;
+            (RowKey::Chain(row.id), Some(Row::Chain(Arc::new(row))))
+        }
+        tag::CHAIN_DELETED => (RowKey::Chain(ChainId::from_uuid(from.id()?)), None),
+        tag::WORKER => {
+            let row = decode_worker(from)?;
+            (RowKey::Worker(row.worker), Some(Row::Worker(Arc::new(row))))
+        }
+        tag::WORKER_DELETED => (RowKey::Worker(WorkerId::from_uuid(from.id()?)), None),
+        tag::LOCK => {
+            let name = from.name(LockName::new)?;
+            let row = LockRow { token: RequestId::from_uuid(from.id()?), until: from.time()? };
+            (RowKey::Lock(name), Some(Row::Lock(row)))
+        }
+        tag::LOCK_DELETED => (RowKey::Lock(from.name(LockName::new)?), None),
+        tag::PAUSED => (RowKey::Paused(from.type_name()?), Some(Row::Paused)),
+        tag::RESUMED => (RowKey::Paused(from.type_name()?), None),
+        _ => return Err(Malformed("a change has an unknown kind")),
+    };
+    let before = model.install(&key, after.clone());
+    Ok(Change { key, before, after })
+}
+
+/// Whether two versions of a job differ only in what an update contains.
+fn has_same_origin(before: &JobRow, after: &JobRow) -> bool {
+    let (old, new) = (&before.job, &after.job);
+    before.seq == after.seq
+        && old.chain == new.chain
+        && old.index == new.index
+        && old.priority == new.priority
+        && old.max_attempts == new.max_attempts
+        && old.on_blocker_failure == new.on_blocker_failure
+        && old.created_at == new.created_at
+        && old.job_type == new.job_type
+        && old.chain_type == new.chain_type
+        && old.trace == new.trace
+        // The model clones payloads, so the bytes of an unchanged one are at the same place.
+        && old.input.bytes().as_ptr() == new.input.bytes().as_ptr()
+        && old.input.bytes().len() == new.input.bytes().len()
+        && old.input.codec() == new.input.codec()
+}
+
+fn encode_job(to: &mut Encoder, row: &JobRow) {
+    let job = &row.job;
+    to.byte(tag::JOB);
+    to.id(job.id.as_uuid());
+    to.number(parts(row));
+    to.number(row.seq);
+    to.id(job.chain.as_uuid());
+    to.number(u64::from(job.index));
+    to.text(job.job_type.as_str());
+    // Most jobs are the first of their chain.
+    to.text(if job.chain_type == job.job_type { "" } else { job.chain_type.as_str() });
+    to.payload(&job.input);
+    to.byte(job.priority.to_le_bytes()[0]);
+    // 0 means no limit.
+    to.number(job.max_attempts.map_or(0, |max| u64::from(max) + 1));
+    to.byte(job.on_blocker_failure.code());
+    to.time(job.created_at);
+    to.text(job.trace.as_ref().map_or("", |trace| trace.as_str()));
+    encode_state(to, row, parts(row));
+}
+
+fn encode_update(to: &mut Encoder, before: &JobRow, row: &JobRow) {
+    let mut parts = parts(row);
+    let mut keep = |is_kept: bool, kept: u64, written: u64| {
+        if is_kept {
+            parts = parts & !written | kept;
+        }
+    };
+    keep(before.job.output == row.job.output, part::OUTPUT_KEPT, part::OUTPUT);
+    keep(before.job.error == row.job.error, part::ERROR_KEPT, part::ERROR);
+    keep(before.job.blockers == row.job.blockers, part::BLOCKERS_KEPT, 0);
+    keep(before.history == row.history, part::HISTORY_KEPT, 0);
+    to.byte(tag::JOB_UPDATE);
+    to.id(row.job.id.as_uuid());
+    to.number(parts);
+    encode_state(to, row, parts);
+}
+
+fn parts(row: &JobRow) -> u64 {
+    let job = &row.job;
+    let flags = [
+        (job.output.is_some(), part::OUTPUT),
+        (job.error.is_some(), part::ERROR),
+        (job.lease.is_some(), part::LEASE),
+        (job.cancel_requested, part::CANCEL_REQUESTED),
+        (job.started_at.is_some(), part::STARTED_AT),
+        (job.closed_at.is_some(), part::CLOSED_AT),
+        (job.closed_by.is_some(), part::CLOSED_BY),
+        (row.end.is_some(), part::END),
+        (row.worker.is_some(), part::WORKER),
+        (row.outside.is_some(), part::OUTSIDE),
+    ];
+    flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum()
+}
+
+/// Encodes the part of a job that changes, as far as `parts` says.
+fn encode_state(to: &mut Encoder, row: &JobRow, parts: u64) {
+    let job = &row.job;
+    to.byte(job.status.code());
+    to.time(job.due_at);
+    to.number(u64::from(job.attempt));
+    to.number(job.fence.0);
+    to.number(job.version.0);
+    if let Some(output) = job.output.as_ref().filter(|_| parts & part::OUTPUT != 0) {
+        to.payload(output);
+    }
+    if let Some(error) = job.error.as_ref().filter(|_| parts & part::ERROR != 0) {
+        to.text(error.as_str());
+    }
+    if let Some(lease) = &job.lease {
+        to.id(lease.worker.as_uuid());
+        to.id(lease.request.as_uuid());
+        to.time(lease.until);
+    }
+    job.started_at.into_iter().for_each(|at| to.time(at));
+    job.closed_at.into_iter().for_each(|at| to.time(at));
+    job.closed_by.iter().for_each(|worker| to.id(worker.as_uuid()));
+    row.end.into_iter().for_each(|end| to.byte(end.code()));
+    row.worker.iter().for_each(|worker| to.id(worker.as_uuid()));
+    row.outside.iter().for_each(|request| to.id(request.as_uuid()));
+    if parts & part::BLOCKERS_KEPT == 0 {
+        to.number(job.blockers.len() as u64);
+        for blocker in job.blockers.iter() {
+            to.id(blocker.chain.as_uuid());
+            to.byte(u8::from(blocker.resolved));
+            to.text(blocker.trace.as_ref().map_or("", |trace| trace.as_str()));
+        }
+    }
+    if parts & part::HISTORY_KEPT == 0 {
+        to.number(row.history.len() as u64);
+        row.history.iter().for_each(|record| encode_attempt(to, record));
+    }
+}
+
+fn encode_attempt(to: &mut Encoder, record: &AttemptRecord) {
+    to.number(u64::from(record.attempt));
+    to.number(record.fence.0);
+    to.id(record.worker.as_uuid());
+    to.time(record.started_at);
+    to.byte(record.end.code());
+    to.byte(u8::from(record.ended_at.is_some()) | u8::from(record.error.is_some()) << 1);
+    record.ended_at.into_iter().for_each(|at| to.time(at));
+    record.error.iter().for_each(|error| to.text(error.as_str()));
+}
+
+fn decode_job(from: &mut Decoder<'_>) -> Decoded<JobRow> {
+    let id = JobId::from_uuid(from.id()?);
+    let parts = decode_parts(from)?;
+    let seq = from.seq()?;
+    let chain = ChainId::from_uuid(from.id()?);
+    let index = from.small()?;
+    let job_type = from.type_name()?;
+    let chain_type = match from.text()? {
+        "" => job_type.clone(),
+        name => from.names.get(name)?,
+    };
+    let input = from.payload()?;
+    let priority = i8::from_le_bytes([from.byte()?]);
+    let max_attempts = match from.number()? {
+        0 => None,
+        more => Some(u32::try_from(more - 1).map_err(|_| Malformed("a number is too large"))?),
+    };
+    let on_blocker_failure = OnBlockerFailure::decode(from)?;
+    let created_at = from.time()?;
+    let trace = decode_trace(from)?;
+    let job = JobRecord {
+        id,
+        chain,
+        index,
+        job_type,
+        chain_type,
+        status: Status::Pending,
+        input,
+        output: None,
+        error: None,
+        priority,
+        due_at: created_at,
+        attempt: 0,
+        max_attempts,
+        fence: Fence::default(),
+        version: Version::default(),
+        lease: None,
+        cancel_requested: false,
+        blockers: Arc::default(),
+        on_blocker_failure,
+        created_at,
+        started_at: None,
+        closed_at: None,
+        closed_by: None,
+        trace,
+    };
+    let row = JobRow { job, seq, end: None, worker: None, history: Arc::default(), outside: None };
+    decode_state(from, row, parts)
+}
+
+/// Decodes an update. Returns `None` if the job is not stored.
+fn decode_update(from: &mut Decoder<'_>, before: Option<&JobRow>) -> Decoded<Option<JobRow>> {
+    let parts = decode_parts(from)?;
+    match before {
+        Some(before) => decode_state(from, before.clone(), parts).map(Some),
+        None => {
+            skip_state(from, parts)?;
+            Ok(None)
+        }
+    }
+}
+
+fn decode_parts(from: &mut Decoder<'_>) -> Decoded<u64> {
+    let parts = from.number()?;
+    if parts & !part::ALL == 0 { Ok(parts) } else { Err(Malformed("a job has unknown parts")) }
+}
+
+fn decode_state(from: &mut Decoder<'_>, mut row: JobRow, parts: u64) -> Decoded<JobRow> {
+    let has = |part: u64| parts & part != 0;
+    let job = &mut row.job;
+    job.status = Status::decode(from)?;
+    job.due_at = from.time()?;
+    job.attempt = from.small()?;
+    job.fence = Fence(from.number()?);
+    job.version = Version(from.number()?);
+    if !has(part::OUTPUT_KEPT) {
+        job.output = has(part::OUTPUT).then(|| from.payload()).transpose()?;
+    }
+    if !has(part::ERROR_KEPT) {
+        job.error = has(part::ERROR).then(|| from.error()).transpose()?;
+    }
+    job.lease = has(part::LEASE).then(|| decode_lease(from)).transpose()?;
+    job.cancel_requested = has(part::CANCEL_REQUESTED);
+    job.started_at = has(part::STARTED_AT).then(|| from.time()).transpose()?;
+    job.closed_at = has(part::CLOSED_AT).then(|| from.time()).transpose()?;
+    job.closed_by = has(part::CLOSED_BY).then(|| from.id()).transpose()?.map(WorkerId::from_uuid);
+    row.end = has(part::END).then(|| AttemptEnd::decode(from)).transpose()?;
+    row.worker = has(part::WORKER).then(|| from.id()).transpose()?.map(WorkerId::from_uuid);
+    row.outside = has(part::OUTSIDE).then(|| from.id()).transpose()?.map(RequestId::from_uuid);
+    if !has(part::BLOCKERS_KEPT) {
+        row.job.blockers = decode_list(from, decode_blocker)?;
+    }
+    if !has(part::HISTORY_KEPT) {
+        row.history = decode_list(from, decode_attempt)?;
+    }
+    Ok(row)
+}
+
+/// Reads the state of a job without keeping it.
+fn skip_state(from: &mut Decoder<'_>, parts: u64) -> Decoded<()> {
+    Status::decode(from)?;
+    from.time()?;
+    from.small()?;
+    from.number()?;
+    from.number()?;
+    let has = |part: u64| parts & part != 0;
+    has(part::OUTPUT).then(|| from.payload()).transpose()?;
+    has(part::ERROR).then(|| from.error()).transpose()?;
+    has(part::LEASE).then(|| decode_lease(from)).transpose()?;
+    has(part::STARTED_AT).then(|| from.time()).transpose()?;
+    has(part::CLOSED_AT).then(|| from.time()).transpose()?;
+    has(part::CLOSED_BY).then(|| from.id()).transpose()?;
+    has(part::END).then(|| AttemptEnd::decode(from)).transpose()?;
+    has(part::WORKER).then(|| from.id()).transpose()?;
+    has(part::OUTSIDE).then(|| from.id()).transpose()?;
+    (!has(part::BLOCKERS_KEPT)).then(|| decode_list(from, decode_blocker)).transpose()?;
+    (!has(part::HISTORY_KEPT)).then(|| decode_list(from, decode_attempt)).transpose()?;
+    Ok(())
+}
+
+fn decode_list<T>(
+    from: &mut Decoder<'_>,
+    decode: impl Fn(&mut Decoder<'_>) -> Decoded<T>,
+) -> Decoded<Arc<[T]>> {
+    let count = from.number()?;
+    let mut list = Vec::new();
+    for _ in 0..count {
+        list.push(decode(from)?);
+    }
+    Ok(list.into())
+}
+
+fn decode_trace(from: &mut Decoder<'_>) -> Decoded<Option<windlass_core::TraceContext>> {
+    // An empty text stands for none.
+    if from.rest.first() == Some(&0) {
+        from.byte()?;
+        return Ok(None);
+    }
+    from.trace().map(Some)
+}
+
+fn decode_lease(from: &mut Decoder<'_>) -> Decoded<Lease> {
+    let (worker, request) = (WorkerId::from_uuid(from.id()?), RequestId::from_uuid(from.id()?));
+    Ok(Lease { worker, request, until: from.time()? })
+}
+
+fn decode_blocker(from: &mut Decoder<'_>) -> Decoded<Blocker> {
+    let chain = ChainId::from_uuid(from.id()?);
+    let resolved = from.byte()? != 0;
+    Ok(Blocker { chain, resolved, trace: decode_trace(from)? })
+}
+
+fn decode_attempt(from: &mut Decoder<'_>) -> Decoded<AttemptRecord> {
+    let (attempt, fence) = (from.small()?, Fence(from.number()?));
+    let (worker, started_at) = (WorkerId::from_uuid(from.id()?), from.time()?);
+    let (end, parts) = (AttemptEnd::decode(from)?, from.byte()?);
+    let ended_at = (parts & 1 != 0).then(|| from.time()).transpose()?;
+    let error = (parts & 2 != 0).then(|| from.error()).transpose()?;
+    Ok(AttemptRecord { attempt, fence, worker, started_at, ended_at, end, error })
+}
+
+fn encode_chain(to: &mut Encoder, row: &ChainRow) {
+    to.byte(tag::CHAIN);
+    to.id(row.id.as_uuid());
+    let window = row.key.as_ref().and_then(|key| key.window);
+    let flags = [
+        row.key.is_some(),
+        row.closed.is_some(),
+        row.rippling,
+        row.key.as_ref().is_some_and(|key| key.held),
+        window.is_some(),
+    ];
+    to.byte(flags.iter().rev().fold(0, |all, flag| all << 1 | u8::from(*flag)));
+    to.number(row.seq);
+    to.text(row.chain_type.as_str());
+    if let Some(key) = &row.key {
+        to.text(key.key.as_str());
+        to.byte(key.hold.code());
+    }
+    window.into_iter().for_each(|window| to.span(window));
+    to.span(row.retention.completed);
+    to.span(row.retention.failed);
+    to.span(row.retention.cancelled);
+    to.time(row.created_at);
+    if let Some(closed) = &row.closed {
+        to.time(closed.at);
+        to.byte(closed.closed_as.code());
+        to.time(closed.retain_until);
+    }
+    to.text(row.trace.as_ref().map_or("", |trace| trace.as_str()));
+    to.id(row.latest.as_uuid());
+    to.number(u64::from(row.latest_index));
+}
+
+fn decode_chain(from: &mut Decoder<'_>) -> Decoded<ChainRow> {
+    let id = ChainId::from_uuid(from.id()?);
+    let flags = from.byte()?;
+    let has = |bit: u8| flags & 1 << bit != 0;
+    if flags >> 5 != 0 {
+        return Err(Malformed("a chain has unknown parts"));
+    }
+    let seq = from.seq()?;
+    let chain_type = from.type_name()?;
+    let key = has(0).then(|| Ok((from.name(Key::new)?, KeyHold::decode(from)?))).transpose()?;
+    let window = has(4).then(|| from.span()).transpose()?;
+    let key = key.map(|(key, hold)| ChainKey { key, hold, window, held: has(3) });
+    let retention = Retention { completed: from.span()?, failed: from.span()?, cancelled: from.span()? };
+    let created_at = from.time()?;
+    let closed = has(1).then(|| decode_closed(from)).transpose()?;
+    let trace = decode_trace(from)?;
+    let (latest, latest_index) = (JobId::from_uuid(from.id()?), from.small()?);
+    Ok(ChainRow {
+        id,
+        chain_type,
+        seq,
+        key,
+        retention,
+        created_at,
+        closed,
+        trace,
+        latest,
+        latest_index,
+        rippling: has(2),
+    })
+}
+
+fn decode_closed(from: &mut Decoder<'_>) -> Decoded<Closed> {
+    Ok(Closed { at: from.time()?, closed_as: ClosedAs::decode(from)?, retain_until: from.time()? })
+}
+
+fn encode_worker(to: &mut Encoder, row: &WorkerInfo) {
+    to.byte(tag::WORKER);
+    to.id(row.worker.as_uuid());
+    to.text(row.name.as_ref().map_or("", |name| name.as_str()));
+    to.number(row.types.len() as u64);
+    row.types.iter().for_each(|name| to.text(name.as_str()));
+    to.number(u64::from(row.concurrency));
+    to.number(u64::from(row.running));
+    to.time(row.started_at);
+    to.time(row.seen_at);
+    to.time(row.expires_at);
+}
+
+fn decode_worker(from: &mut Decoder<'_>) -> Decoded<WorkerInfo> {
+    let worker = WorkerId::from_uuid(from.id()?);
+    let name = match from.text()? {
+        "" => None,
+        name => Some(WorkerName::new(name).map_err(|_| Malformed("a name is invalid"))?),
+    };
+    let types = decode_list(from, |from| from.type_name())?.to_vec();
+    Ok(WorkerInfo {
+        worker,
+        name,
+        types,
+        concurrency: from.small()?,
+        running: from.small()?,
+        started_at: from.time()?,
+        seen_at: from.time()?,
+        expires_at: from.time()?,
+    })
+}
+
+impl Coded for Status {
+    const CODES: &'static [(u8, Self)] = &[
+        (1, Self::Blocked),
+        (2, Self::Pending),
+        (3, Self::Running),
+        (4, Self::Completed),
+        (5, Self::Failed),
+        (6, Self::Cancelled),
+    ];
+}
+
+impl Coded for ClosedAs {
+    const CODES: &'static [(u8, Self)] = &[(1, Self::Completed), (2, Self::Failed), (3, Self::Cancelled)];
+}
+
+impl Coded for OnBlockerFailure {
+    const CODES: &'static [(u8, Self)] = &[(1, Self::Wait), (2, Self::Fail), (3, Self::Receive)];
+}
+
+impl Coded for KeyHold {
+    const CODES: &'static [(u8, Self)] =
+        &[(1, Self::Open), (2, Self::Completed), (3, Self::CompletedOrFailed), (4, Self::Any)];
+}
+
+impl Coded for AttemptEnd {
+    const CODES: &'static [(u8, Self)] = &[
+        (1, Self::Running),
+        (2, Self::Completed),
+        (3, Self::Continued),
+        (4, Self::Retried),
+        (5, Self::Rescheduled),
+        (6, Self::Failed),
+        (7, Self::Exhausted),
+        (8, Self::Released),
+        (9, Self::Reaped),
+        (10, Self::Cancelled),
+        (11, Self::Displaced),
+    ];
+}

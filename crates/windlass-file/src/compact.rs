@@ -1,0 +1,191 @@
+//! Compaction: keeps the size of the folder proportional to what is stored.
+//!
+//! When the journals have grown larger than the last snapshot, a thread starts a new generation and writes a new
+//! snapshot. Writers go on meanwhile. They wait only for the seal of the old journal, which is a batch of its own, and
+//! while a group of rows is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use windlass_core::model::{Row, RowKey};
+use windlass_core::{ErrorKind, Result};
+
+use crate::folder::{COMPACT, Files, journal_name, snapshot_name};
+use crate::queue::Work;
+use crate::record::Stamp;
+use crate::shared::Shared;
+use crate::snapshot::Writer;
+
+/// How many rows are read at once, while writers wait.
+const ROWS_AT_ONCE: usize = 512;
+
+/// How long to wait after a failed compaction.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// What compactions have done since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionStats {
+    /// The number of compactions that this store has completed.
+    pub completed: u64,
+    /// The longest time that a compaction kept writers waiting.
+    pub longest_pause: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    /// The size of the journals below which nothing is compacted.
+    at_bytes: u64,
+    is_running: AtomicBool,
+    completed: AtomicU64,
+    longest_pause_micros: AtomicU64,
+    failed_at: std::sync::Mutex<Option<Instant>>,
+}
+
+impl Compaction {
+    pub(crate) fn new(at_bytes: u64) -> Self {
+        Self {
+            at_bytes,
+            is_running: AtomicBool::new(false),
+            completed: AtomicU64::new(0),
+            longest_pause_micros: AtomicU64::new(0),
+            failed_at: std::sync::Mutex::default(),
+        }
+    }
+
+    pub(crate) fn note_pause(&self, pause: Duration) {
+        let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        self.longest_pause_micros.fetch_max(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> CompactionStats {
+        CompactionStats {
+            completed: self.completed.load(Ordering::Relaxed),
+            longest_pause: Duration::from_micros(self.longest_pause_micros.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn has_failed_lately(&self) -> bool {
+        let failed_at = self.failed_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        failed_at.is_some_and(|at| at.elapsed() < RETRY_INTERVAL)
+    }
+
+    fn note_end<T>(&self, result: &Result<T>) {
+        let mut failed_at = self.failed_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *failed_at = result.is_err().then(Instant::now);
+    }
+}
+
+impl Shared {
+    /// Starts a compaction in a thread of its own if the journals have grown enough.
+    pub(crate) fn compact_if_needed(self: Arc<Self>) {
+        let is_needed = match self.state() {
+            Ok(state) => state.journal_bytes >= self.compaction.at_bytes.max(state.snapshot_bytes),
+            Err(_) => false,
+        };
+        if !is_needed || self.is_closed() || self.compaction.has_failed_lately() {
+            return;
+        }
+        if self.compaction.is_running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = Arc::clone(&self);
+        let work = move || {
+            let compacted = shared.compact();
+            shared.compaction.note_end(&compacted);
+            if let Err(error) = compacted {
+                let folder = shared.folder.path().display();
+                tracing::warn!(%folder, %error, "the folder was not compacted; this is tried again later");
+            }
+            shared.compaction.is_running.store(false, Ordering::Release);
+        };
+        if std::thread::Builder::new().name("windlass-compact".to_owned()).spawn(work).is_err() {
+            self.compaction.is_running.store(false, Ordering::Release);
+        }
+    }
+
+    /// Starts a new generation with a snapshot, and removes the older ones. Does nothing if another process does so.
+    pub(crate) fn compact(&self) -> Result<()> {
+        let io = |error| self.folder.io("cannot compact the folder", error);
+        let only_one = self.folder.disk.open_or_create(COMPACT).map_err(io)?;
+        // Released when the file is dropped.
+        if !only_one.try_lock().map_err(io)? {
+            return Ok(());
+        }
+        for name in Files::list(&*self.folder.disk)?.temporary {
+            self.folder.disk.remove(&name).map_err(io)?;
+        }
+        let generation = self.state()?.position.generation + 1;
+        self.folder.prepare_journal(generation)?;
+        let (reply, rotated) = mpsc::channel();
+        self.push(Work::Rotate(generation, reply))?;
+        let first = match rotated.recv() {
+            Ok(Err(error)) if error.kind() == ErrorKind::Changed => return Ok(()),
+            Ok(first) => first?,
+            // The store was closed.
+            Err(_) => return Ok(()),
+        };
+        let bytes = self.write_snapshot(generation, first)?;
+        self.folder.install(&snapshot_name(generation))?;
+        self.state()?.snapshot_bytes = bytes;
+        self.remove_before(generation).map_err(io)?;
+        self.compaction.completed.fetch_add(1, Ordering::Relaxed);
+        let _ = only_one.unlock();
+        Ok(())
+    }
+
+    fn write_snapshot(&self, generation: u64, first: u64) -> Result<u64> {
+        let mut writer = Writer::create(&self.folder, generation, first)?;
+        // Jobs that are created from now on are in the new journal.
+        let last = self.read(|model| model.last_seq())?;
+        let mut seq = 0;
+        while seq < last {
+            let jobs = self.read(|model| model.jobs_after(seq, ROWS_AT_ONCE))?;
+            let Some(latest) = jobs.last() else { break };
+            seq = latest.seq;
+            for row in jobs {
+                writer.add(&RowKey::Job(row.job.id), &Row::Job(row))?;
+            }
+        }
+        let mut seq = 0;
+        while seq < last {
+            let chains = self.read(|model| model.chains_after(seq, ROWS_AT_ONCE))?;
+            let Some(latest) = chains.last() else { break };
+            seq = latest.seq;
+            for row in chains {
+                writer.add(&RowKey::Chain(row.id), &Row::Chain(row))?;
+            }
+        }
+        for (key, row) in self.read(|model| model.registry())? {
+            writer.add(&key, &row)?;
+        }
+        let (stamp, position) = {
+            let state = self.state()?;
+            (Stamp { time: state.time, last_seq: state.model.last_seq() }, state.position)
+        };
+        writer.finish(stamp, position.offset)
+    }
+
+    /// Reads committed rows.
+    fn read<T>(&self, read: impl FnOnce(&mut windlass_core::model::Model) -> T) -> Result<T> {
+        let mut state = self.state()?;
+        let began = Instant::now();
+        let result = state.committed(read);
+        drop(state);
+        self.compaction.note_pause(began.elapsed());
+        Ok(result)
+    }
+
+    /// Removes the files of earlier generations. The oldest are removed first: the rest can always be read.
+    fn remove_before(&self, generation: u64) -> std::io::Result<()> {
+        let Ok(files) = Files::list(&*self.folder.disk) else { return Ok(()) };
+        for old in files.snapshots.into_iter().filter(|old| *old < generation) {
+            self.folder.disk.remove(&snapshot_name(old))?;
+        }
+        for old in files.journals.into_iter().filter(|old| *old < generation) {
+            self.folder.disk.remove(&journal_name(old))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Health checks of the folder.
+
+use windlass_core::{Finding, Result};
+
+use crate::folder::{Files, journal_name, snapshot_name, verify};
+use crate::frame::{HEADER_BYTES, Kind, Reader};
+use crate::open::is_harmless;
+use crate::shared::Shared;
+
+/// Journals above this size and four times the size of the snapshot are a finding: compactions fail.
+const JOURNAL_MAX_BYTES: u64 = 256 << 20;
+
+/// Returns present and likely problems of the folder.
+pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    if let Some(kind) = shared.folder.disk.shared_file_system() {
+        findings.push(finding(
+            format!("the folder is on a network or cluster file system ({kind})"),
+            "move it to a local disk, or make sure that only this machine uses it: its locks do not work between machines",
+        ));
+    }
+    let files = Files::list(&*shared.folder.disk)?;
+    let foreign: Vec<_> = files.foreign.iter().filter(|name| !is_harmless(name)).cloned().collect();
+    if !foreign.is_empty() {
+        findings.push(finding(
+            format!("the folder contains files of other programs: {}", foreign.join(", ")),
+            "move them to another folder: the folder of a store should contain nothing else",
+        ));
+    }
+    let (position, journal_bytes, snapshot_bytes) = {
+        let mut state = shared.state()?;
+        shared.follow(&mut state)?;
+        (state.position, state.journal_bytes, state.snapshot_bytes)
+    };
+    if journal_bytes > JOURNAL_MAX_BYTES.max(4 * snapshot_bytes) {
+        findings.push(finding(
+            format!(
+                "the journal has {} MiB, although the stored jobs have {} MiB",
+                journal_bytes >> 20,
+                snapshot_bytes >> 20
+            ),
+            "free some space on the disk, and read the warnings of this program: compactions fail",
+        ));
+    }
+    if checks_integrity {
+        findings.extend(damage(shared, &files, position)?);
+    }
+    Ok(findings)
+}
+
+fn finding(problem: impl Into<String>, remedy: &str) -> Finding {
+    Finding { problem: problem.into(), remedy: remedy.to_owned() }
+}
+
+/// Checks the records of all files that opening the folder would read.
+fn damage(shared: &Shared, files: &Files, end: crate::folder::Position) -> Result<Vec<Finding>> {
+    let (folder, base) = (&shared.folder, files.base());
+    let mut found = Vec::new();
+    let mut check = |checked: Result<u64>| match checked {
+        Ok(_) => {}
+        Err(error) => found.push(finding(error.to_string(), "restore the folder from a backup")),
+    };
+    let mut number = 1;
+    if files.snapshots.contains(&base) {
+        let (file, header) = folder.open_snapshot(base)?;
+        let bytes = file.size().map_err(|error| folder.io("cannot read a snapshot", error))?;
+        number = header.first;
+        let mut reader = Reader::new(file, folder.origin(Kind::Snapshot, base), HEADER_BYTES, 1, bytes);
+        check(verify(&mut reader, folder.path(), &snapshot_name(base)));
+    }
+    for generation in base..=end.generation {
+        let file = folder.open_journal(generation)?;
+        let bytes = match generation == end.generation {
+            true => end.offset,
+            false => file.size().map_err(|error| folder.io("cannot read the journal", error))?,
+        };
+        let origin = folder.origin(Kind::Journal, generation);
+        let mut reader = Reader::new(file, origin, HEADER_BYTES, number, bytes);
+        check(verify(&mut reader, folder.path(), &journal_name(generation)));
+        number = reader.number();
+    }
+    Ok(found)
+}

@@ -1,0 +1,95 @@
+//! Derives hints from the changes that other processes made.
+
+use std::collections::BTreeMap;
+
+use windlass_core::model::{Row, RowKey};
+use windlass_core::{ChainId, Hint, JobId, Status, Timestamp, TypeName, WorkerId};
+
+use crate::codec::Change;
+
+/// What the changes of other processes mean for workers and callers of this one.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    /// How many jobs of a type were scheduled, and when the first one is due.
+    scheduled: BTreeMap<TypeName, (u32, Timestamp)>,
+    closed: Vec<ChainId>,
+    lost: Vec<(WorkerId, JobId)>,
+    /// Whether changes were skipped, so that anything may have happened.
+    pub(crate) has_gap: bool,
+    /// Whether nobody waits for hints.
+    is_ignored: bool,
+}
+
+impl Hints {
+    /// Hints that nobody waits for.
+    pub(crate) fn ignored() -> Self {
+        Self { is_ignored: true, ..Self::default() }
+    }
+
+    /// Adds the hints for a change.
+    pub(crate) fn note(&mut self, change: &Change) {
+        if self.is_ignored {
+            return;
+        }
+        match (&change.key, &change.before, &change.after) {
+            (RowKey::Job(id), before, after) => self.note_job(*id, before.as_ref(), after.as_ref()),
+            (RowKey::Chain(id), before, after) => {
+                let is_open =
+                    |row: &Option<Row>| matches!(row, Some(Row::Chain(row)) if row.closed.is_none());
+                if (is_open(before) || before.is_none()) && !is_open(after) {
+                    self.closed.push(*id);
+                }
+            }
+            (RowKey::Paused(name), Some(_), None) => self.schedule(name.clone(), Timestamp::default()),
+            _ => {}
+        }
+    }
+
+    fn note_job(&mut self, id: JobId, before: Option<&Row>, after: Option<&Row>) {
+        let job = |row: Option<&Row>| match row {
+            Some(Row::Job(row)) => Some(row.clone()),
+            _ => None,
+        };
+        let (before, after) = (job(before), job(after));
+        if let Some(after) = after.as_ref().filter(|after| after.job.status == Status::Pending) {
+            let is_earlier = before.as_ref().is_none_or(|before| {
+                before.job.status != Status::Pending || after.job.due_at < before.job.due_at
+            });
+            if is_earlier {
+                self.schedule(after.job.job_type.clone(), after.job.due_at);
+            }
+        }
+        let Some(before) = before.filter(|before| before.job.status == Status::Running) else { return };
+        let Some(lease) = before.job.lease else { return };
+        let is_held = after.is_some_and(|after| {
+            after.job.status == Status::Running
+                && after.job.fence == before.job.fence
+                && after.job.cancel_requested == before.job.cancel_requested
+        });
+        if !is_held {
+            self.lost.push((lease.worker, id));
+        }
+    }
+
+    fn schedule(&mut self, job_type: TypeName, due_at: Timestamp) {
+        let (count, earliest) = self.scheduled.entry(job_type).or_insert((0, due_at));
+        *count = count.saturating_add(1);
+        *earliest = due_at.min(*earliest);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.scheduled.is_empty() && self.closed.is_empty() && self.lost.is_empty() && !self.has_gap
+    }
+
+    /// Returns the hints to publish.
+    pub(crate) fn list(&self) -> Vec<Hint> {
+        let scheduled = self.scheduled.iter().map(|(job_type, (count, due_at))| Hint::Scheduled {
+            job_type: job_type.clone(),
+            count: *count,
+            due_at: *due_at,
+        });
+        let closed = self.closed.iter().map(|chain| Hint::ChainClosed(*chain));
+        let lost = self.lost.iter().map(|(worker, job)| Hint::OwnershipLost { worker: *worker, job: *job });
+        scheduled.chain(closed).chain(lost).collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! The lock of the folder, which is held while a batch is decided, written and synced.
+//!
+//! A busy process would take a single lock again at once after it has released it, and others would rarely find it free.
+//! So there are two: to get `lock`, a process first takes `turn`, and releases it when it has both. While another process
+//! waits with `turn`, the one that had `lock` cannot get it again.
+//!
+//! The locks are advisory and belong to an open file. The system releases them when their process ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use windlass_core::{Result, Timestamp};
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::{from_io, replaced};
+use crate::folder::{HOLDER, LOCK, TURN};
+
+/// How long to wait between two tries: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+
+/// How long to wait for `turn`. A process may have been stopped while it had it, and must not keep all others waiting.
+const TURN_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The size of the file `holder`.
+const HOLDER_BYTES: usize = 256;
+
+/// The lock files of a folder.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    disk: Arc<dyn Disk>,
+    lock: Arc<dyn DiskFile>,
+    turn: Arc<dyn DiskFile>,
+    holder: Arc<dyn DiskFile>,
+    /// The name of this process.
+    own_name: String,
+}
+
+/// The lock, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'a>(&'a Lock);
+
+impl Lock {
+    /// Opens the lock files, and creates them if they are missing.
+    pub(crate) fn open(disk: Arc<dyn Disk>) -> Result<Self> {
+        let open = |name: &str| {
+            let opened = disk.open_or_create(name);
+            opened.map_err(|error| from_io(&format!("cannot open `{name}`"), disk.path(), error))
+        };
+        let (lock, turn, holder) = (open(LOCK)?, open(TURN)?, open(HOLDER)?);
+        let program = std::env::current_exe().ok();
+        let program =
+            program.as_ref().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
+        let own_name = format!("process {} ({program})", std::process::id());
+        Ok(Self { disk, lock, turn, holder, own_name })
+    }
+
+    /// Waits for the lock, as long as `goes_on` returns `true`. Returns `None` if it did not get it.
+    pub(crate) fn acquire(&self, mut goes_on: impl FnMut() -> bool) -> Result<Option<Held<'_>>> {
+        let (asked_at, mut pause, mut has_turn) = (Instant::now(), PAUSE_MIN, false);
+        let lock = |file: &dyn DiskFile| {
+            file.try_lock().map_err(|error| from_io("cannot lock the folder", self.disk.path(), error))
+        };
+        let held = loop {
+            has_turn = has_turn || lock(&*self.turn)?;
+            if (has_turn || asked_at.elapsed() > TURN_TIMEOUT) && lock(&*self.lock)? {
+                break Some(Held(self));
+            }
+            if !goes_on() {
+                break None;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        };
+        if has_turn {
+            let _ = self.turn.unlock();
+        }
+        let Some(held) = held else { return Ok(None) };
+        if !self.disk.is_current(LOCK, &*self.lock) {
+            return Err(replaced(self.disk.path()));
+        }
+        self.write_holder();
+        Ok(Some(held))
+    }
+
+    /// Returns who has the lock, for messages.
+    pub(crate) fn holder(&self) -> String {
+        let mut bytes = [0; HOLDER_BYTES];
+        let read = self.holder.read_exact_at(&mut bytes, 0);
+        let text = String::from_utf8_lossy(&bytes);
+        match (read, text.trim()) {
+            (Ok(Some(())), text) if !text.is_empty() => text.to_owned(),
+            _ => "another process".to_owned(),
+        }
+    }
+
+    /// Writes down who has the lock. It is only for messages, so an error does not matter.
+    fn write_holder(&self) {
+        let mut bytes = format!("{} since {}", self.own_name, Timestamp::now()).into_bytes();
+        bytes.resize(HOLDER_BYTES, b' ');
+        let _ = self.holder.write_at(&bytes, 0);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.lock.unlock();
+    }
+}

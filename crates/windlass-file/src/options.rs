@@ -1,0 +1,65 @@
+//! Options for opening a store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::{Clock, SystemClock};
+
+/// Options for opening a [`FileStore`](crate::FileStore).
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing before a store is opened with them"]
+pub struct Options {
+    pub(crate) path: PathBuf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) compact_at_bytes: u64,
+    pub(crate) allows_network: bool,
+    pub(crate) checks_integrity: bool,
+}
+
+impl Options {
+    /// Options for the store in this folder. Opening creates the folder if it is missing.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            clock: Arc::new(SystemClock),
+            busy_timeout: Duration::from_secs(10),
+            compact_at_bytes: 16 << 20,
+            allows_network: false,
+            checks_integrity: true,
+        }
+    }
+
+    /// Clock of the store. Default: the machine's clock. All stores on one folder must use the same clock.
+    pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// How long a command or the start of a transaction waits for the lock of the folder, held in this process or
+    /// another, before it fails with kind `Busy`. Default: 10 s.
+    pub const fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
+        self.busy_timeout = busy_timeout;
+        self
+    }
+
+    /// The size of the journal from which the folder is compacted, in bytes. It is compacted when the journal is larger
+    /// than this and larger than the last snapshot. Default: 16 MiB.
+    pub const fn compact_at_bytes(mut self, bytes: u64) -> Self {
+        self.compact_at_bytes = bytes;
+        self
+    }
+
+    /// Whether the folder may be on a network or cluster file system. Such a folder must be used by one machine only:
+    /// its locks do not work between machines. Default: `false`.
+    pub const fn allow_network_file_system(mut self, allowed: bool) -> Self {
+        self.allows_network = allowed;
+        self
+    }
+
+    /// Whether `health` checks the files for damage, which reads all of them. Default: `true`.
+    pub const fn check_integrity(mut self, check_integrity: bool) -> Self {
+        self.checks_integrity = check_integrity;
+        self
+    }
+}

@@ -1,0 +1,184 @@
+//! What all parts of an open store share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use windlass_core::command::{Command, Durability, Reap, Reply};
+use windlass_core::{Clock, Counters, Error, ErrorKind, Result, Timestamp};
+
+use crate::compact::Compaction;
+use crate::folder::Folder;
+use crate::hints::Hints;
+use crate::lock::Lock;
+use crate::queue::Queue;
+use crate::stall::Stalls;
+use crate::state::State;
+use crate::watch::Watch;
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) folder: Folder,
+    pub(crate) lock: Lock,
+    state: Mutex<State>,
+    pub(crate) queue: Mutex<Queue>,
+    /// Signals a change of the queue.
+    pub(crate) wake: Condvar,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) stalls: Stalls,
+    pub(crate) counted: Counted,
+    pub(crate) compaction: Compaction,
+    pub(crate) watch: Watch,
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        folder: Folder,
+        lock: Lock,
+        state: State,
+        clock: Arc<dyn Clock>,
+        busy_timeout: Duration,
+        compact_at_bytes: u64,
+    ) -> Self {
+        Self {
+            folder,
+            lock,
+            state: Mutex::new(state),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            clock,
+            busy_timeout,
+            stalls: Stalls::default(),
+            counted: Counted::default(),
+            compaction: Compaction::new(compact_at_bytes),
+            watch: Watch::default(),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Locks the state. Fails if a command panicked while it changed the state, or if the journal could not be replayed.
+    pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let state = self.state.lock().map_err(|_| panicked())?;
+        state.check()?;
+        Ok(state)
+    }
+
+    /// Locks the state even after a panic, for cleaning up.
+    pub(crate) fn any_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a query at once if that takes no waiting: nobody is writing, and no other process has written.
+    pub(crate) fn try_query(&self, query: &Command) -> Option<Result<Reply>> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::Poisoned(_)) => return Some(Err(panicked())),
+        };
+        if let Err(error) = state.check() {
+            return Some(Err(error));
+        }
+        if self.folder.head().is_some_and(|head| head > state.position) {
+            return None;
+        }
+        Some(state.query(self.now(), query))
+    }
+
+    /// Answers a query. Blocks the thread while a batch is written, or while the batches of other processes are read.
+    pub(crate) fn query(&self, query: &Command) -> Result<Reply> {
+        let mut state = self.state()?;
+        self.follow(&mut state)?;
+        state.query(self.now(), query)
+    }
+
+    /// Replays what other processes have committed, and notifies waiting workers and callers. Needs no lock on the
+    /// folder.
+    pub(crate) fn follow(&self, state: &mut State) -> Result<()> {
+        // While a transaction is open, this store has the folder's lock, and nobody else commits.
+        if !state.uncommitted.is_empty() {
+            return Ok(());
+        }
+        match self.folder.head() {
+            Some(head) if head > state.position => self.advance(state, head),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replays the journal up to a position, and notifies waiting workers and callers.
+    pub(crate) fn advance(&self, state: &mut State, to: crate::folder::Position) -> Result<()> {
+        let mut hints = if self.watch.is_needed() { Hints::default() } else { Hints::ignored() };
+        let advanced = state.advance(&self.folder, to, &mut hints);
+        if !hints.is_empty() {
+            self.watch.publish(&hints);
+        }
+        advanced
+    }
+
+    /// Changes a command as the recent stalls demand: after one, a reap requeues nothing.
+    pub(crate) fn adjusted<'c>(
+        &self,
+        now: Timestamp,
+        command: &'c Command,
+        own: &'c mut Option<Command>,
+    ) -> &'c Command {
+        match command {
+            Command::Reap(reap) if self.stalls.forbid_reaping(now, reap.renewal_interval) => {
+                // Requeue nothing, but still resolve deferred waits.
+                own.insert(Command::Reap(Reap { max: 0, ..reap.clone() }))
+            }
+            command => command,
+        }
+    }
+
+    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+/// Completes the reply of a command that was synced.
+pub(crate) fn durable(mut reply: Reply) -> Reply {
+    if let Reply::Create(reply) = &mut reply {
+        reply.durability = Durability::Synced;
+    }
+    reply
+}
+
+fn panicked() -> Error {
+    let text = "a command panicked, and the state in memory may be inconsistent: open the store again";
+    Error::new(ErrorKind::Corrupt, text)
+}
+
+/// Counts round trips and commits.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    round_trips: AtomicU64,
+    commits: AtomicU64,
+}
+
+impl Counted {
+    pub(crate) fn round_trip(&self) {
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn commit(&self) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            round_trips: self.round_trips.load(Ordering::Relaxed),
+            commits: self.commits.load(Ordering::Relaxed),
+        }
+    }
+}

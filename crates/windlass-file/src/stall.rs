@@ -1,0 +1,118 @@
+//! Periods in which nothing could be written, so that no lease could be renewed.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use windlass_core::{Millis, Timestamp};
+
+/// The stalls that still matter, each later and shorter than the one before.
+///
+/// The longest stall alone is not enough. A long one protects owners that renew rarely. A shorter, later one protects
+/// owners that renew often: they had time to renew since the long one, but not since the short one.
+///
+/// A store only sees stalls that its own commands met: a command that waited for the write lock or gave up, and a
+/// transaction of its own that kept others waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Stalls(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    stalls: Vec<Stall>,
+    /// When the open transaction that this store began was started. At most one is open, since each holds the write
+    /// lock.
+    open_since: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    lasted: Duration,
+    ended_at: Timestamp,
+}
+
+impl Stalls {
+    /// Records that a command waited for the write lock between these two times.
+    pub(crate) fn note(&self, asked_at: Timestamp, ended_at: Timestamp) {
+        self.with(|noted| noted.note(asked_at, ended_at));
+    }
+
+    /// Records that a transaction of the application, requested at `asked_at`, has begun.
+    pub(crate) fn begun(&self, asked_at: Timestamp, now: Timestamp) {
+        self.with(|noted| {
+            noted.end(now);
+            noted.note(asked_at, now);
+            noted.open_since = Some(now);
+        });
+    }
+
+    /// Records that the application's transaction has ended: now, or earlier if it was dropped.
+    pub(crate) fn ended(&self, now: Timestamp) {
+        self.with(|noted| noted.end(now));
+    }
+
+    /// Whether owners have not yet had one renewal interval since a stall that kept them from renewing.
+    pub(crate) fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
+        self.with(|noted| noted.stalls.iter().any(|stall| stall.forbids_reaping(now, renewal_interval)))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Noted) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Noted {
+    fn end(&mut self, now: Timestamp) {
+        if let Some(since) = self.open_since.take() {
+            self.note(since, now);
+        }
+    }
+
+    fn note(&mut self, from: Timestamp, ended_at: Timestamp) {
+        let latest = Stall { lasted: ended_at.since(from), ended_at };
+        self.stalls.retain(|earlier| !earlier.gives_way_to(latest));
+        if !latest.lasted.is_zero() {
+            self.stalls.push(latest);
+        }
+    }
+}
+
+impl Stall {
+    /// Whether a later stall supersedes this one: it is at least as long, or it ended so much later that this one no
+    /// longer protects anyone.
+    fn gives_way_to(self, later: Self) -> bool {
+        later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
+    }
+
+    fn forbids_reaping(self, now: Timestamp, renewal_interval: Millis) -> bool {
+        self.lasted * 2 >= Duration::from(renewal_interval) && now < self.ended_at + renewal_interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_stall_counts_after_a_long_one() {
+        let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
+        let stalls = Stalls::default();
+        stalls.note(at(12), at(20));
+        stalls.note(at(28), at(30));
+        let (short, long) = (Millis::from_secs(1), Millis::from_secs(15));
+        assert!(stalls.forbid_reaping(at(30), short), "no owner could renew for two seconds");
+        assert!(
+            stalls.forbid_reaping(at(30), long),
+            "a worker that renews rarely has had no time to renew since the long stall"
+        );
+        assert!(!stalls.forbid_reaping(at(31), short));
+        assert!(!stalls.forbid_reaping(at(35), long));
+    }
+
+    #[test]
+    fn a_transaction_that_was_dropped_ends_before_the_next_begins() {
+        let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
+        let stalls = Stalls::default();
+        stalls.begun(at(10), at(10));
+        stalls.begun(at(20), at(20));
+        assert!(stalls.forbid_reaping(at(21), Millis::from_secs(15)));
+    }
+}

@@ -1,0 +1,186 @@
+//! The state of the store in memory, and how it follows the journal.
+
+use std::sync::Arc;
+
+use windlass_core::command::{Command, Reply};
+use windlass_core::model::{Effect, Model};
+use windlass_core::{Error, ErrorKind, Result, Timestamp};
+
+use crate::codec::Names;
+use crate::disk::DiskFile;
+use crate::error::damaged;
+use crate::folder::{Files, Folder, Position, journal_name};
+use crate::frame::{Kind, Next, Reader};
+use crate::hints::Hints;
+use crate::record::{self, Replayed, Stamp};
+use crate::snapshot;
+
+/// How often the state is loaded again if a compaction of another process removes files meanwhile.
+const LOAD_TRIES: usize = 10;
+
+/// The model, and the place in the journal up to which it was replayed. Everything up to there is synced.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) model: Model,
+    pub(crate) position: Position,
+    pub(crate) journal: Arc<dyn DiskFile>,
+    /// The time of the last batch. Time never goes back, even if the clock does.
+    pub(crate) time: Timestamp,
+    /// The effects of the open transaction so far.
+    pub(crate) uncommitted: Vec<Effect>,
+    /// Whether bytes may follow the position because a write failed.
+    pub(crate) is_uncertain: bool,
+    /// The size of the journals since the last snapshot.
+    pub(crate) journal_bytes: u64,
+    /// The size of the last snapshot.
+    pub(crate) snapshot_bytes: u64,
+    names: Names,
+    /// Up to here, the model may contain later changes of the journal.
+    partial_until: Position,
+    /// Why the state cannot be used any more.
+    broken: Option<Error>,
+}
+
+impl State {
+    /// Restores the state at a position of the journal, from the last snapshot before it.
+    pub(crate) fn load(folder: &Folder, end: Position) -> Result<Self> {
+        let mut tries = 1;
+        loop {
+            let files = Files::list(&*folder.disk)?;
+            // A snapshot that was listed may be newer than `end`, but not newer than `head` is now.
+            let end = folder.head().map_or(end, |head| head.max(end));
+            match Self::try_load(folder, &files, end) {
+                // A file is missing. A compaction may have removed it since it was listed.
+                Err(error)
+                    if error.kind() == ErrorKind::Corrupt
+                        && error.inner().is_some()
+                        && tries < LOAD_TRIES =>
+                {
+                    tries += 1;
+                }
+                loaded => return loaded,
+            }
+        }
+    }
+
+    fn try_load(folder: &Folder, files: &Files, end: Position) -> Result<Self> {
+        let (mut model, mut names) = (Model::new(), Names::default());
+        let base = files.base();
+        let mut loaded = snapshot::Loaded::nothing();
+        if files.snapshots.contains(&base) {
+            loaded = snapshot::load(folder, base, &mut model, &mut names)?;
+        }
+        let mut state = Self {
+            model,
+            position: Position::start(base, loaded.first),
+            journal: folder.open_journal(base)?,
+            time: loaded.time,
+            uncommitted: Vec::new(),
+            is_uncertain: false,
+            journal_bytes: 0,
+            snapshot_bytes: loaded.bytes,
+            names,
+            partial_until: Position { generation: base, offset: loaded.consistent_at, number: 0 },
+            broken: None,
+        };
+        state.advance(folder, end, &mut Hints::ignored())?;
+        if state.position < state.partial_until {
+            let reason = "the snapshot of this generation contains later changes, which are missing here";
+            let Position { generation, offset, .. } = state.position;
+            return Err(damaged(folder.path(), &journal_name(generation), offset, reason));
+        }
+        Ok(state)
+    }
+
+    /// Fails if the state cannot be used any more.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// Replays the journal up to a position that is synced, and adds hints for the changes.
+    ///
+    /// If another process has compacted the folder several times since the last call, the state is loaded from its
+    /// snapshot instead.
+    pub(crate) fn advance(&mut self, folder: &Folder, to: Position, hints: &mut Hints) -> Result<()> {
+        while self.position < to {
+            if let Some(next) = self.replay_file(folder, to, hints)? {
+                let number = self.position.number;
+                match folder.open_journal(next) {
+                    Ok(journal) => self.journal = journal,
+                    Err(error) if error.inner().is_some() => {
+                        *self = Self::load(folder, to)?;
+                        hints.has_gap = true;
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+                self.position = Position::start(next, number);
+                self.journal_bytes = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays the rest of the current journal. Returns the next generation if the journal is sealed.
+    fn replay_file(&mut self, folder: &Folder, to: Position, hints: &mut Hints) -> Result<Option<u64>> {
+        let Position { generation, offset, number } = self.position;
+        let name = journal_name(generation);
+        let size = self.journal.size().map_err(|error| folder.io("cannot read the journal", error))?;
+        let end = if generation == to.generation { to.offset } else { size };
+        let origin = folder.origin(Kind::Journal, generation);
+        let mut reader = Reader::new(Arc::clone(&self.journal), origin, offset, number, end);
+        loop {
+            let next = reader.next().map_err(|error| folder.io("cannot read the journal", error))?;
+            let record = match next {
+                Next::Record(record) => record,
+                Next::End if generation == to.generation => return Ok(None),
+                Next::End => return Err(damaged(folder.path(), &name, end, "it is not sealed")),
+                Next::Invalid { offset, reason } => {
+                    return Err(damaged(folder.path(), &name, offset, reason));
+                }
+            };
+            let (start, end) = (record.offset, record.end);
+            let is_partial = self.position < self.partial_until;
+            let noted = |change| hints.note(&change);
+            let replayed =
+                record::replay(record.content, &mut self.names, &mut self.model, is_partial, noted);
+            let replayed = replayed.map_err(|malformed| {
+                let error = folder.malformed(&name, start, malformed);
+                self.broken = Some(error.clone());
+                error
+            })?;
+            self.position = Position { generation, offset: end, number: reader.number() };
+            self.journal_bytes += end - start;
+            match replayed {
+                Replayed::Changes(stamp) | Replayed::Erased(stamp) => self.time = self.time.max(stamp.time),
+                Replayed::Sealed(next) => return Ok(Some(next)),
+                Replayed::SnapshotEnd(_) => {}
+            }
+        }
+    }
+
+    /// Returns the time for a command: the clock's, but never before the last batch.
+    pub(crate) fn now(&self, clock: Timestamp) -> Timestamp {
+        clock.max(self.time)
+    }
+
+    /// Returns what a batch at this time says about the state.
+    pub(crate) const fn stamp(&self, time: Timestamp) -> Stamp {
+        Stamp { time, last_seq: self.model.last_seq() }
+    }
+
+    /// Answers a query from the committed state, without the writes of the open transaction.
+    pub(crate) fn query(&mut self, clock: Timestamp, query: &Command) -> Result<Reply> {
+        let now = self.now(clock);
+        self.committed(|model| model.apply(now, query)).map(|(reply, _)| reply)
+    }
+
+    /// Runs a read-only function on the committed state.
+    pub(crate) fn committed<T>(&mut self, read: impl FnOnce(&mut Model) -> T) -> T {
+        // The caller holds the mutex, so nobody sees the state in between.
+        self.model.undo(&self.uncommitted);
+        let result = read(&mut self.model);
+        self.model.replay(&self.uncommitted);
+        result
+    }
+}

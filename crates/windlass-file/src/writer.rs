@@ -1,0 +1,422 @@
+//! Group commit.
+//!
+//! Waiting for the disk costs more than executing a command. So commands do not write on their own: they queue, and one
+//! thread executes all that wait, appends their effects to the journal as one record, and syncs it. While one batch is
+//! synced, the next one collects. Under load, batches grow and throughput rises; when idle, a command is written alone
+//! and at once.
+//!
+//! A batch is decided, written and synced while the thread has the folder's lock. So another process decides on nothing
+//! that is not durable, and at most one batch is incomplete after a crash.
+//!
+//! The state stays locked until the batch is synced. A query in between waits for the disk; otherwise it would see what
+//! may still be undone.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use windlass_core::command::{Command, Reply};
+use windlass_core::model::Effect;
+use windlass_core::{Error, ErrorKind, Result, Timestamp};
+
+use crate::codec::Encoder;
+use crate::error::{closed, lock_timed_out, shortened};
+use crate::folder::{Position, journal_name};
+use crate::frame::{self, Kind};
+use crate::lock::Held;
+use crate::queue::{End, Turn, Waiting, Work};
+use crate::record;
+use crate::shared::{Shared, durable};
+use crate::state::State;
+
+/// The size of a batch from which the rest of the commands is left to the next one, in bytes.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// How often a writer that waits for the end of a transaction looks for commands that waited too long.
+const TRANSACTION_TICK: Duration = Duration::from_millis(50);
+
+/// The thread that writes. There is one for each open store.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    changes: Encoder,
+    buffer: Encoder,
+    /// Since when no batch could be written.
+    failing_since: Option<Timestamp>,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, changes: Encoder::default(), buffer: Encoder::default(), failing_since: None }
+    }
+
+    /// Runs until the store is closed and the queue is empty.
+    pub(crate) fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        while self.wait_for_work() {
+            let held = match shared.lock.acquire(|| shared.still_waits()) {
+                Ok(Some(held)) => held,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.note_failure();
+                    shared.queue().take_all().into_iter().for_each(|waiting| waiting.fail(error.clone()));
+                    continue;
+                }
+            };
+            // Take the work only now: what arrived while this thread waited for the lock shares the sync.
+            let turn = shared.queue().take();
+            match turn {
+                Some(Turn::Batch(batch)) => self.run_batch(held, batch),
+                Some(Turn::Alone(waiting)) => self.run_alone(held, waiting),
+                None => drop(held),
+            }
+            Arc::clone(&shared).compact_if_needed();
+        }
+    }
+
+    /// Waits until there is work. Returns `false` if the store is closed, and nothing is left to do.
+    fn wait_for_work(&self) -> bool {
+        let mut queue = self.shared.queue();
+        loop {
+            if queue.has_work() {
+                return true;
+            }
+            if self.shared.is_closed() {
+                return false;
+            }
+            queue = match self.shared.wake.wait(queue) {
+                Ok(queue) => queue,
+                Err(poisoned) => poisoned.into_inner(),
+            };
+        }
+    }
+
+    /// Executes a batch of commands, commits their effects together, and replies.
+    fn run_batch(&mut self, held: Held<'_>, batch: Vec<Waiting>) {
+        let shared = Arc::clone(&self.shared);
+        shared.note_stall(&batch);
+        let mut waiting = batch.into_iter();
+        let mut done = Vec::new();
+        let committed = self.execute(&shared, &mut waiting, &mut done);
+        drop(held);
+        shared.queue().put_back(waiting.collect());
+        self.note_result(&committed);
+        for (waiting, reply) in done {
+            let Work::Command(_, caller) = waiting.work else { continue };
+            let reply = match &committed {
+                Ok(()) => reply.map(durable),
+                Err(error) => Err(error.clone()),
+            };
+            let _ = caller.send(reply);
+        }
+    }
+
+    /// Executes commands until the batch is large, and commits them.
+    fn execute(
+        &mut self,
+        shared: &Shared,
+        waiting: &mut impl Iterator<Item = Waiting>,
+        done: &mut Vec<(Waiting, Result<Reply>)>,
+    ) -> Result<()> {
+        let prepared = shared.state().and_then(|mut state| {
+            shared.prepare(&mut state)?;
+            Ok(state)
+        });
+        let mut state = match prepared {
+            Ok(state) => state,
+            Err(error) => {
+                done.extend(waiting.map(|waiting| (waiting, Err(error.clone()))));
+                return Err(error);
+            }
+        };
+        let now = state.now(shared.now());
+        let mut effects = Vec::new();
+        self.changes.0.clear();
+        while self.changes.0.len() < BATCH_BYTES
+            && let Some(next) = waiting.next()
+        {
+            let Work::Command(command, _) = &next.work else { continue };
+            let mut adjusted = None;
+            let applied = state.model.apply(now, shared.adjusted(now, command, &mut adjusted));
+            let reply = applied.map(|(reply, changed)| {
+                record::encode_effects(&mut self.changes, &changed);
+                effects.extend(changed);
+                reply
+            });
+            done.push((next, reply));
+        }
+        self.commit(shared, &mut state, now, &effects)
+    }
+
+    /// Writes the encoded changes as one batch, and syncs it. If that fails, undoes the effects.
+    fn commit(
+        &mut self,
+        shared: &Shared,
+        state: &mut State,
+        now: Timestamp,
+        effects: &[Effect],
+    ) -> Result<()> {
+        if effects.is_empty() {
+            return Ok(());
+        }
+        frame::begin(&mut self.buffer.0);
+        record::encode_changes(&mut self.buffer, state.stamp(now));
+        self.buffer.0.append(&mut self.changes.0);
+        let appended = self.append(shared, state);
+        match &appended {
+            Ok(()) => state.time = now,
+            Err(_) => state.model.undo(effects),
+        }
+        appended
+    }
+
+    /// Appends the record in the buffer, syncs it and publishes the new end.
+    fn append(&mut self, shared: &Shared, state: &mut State) -> Result<()> {
+        let Position { generation, offset, number } = state.position;
+        frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
+        let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| state.journal.sync());
+        shared.counted.round_trip();
+        if let Err(error) = written {
+            let error = shared.folder.io("cannot write the journal", error);
+            // What is on the disk now is not known. Never sync it again: the next sync may report a success for data
+            // that the failed one has lost.
+            state.is_uncertain = true;
+            let _ = shared.truncate(state);
+            return Err(error);
+        }
+        let bytes = self.buffer.0.len() as u64;
+        state.position = Position { generation, offset: offset + bytes, number: number + 1 };
+        state.journal_bytes += bytes;
+        shared.counted.commit();
+        shared.publish(state.position);
+        Ok(())
+    }
+
+    fn run_alone(&mut self, held: Held<'_>, waiting: Waiting) {
+        let shared = Arc::clone(&self.shared);
+        shared.note_stall(std::slice::from_ref(&waiting));
+        match waiting.work {
+            Work::Begin(reply) => {
+                let began = shared.state().and_then(|mut state| shared.prepare(&mut state));
+                self.note_result(&began);
+                match began {
+                    Ok(()) => self.run_transaction(held, reply),
+                    Err(error) => drop(reply.send(Err(error))),
+                }
+            }
+            Work::Erase(reply) => {
+                let erased = self.erase(&shared);
+                drop(held);
+                self.note_result(&erased);
+                let _ = reply.send(erased);
+            }
+            Work::Rotate(generation, reply) => {
+                let began = Instant::now();
+                let rotated = self.rotate(&shared, generation);
+                drop(held);
+                shared.compaction.note_pause(began.elapsed());
+                let _ = reply.send(rotated);
+            }
+            Work::Command(..) => {}
+        }
+    }
+
+    fn erase(&mut self, shared: &Shared) -> Result<()> {
+        let mut state = shared.state()?;
+        shared.prepare(&mut state)?;
+        let now = state.now(shared.now());
+        let stamp = state.stamp(now);
+        frame::begin(&mut self.buffer.0);
+        record::encode_erased(&mut self.buffer, stamp);
+        self.append(shared, &mut state)?;
+        state.time = now;
+        state.model = windlass_core::model::Model::new();
+        state.model.skip_seq(stamp.last_seq);
+        Ok(())
+    }
+
+    /// Seals the journal, and goes on in the journal that was prepared.
+    fn rotate(&mut self, shared: &Shared, generation: u64) -> Result<u64> {
+        let mut state = shared.state()?;
+        shared.prepare(&mut state)?;
+        if state.position.generation + 1 != generation {
+            return Err(Error::new(ErrorKind::Changed, "another process has compacted the folder"));
+        }
+        // The journal has no seal, so a file with that name was left by a process that was killed before it sealed.
+        shared.folder.install(&journal_name(generation))?;
+        let journal = shared.folder.open_journal(generation)?;
+        frame::begin(&mut self.buffer.0);
+        record::encode_seal(&mut self.buffer, generation);
+        self.append(shared, &mut state)?;
+        state.journal = journal;
+        state.position = Position::start(generation, state.position.number);
+        state.journal_bytes = 0;
+        shared.publish(state.position);
+        Ok(state.position.number)
+    }
+
+    /// Keeps the lock until a transaction ends.
+    fn run_transaction(
+        &mut self,
+        held: Held<'_>,
+        reply: tokio::sync::oneshot::Sender<Result<mpsc::Sender<End>>>,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let (sender, receiver) = mpsc::channel();
+        let began_at = shared.now();
+        shared.stalls.begun(began_at, began_at);
+        if reply.send(Ok(sender)).is_err() {
+            shared.stalls.ended(shared.now());
+            return;
+        }
+        let end = loop {
+            match receiver.recv_timeout(TRANSACTION_TICK) {
+                Ok(end) => break Some(end),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break None,
+                Err(mpsc::RecvTimeoutError::Timeout) => shared.fail_overdue(),
+            }
+        };
+        let ended = match &end {
+            Some(End::Commit(_)) => self.commit_transaction(&shared),
+            _ => {
+                shared.roll_back_to(0);
+                Ok(())
+            }
+        };
+        drop(held);
+        shared.stalls.ended(shared.now());
+        if let Some(End::Commit(reply) | End::Rollback(reply)) = end {
+            let _ = reply.send(ended);
+        }
+    }
+
+    fn commit_transaction(&mut self, shared: &Shared) -> Result<()> {
+        let mut state = shared.state()?;
+        let effects = std::mem::take(&mut state.uncommitted);
+        self.changes.0.clear();
+        record::encode_effects(&mut self.changes, &effects);
+        let now = state.now(shared.now());
+        let committed = self.commit(shared, &mut state, now, &effects);
+        drop(state);
+        self.note_result(&committed);
+        committed
+    }
+
+    /// Records how long nothing could be written: no lease could be renewed in that time.
+    fn note_result<T>(&mut self, result: &Result<T>) {
+        match result {
+            Err(_) => self.note_failure(),
+            Ok(_) => {
+                if let Some(since) = self.failing_since.take() {
+                    self.shared.stalls.note(since, self.shared.now());
+                }
+            }
+        }
+    }
+
+    fn note_failure(&mut self) {
+        self.failing_since.get_or_insert_with(|| self.shared.now());
+    }
+}
+
+impl Shared {
+    /// Adds work for the writer.
+    pub(crate) fn push(&self, work: Work) -> Result<()> {
+        let waiting = Waiting { work, asked_at: self.now(), queued_at: Instant::now() };
+        let mut queue = self.queue();
+        // Checked under the lock: the writer ends only when it finds the queue empty under the same lock.
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        queue.push(waiting);
+        drop(queue);
+        self.wake.notify_all();
+        Ok(())
+    }
+
+    /// Fails work that has waited too long for the lock. Returns whether any is left.
+    fn still_waits(&self) -> bool {
+        self.fail_overdue();
+        self.queue().has_work()
+    }
+
+    fn fail_overdue(&self) {
+        let overdue = self.queue().take_overdue(self.busy_timeout);
+        if overdue.is_empty() {
+            return;
+        }
+        self.note_stall(&overdue);
+        let error = lock_timed_out(self.folder.path(), self.busy_timeout, &self.lock.holder());
+        overdue.into_iter().for_each(|waiting| waiting.fail(error.clone()));
+    }
+
+    /// Records the longest wait of this work as a stall: a renewal may have had to wait as long.
+    fn note_stall(&self, batch: &[Waiting]) {
+        if let Some(asked_at) = batch.iter().map(|waiting| waiting.asked_at).min() {
+            self.stalls.note(asked_at, self.now());
+        }
+    }
+
+    /// Brings the state to the end of the journal, and makes sure that all of the journal is synced. The caller has the
+    /// folder's lock.
+    fn prepare(&self, state: &mut State) -> Result<()> {
+        let head = self.folder.head();
+        if state.is_uncertain && head.is_some_and(|head| head <= state.position) {
+            self.truncate(state)?;
+        }
+        if let Some(head) = head.filter(|head| *head > state.position) {
+            self.advance(state, head)?;
+        }
+        let io = |error| self.folder.io("cannot read the journal", error);
+        let size = state.journal.size().map_err(io)?;
+        if size < state.position.offset {
+            let name = journal_name(state.position.generation);
+            return Err(shortened(self.folder.path(), &name, size, state.position.offset));
+        }
+        if size > state.position.offset {
+            // Another process ended before it could publish what it wrote.
+            let end = self.folder.settle_tail(state.position)?;
+            self.advance(state, end)?;
+        }
+        state.is_uncertain = false;
+        if head != Some(state.position) {
+            self.publish(state.position);
+        }
+        Ok(())
+    }
+
+    /// Removes what a failed write has left after the end of the journal.
+    fn truncate(&self, state: &mut State) -> Result<()> {
+        let truncated = state.journal.set_size(state.position.offset).and_then(|()| state.journal.sync());
+        truncated.map_err(|error| self.folder.io("cannot repair the journal", error))?;
+        state.is_uncertain = false;
+        Ok(())
+    }
+
+    /// Makes the end of the journal known to other processes. The batch is durable, so an error is no reason to fail it:
+    /// the next batch publishes its end too.
+    fn publish(&self, position: Position) {
+        if let Err(error) = self.folder.publish(position) {
+            let folder = self.folder.path().display();
+            tracing::warn!(%folder, %error, "cannot write the file `head`: other processes see this batch later");
+        }
+    }
+
+    /// Undoes the effects of the open transaction after the first `kept`.
+    pub(crate) fn roll_back_to(&self, kept: usize) {
+        let mut state = self.any_state();
+        let kept = kept.min(state.uncommitted.len());
+        let undone = state.uncommitted.split_off(kept);
+        state.model.undo(&undone);
+    }
+
+    /// Executes a command in the open transaction.
+    pub(crate) fn execute_in_transaction(&self, command: &Command) -> Result<Reply> {
+        self.counted.round_trip();
+        let mut state = self.state()?;
+        let now = state.now(self.now());
+        let (reply, effects) = state.model.apply(now, command)?;
+        state.uncommitted.extend(effects);
+        Ok(durable(reply))
+    }
+}
