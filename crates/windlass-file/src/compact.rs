@@ -119,7 +119,10 @@ impl Shared {
         let generation = self.state()?.position.generation + 1;
         self.folder.prepare_journal(generation)?;
         let (reply, rotated) = mpsc::channel();
-        self.push(Work::Rotate(generation, reply))?;
+        if self.push(Work::Rotate(generation, reply)).is_err() {
+            // The store was closed.
+            return Ok(());
+        }
         let first = match rotated.recv() {
             Ok(Err(error)) if error.kind() == ErrorKind::Changed => return Ok(()),
             Ok(first) => first?,

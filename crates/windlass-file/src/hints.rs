@@ -1,6 +1,6 @@
 //! Derives hints from the changes that other processes made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use windlass_core::model::{Row, RowKey};
 use windlass_core::{ChainId, Hint, JobId, Status, Timestamp, TypeName, WorkerId};
@@ -75,6 +75,11 @@ impl Hints {
         let (count, earliest) = self.scheduled.entry(job_type).or_insert((0, due_at));
         *count = count.saturating_add(1);
         *earliest = due_at.min(*earliest);
+    }
+
+    /// Keeps only the losses of these workers.
+    pub(crate) fn retain_lost(&mut self, workers: &HashSet<WorkerId>) {
+        self.lost.retain(|(worker, _)| workers.contains(worker));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

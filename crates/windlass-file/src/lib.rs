@@ -91,6 +91,9 @@ mod snapshot;
 mod error;
 mod health;
 
+#[cfg(test)]
+mod tests;
+
 pub use crate::compact::CompactionStats;
 pub use crate::notifier::FileNotifier;
 pub use crate::open::{Attempt, Client, Done, open};

@@ -116,7 +116,7 @@ impl Shared {
         let mut hints = if self.watch.is_needed() { Hints::default() } else { Hints::ignored() };
         let advanced = state.advance(&self.folder, to, &mut hints);
         if !hints.is_empty() {
-            self.watch.publish(&hints);
+            self.watch.publish(hints);
         }
         advanced
     }

@@ -29,12 +29,12 @@ impl FileTx {
         Ok(Self { shared: Arc::clone(shared), end, savepoints: Vec::new() })
     }
 
-    /// Fails if the transaction belongs to another store.
-    pub(crate) fn check_owner(&self, shared: &Arc<Shared>) -> Result<()> {
-        if Arc::ptr_eq(&self.shared, shared) {
+    /// Fails if the transaction belongs to another folder. Any store on its own folder may use it.
+    pub(crate) fn check_owner(&self, shared: &Shared) -> Result<()> {
+        if self.shared.folder.id == shared.folder.id {
             return Ok(());
         }
-        let text = "the transaction belongs to another store: begin it with this store";
+        let text = "the transaction belongs to another folder: begin it with this store";
         Err(Error::new(ErrorKind::Invalid, text))
     }
 

@@ -1,11 +1,14 @@
 //! Watches the folder for the commits of other processes.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use windlass_core::WorkerId;
+use windlass_core::command::Command;
 
 use crate::folder::HEAD;
 use crate::hints::Hints;
@@ -22,6 +25,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     listeners: Mutex<Vec<Weak<Listener>>>,
+    /// The workers that acquire jobs through this store. Only they are told that they have lost one: those of other stores
+    /// in this process may have settled it themselves.
+    workers: Mutex<HashSet<WorkerId>>,
     /// Whether the thread runs.
     is_running: AtomicBool,
     /// Wakes the thread.
@@ -41,8 +47,20 @@ impl Watch {
         self.is_running.load(Ordering::Acquire)
     }
 
+    /// Notes which workers use this store.
+    pub(crate) fn note(&self, command: &Command) {
+        match command {
+            Command::Acquire(acquire) => drop(self.workers().insert(acquire.worker)),
+            Command::Exchange(exchange) => drop(self.workers().insert(exchange.acquire.worker)),
+            Command::Retire(retire) => drop(self.workers().remove(&retire.worker)),
+            _ => {}
+        }
+    }
+
     /// Passes hints to all notifiers.
-    pub(crate) fn publish(&self, hints: &Hints) {
+    pub(crate) fn publish(&self, mut hints: Hints) {
+        hints.retain_lost(&self.workers());
+        let hints = &hints;
         let listeners: Vec<_> = self.listeners().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.publish(hints));
     }
@@ -56,6 +74,10 @@ impl Watch {
 
     fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Listener>>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn workers(&self) -> MutexGuard<'_, HashSet<WorkerId>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) -> MutexGuard<'_, Option<SyncSender<()>>> {

@@ -136,6 +136,7 @@ impl Writer {
             && let Some(next) = waiting.next()
         {
             let Work::Command(command, _) = &next.work else { continue };
+            shared.watch.note(command);
             let mut adjusted = None;
             let applied = state.model.apply(now, shared.adjusted(now, command, &mut adjusted));
             let reply = applied.map(|(reply, changed)| {

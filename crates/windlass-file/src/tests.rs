@@ -1,0 +1,16 @@
+//! Tests on a disk that fails and forgets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+
+mod disk;
+mod workload;
+
+mod crash;
+mod damage;
+mod decode;
+mod fault;
+mod processes;

@@ -1,0 +1,156 @@
+//! Files that were truncated or changed by something else.
+
+use std::collections::BTreeMap;
+
+use windlass_core::{ErrorKind, Store};
+
+use super::disk::TestDisk;
+use super::workload::{Dump, Step, Workload, open, run};
+use crate::folder::{HEAD, journal_name, snapshot_name};
+
+type Image = BTreeMap<String, Vec<u8>>;
+
+/// A small folder with a snapshot and a journal, and the states after each of its batches since the snapshot.
+async fn image() -> (Image, Vec<Dump>) {
+    let workload = Workload::random(5, 9);
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    let mut states = Vec::new();
+    for (step, state) in workload.steps.iter().zip(&workload.states[1..]) {
+        run(&store, step).await.unwrap();
+        if matches!(step, Step::Compact) {
+            states.clear();
+        }
+        states.push(state.clone());
+    }
+    store.close().await.unwrap();
+    let files = disk.files();
+    assert_eq!(files.keys().filter(|name| name.starts_with("snapshot-")).count(), 1);
+    assert!(files[&journal_name(2)].len() > 500 && files[&snapshot_name(2)].len() > 500);
+    (files, states)
+}
+
+/// Opens a changed folder, and returns its state, or checks the error.
+fn recover(image: &Image, changed: &str) -> Option<Dump> {
+    match open(&TestDisk::with_files(image.clone())) {
+        Ok(store) => Some(Dump::of_store(&store)),
+        Err(error) => {
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{text}");
+            assert!(text.contains(changed) && text.contains("offset"), "{text}");
+            None
+        }
+    }
+}
+
+/// Without `head`, a truncated journal cannot be told from one with an incomplete last batch: it is cut off after its last
+/// complete batch.
+#[tokio::test]
+async fn a_truncated_journal_is_cut_off_after_its_last_complete_batch() {
+    let (image, states) = image().await;
+    let name = journal_name(2);
+    let (mut recovered, mut refused) = (0, 0);
+    for length in 0..=image[&name].len() {
+        let mut changed = image.clone();
+        changed.get_mut(&name).unwrap().truncate(length);
+        changed.remove(HEAD);
+        match recover(&changed, &name) {
+            Some(dump) => {
+                assert!(states.contains(&dump), "length {length}: {} jobs", dump.jobs());
+                recovered += 1;
+            }
+            // The header is incomplete.
+            None => {
+                assert!(length < 64, "length {length}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(recovered > 500 && refused == 64, "{recovered} recovered, {refused} refused");
+}
+
+/// `head` says what was synced, so a truncated journal is an error.
+#[tokio::test]
+async fn a_truncated_journal_is_an_error_if_it_was_synced() {
+    let (image, states) = image().await;
+    let name = journal_name(2);
+    for length in 0..image[&name].len() {
+        let mut changed = image.clone();
+        changed.get_mut(&name).unwrap().truncate(length);
+        assert_eq!(recover(&changed, &name), None, "length {length}");
+    }
+    assert_eq!(recover(&image, &name).as_ref(), states.last());
+}
+
+#[tokio::test]
+async fn every_flipped_byte_of_a_journal_is_detected() {
+    let (image, states) = image().await;
+    let name = journal_name(2);
+    let mut cut_off = 0;
+    for at in 0..image[&name].len() {
+        for mask in [0x01, 0x80, 0xff] {
+            let mut changed = image.clone();
+            changed.get_mut(&name).unwrap()[at] ^= mask;
+            assert_eq!(recover(&changed, &name), None, "byte {at}");
+            changed.remove(HEAD);
+            if let Some(dump) = recover(&changed, &name) {
+                // Without `head`, the last batch may be an incomplete one.
+                assert_eq!(dump, states[states.len() - 2], "byte {at}");
+                cut_off += 1;
+            }
+        }
+    }
+    assert!(cut_off > 100, "{cut_off} were cut off");
+}
+
+#[tokio::test]
+async fn every_flipped_byte_and_truncation_of_a_snapshot_is_detected() {
+    let (image, _) = image().await;
+    let name = snapshot_name(2);
+    for at in 0..image[&name].len() {
+        let mut changed = image.clone();
+        changed.get_mut(&name).unwrap()[at] ^= 0x10;
+        assert_eq!(recover(&changed, &name), None, "byte {at}");
+        let mut changed = image.clone();
+        changed.get_mut(&name).unwrap().truncate(at);
+        assert_eq!(recover(&changed, &name), None, "length {at}");
+    }
+}
+
+/// `head` is only a help: without it, or with a damaged one, the journal is read to its end.
+#[tokio::test]
+async fn every_flipped_byte_of_head_is_harmless() {
+    let (image, states) = image().await;
+    for at in 0..image[HEAD].len() {
+        let mut changed = image.clone();
+        changed.get_mut(HEAD).unwrap()[at] ^= 0x10;
+        assert_eq!(recover(&changed, HEAD).as_ref(), states.last(), "byte {at}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_journal_or_snapshot_is_named() {
+    let (image, _) = image().await;
+    let mut changed = image.clone();
+    changed.remove(&journal_name(2));
+    let error = open(&TestDisk::with_files(changed)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("`disk/journal-0000000002` is missing"), "{error}");
+    let mut changed = image.clone();
+    changed.remove(&snapshot_name(2));
+    let error = open(&TestDisk::with_files(changed)).unwrap_err();
+    assert!(error.to_string().contains("`disk/journal-0000000001` is missing"), "{error}");
+}
+
+/// Damage that appears while the store is open is reported by `health`.
+#[tokio::test]
+async fn health_reports_damage() {
+    let (image, _) = image().await;
+    let disk = TestDisk::with_files(image.clone());
+    let store = open(&disk).unwrap();
+    assert_eq!(store.health().await.unwrap(), []);
+    let other = crate::disk::Disk::open(&disk, &journal_name(2)).unwrap();
+    other.write_at(b"damage", 100).unwrap();
+    let findings = store.health().await.unwrap();
+    assert!(findings[0].problem.contains("journal-0000000002` is damaged at offset"), "{findings:?}");
+}

@@ -1,0 +1,167 @@
+//! Operations on the disk that fail while the store goes on.
+
+use std::io::ErrorKind as Io;
+
+use windlass_core::{ErrorKind, Store};
+
+use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
+use super::workload::{Dump, Step, Workload, create, open, run};
+
+const STEPS: usize = 25;
+
+/// Runs a workload while the operations of a plan fail. Returns the state that its acknowledged steps lead to.
+///
+/// A step that failed was not applied, so later steps may differ from those of the workload: only creations are compared.
+async fn run_with(plan: Plan) -> (TestDisk, usize, usize) {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    disk.plan(Some(plan));
+    let (mut acknowledged, mut failed) = (0, 0);
+    for number in 0..STEPS {
+        let step = if number == STEPS / 2 { Step::Compact } else { Step::Command(create()) };
+        match run(&store, &step).await {
+            Ok(()) => acknowledged += usize::from(matches!(step, Step::Command(_))),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                failed += 1;
+            }
+        }
+        assert_eq!(Dump::of_store(&store).jobs(), acknowledged, "a failed command changed nothing: {plan:?}");
+    }
+    disk.plan(None);
+    run(&store, &Step::Command(create())).await.unwrap();
+    acknowledged += 1;
+    let dump = Dump::of_store(&store);
+    assert_eq!(dump.jobs(), acknowledged);
+    store.close().await.unwrap();
+    let again = open(&TestDisk::with_files(disk.files())).unwrap();
+    assert_eq!(Dump::of_store(&again), dump, "{plan:?}");
+    (disk, acknowledged, failed)
+}
+
+/// After a failed sync, data may be lost although later syncs succeed.
+#[tokio::test]
+async fn one_failed_operation_loses_nothing_acknowledged() {
+    let mut failed = 0;
+    for at in 0.. {
+        let plan = Plan { process: 0, from: at, to: at + 1, fault: Fault::Fails(Io::Other) };
+        let (disk, acknowledged, failures) = run_with(plan).await;
+        failed += failures;
+        for unsynced in [Unsynced::Kept, Unsynced::Dropped, Unsynced::Mixed(at as u64), Unsynced::Mixed(9)] {
+            let store = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+            assert_eq!(Dump::of_store(&store).jobs(), acknowledged, "operation {at}, {unsynced:?}");
+        }
+        if failures == 0 && at > 4 * STEPS {
+            break;
+        }
+    }
+    assert!(failed > STEPS, "{failed} commands failed");
+}
+
+/// As above, with several failed operations in a row: the repair fails too.
+#[tokio::test]
+async fn several_failed_operations_lose_nothing_acknowledged() {
+    for at in (0..4 * STEPS).step_by(3) {
+        for length in [2, 3, 5, 9] {
+            let plan = Plan { process: 0, from: at, to: at + length, fault: Fault::Fails(Io::Other) };
+            let (disk, acknowledged, _) = run_with(plan).await;
+            for unsynced in [Unsynced::Kept, Unsynced::Dropped, Unsynced::Mixed(at as u64)] {
+                let store = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+                assert_eq!(Dump::of_store(&store).jobs(), acknowledged, "operation {at}, {unsynced:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_commands_until_there_is_room() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    disk.limit(Some(8_000));
+    let mut acknowledged = 0;
+    let error = loop {
+        match run(&store, &Step::Command(create())).await {
+            Ok(()) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("free some space"), "{error}");
+    assert!(acknowledged > 10, "{acknowledged}");
+    assert_eq!(Dump::of_store(&store).jobs(), acknowledged);
+    assert!(run(&store, &Step::Command(create())).await.is_err(), "the disk is still full");
+    assert!(store.compact().await.is_err(), "there is no room for a snapshot");
+    disk.limit(None);
+    run(&store, &Step::Command(create())).await.unwrap();
+    store.compact().await.unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    drop(store);
+    let again = open(&TestDisk::with_files(disk.files())).unwrap();
+    assert_eq!(Dump::of_store(&again).jobs(), acknowledged + 2);
+}
+
+/// Leases could not be renewed while the disk was full. Afterwards, their owners get time to renew them.
+#[tokio::test]
+async fn no_job_is_reaped_right_after_the_disk_was_full() {
+    use windlass_core::command::{Reap, Types};
+    use windlass_core::{Clock, Millis};
+    let (disk, clock) = (TestDisk::new(), super::workload::clock());
+    let options = super::workload::options().clock(clock.clone());
+    let store = crate::FileStore::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    run(&store, &Step::Command(super::workload::acquire(1))).await.unwrap();
+    disk.limit(Some(0));
+    run(&store, &Step::Command(create())).await.unwrap_err();
+    clock.advance(Millis::from_secs(300));
+    run(&store, &Step::Command(create())).await.unwrap_err();
+    disk.limit(None);
+    let interval = Millis::from_secs(20);
+    let reap = || Reap { types: Types::All, max: 10, except: Vec::new(), renewal_interval: interval };
+    run(&store, &Step::Command(create())).await.unwrap();
+    assert_eq!(store.reap(reap()).await.unwrap().reaped, []);
+    clock.advance(interval);
+    assert!(Clock::now(&*clock) > Clock::now(&*super::workload::clock()));
+    assert_eq!(store.reap(reap()).await.unwrap().reaped.len(), 1);
+}
+
+#[tokio::test]
+async fn errors_of_the_folder_name_their_cure() {
+    let check = |disk: &TestDisk, kind: ErrorKind, part: &str| {
+        let error = open(disk).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    let disk = TestDisk::new();
+    disk.set_file_system("nfs4");
+    check(&disk, ErrorKind::Incompatible, "(nfs4)");
+    let allowed = super::workload::options().allow_network_file_system(true);
+    let store = crate::FileStore::open_on(std::sync::Arc::new(disk), allowed).unwrap();
+    let findings = store.health().await.unwrap();
+    assert!(findings.iter().any(|finding| finding.problem.contains("nfs4")), "{findings:?}");
+
+    for (kind, expected, part) in [
+        (Io::PermissionDenied, ErrorKind::AccessDenied, "grant this user permission"),
+        (Io::ReadOnlyFilesystem, ErrorKind::AccessDenied, "mount the file system for writing"),
+        (Io::StorageFull, ErrorKind::Unavailable, "free some space"),
+    ] {
+        let disk = TestDisk::new();
+        disk.plan(Some(Plan { process: 0, from: 0, to: 1, fault: Fault::Fails(kind) }));
+        check(&disk, expected, part);
+        // The cause is gone, and what was left behind does no harm.
+        disk.plan(None);
+        open(&disk).unwrap();
+    }
+}
+
+/// The replies of a random workload do not depend on how often the store is opened.
+#[tokio::test]
+async fn a_store_that_is_opened_again_after_each_step_has_the_same_state() {
+    let workload = Workload::random(21, 60);
+    let disk = TestDisk::new();
+    for (step, state) in workload.steps.iter().zip(&workload.states[1..]) {
+        let store = open(&disk).unwrap();
+        run(&store, step).await.unwrap();
+        assert_eq!(Dump::of_store(&store), *state, "{step:?}");
+        store.close().await.unwrap();
+    }
+}

@@ -1,0 +1,95 @@
+//! Two processes on one disk, one of which is killed.
+
+use std::time::{Duration, Instant};
+
+use windlass_core::Store;
+
+use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
+use super::workload::{Dump, Step, create, open, run};
+
+const STEPS: usize = 8;
+
+/// How long the other process may take to continue.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A process is killed at each of its operations, before it or in the middle of a write. The other one continues at once,
+/// and nothing that was acknowledged is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_other_process_continues_when_the_lock_holder_is_killed() {
+    let mut kills = 0;
+    for fault in [Fault::Killed, Fault::KilledWithin] {
+        for at in 0.. {
+            let disk = TestDisk::new();
+            let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+            disk.plan(Some(Plan { process: 1, from: at, to: at + 1, fault }));
+            let mut acknowledged = 0;
+            for number in 0..STEPS {
+                let step = if number == STEPS / 2 { Step::Compact } else { Step::Command(create()) };
+                let is_creation = usize::from(matches!(step, Step::Command(_)));
+                acknowledged += run(&one, &step).await.map_or(0, |()| is_creation);
+            }
+            if !disk.process(1).is_dead() {
+                break;
+            }
+            kills += 1;
+            let began_at = Instant::now();
+            run(&two, &Step::Command(create())).await.unwrap();
+            assert!(began_at.elapsed() < PATIENCE, "{:?} after {fault:?} at {at}", began_at.elapsed());
+            acknowledged += 1;
+            let dump = Dump::of_store(&two);
+            // The batch that was being written was applied or not.
+            assert!(
+                [acknowledged, acknowledged + 1].contains(&dump.jobs()),
+                "{fault:?} at {at}: {}",
+                dump.jobs()
+            );
+            two.compact().await.unwrap();
+            two.close().await.unwrap();
+            for unsynced in [Unsynced::Dropped, Unsynced::Mixed(at as u64)] {
+                let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+                assert_eq!(Dump::of_store(&again), dump, "{fault:?} at {at}, {unsynced:?}");
+            }
+        }
+    }
+    println!("{kills} kills");
+    assert!(kills > 4 * STEPS, "{kills}");
+}
+
+/// A process whose sync failed cannot repair its journal. Another process finds the batch and adopts it, with a sync that
+/// covers it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_whose_sync_failed_is_not_taken_over_unsynced() {
+    for length in [1, 2, 3] {
+        let disk = TestDisk::new();
+        let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+        run(&one, &Step::Command(create())).await.unwrap();
+        // The operations of a batch are: the holder, the record, its sync; then the repair.
+        let fault = Fault::Fails(std::io::ErrorKind::Other);
+        disk.plan(Some(Plan { process: 1, from: 2, to: 2 + length, fault }));
+        run(&one, &Step::Command(create())).await.unwrap_err();
+        disk.plan(None);
+        run(&two, &Step::Command(create())).await.unwrap();
+        let dump = Dump::of_store(&two);
+        for unsynced in [Unsynced::Kept, Unsynced::Dropped, Unsynced::Mixed(length as u64)] {
+            let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+            assert_eq!(Dump::of_store(&again), dump, "{unsynced:?} after {length} failures");
+        }
+        run(&one, &Step::Command(create())).await.unwrap();
+        assert_eq!(Dump::of_store(&one), Dump::of_store(&two));
+    }
+}
+
+/// A process that was idle during two compactions finds neither its journal nor the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_far_behind_loads_the_snapshot() {
+    let disk = TestDisk::new();
+    let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+    for _ in 0..3 {
+        run(&one, &Step::Command(create())).await.unwrap();
+        one.compact().await.unwrap();
+    }
+    run(&one, &Step::Command(create())).await.unwrap();
+    assert_eq!(Dump::of_store(&two), Dump::of_store(&one));
+    run(&two, &Step::Command(create())).await.unwrap();
+    assert_eq!(Dump::of_store(&one).jobs(), 5);
+}
