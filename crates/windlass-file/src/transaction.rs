@@ -38,7 +38,12 @@ impl FileTx {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    pub(crate) fn execute(&self, command: &Command) -> Result<Reply> {
+    /// Executes a command in the transaction.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the command is reserved for workers, or exceeds a limit. It has changed nothing then.
+    pub fn execute(&mut self, command: &Command) -> Result<Reply> {
         if !command.is_transactional() {
             let name = command.name();
             let text = format!("`{name}` cannot run in a transaction: run it outside");

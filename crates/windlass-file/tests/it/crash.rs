@@ -1,0 +1,123 @@
+//! Kills and pauses worker processes under load: no job is lost, stuck or executed twice.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use windlass_core::command::{Create, JobFilter, ListJobs, NewChain, NewJob, Page, Pause};
+use windlass_core::{BoxError, BoxFuture, ChainId, Client, Fence, Payload, Store, Transactional, TypeName};
+use windlass_file::{FileStore, Options};
+use windlass_testkit::crash::{self, Effect, JOBS_PER_BATCH, Ledger, Run, WorkerGroup, Workload, this_test};
+
+use crate::Folder;
+
+/// Environment variable with the folder for the worker processes.
+const FOLDER: &str = "WINDLASS_CRASH_FOLDER";
+
+const WORKERS: usize = 3;
+/// Long enough that a paused attempt is rarely inside a transaction, whose lock would keep other workers from
+/// reaping it.
+const PAUSED_WORK: Duration = Duration::from_secs(1);
+
+/// A ledger of jobs that nobody runs. They are created in the transactions that complete the jobs of the workload.
+struct Notes;
+
+const NOTE: &str = "note";
+
+impl Ledger for Notes {
+    type Store = FileStore;
+
+    fn write(
+        tx: <FileStore as Transactional>::Connection<'_>,
+        effect: Effect,
+    ) -> BoxFuture<'_, Result<(), BoxError>> {
+        let Effect { chain, run: Run { job, fence: Fence(fence) } } = effect;
+        Box::pin(async move {
+            let text = Payload::encode(&(chain.to_string(), job.to_string(), fence))?;
+            let note = NewChain::new(ChainId::new(), NewJob::new(TypeName::new(NOTE)?, text));
+            tx.execute(&Create { chains: vec![note] }.into())?;
+            Ok(())
+        })
+    }
+}
+
+async fn ledger(store: &FileStore) -> Vec<Effect> {
+    let filter = JobFilter { types: vec![TypeName::new(NOTE).unwrap()], ..JobFilter::default() };
+    let mut effects = Vec::new();
+    let mut page = Page { max: 1_000, ..Page::default() };
+    loop {
+        let reply = store.list_jobs(ListJobs { filter: filter.clone(), page }).await.unwrap();
+        for note in reply.jobs {
+            let (chain, job, fence): (String, String, u64) = note.input.decode().unwrap();
+            let run = Run { job: job.parse().unwrap(), fence: Fence(fence) };
+            effects.push(Effect { chain: chain.parse().unwrap(), run });
+        }
+        match reply.next {
+            Some(next) => page = Page { max: 1_000, after: Some(next), ..Page::default() },
+            None => return effects,
+        }
+    }
+}
+
+/// The entry point of the worker processes. Does nothing in the test run itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_process() {
+    if crash::is_worker_process() {
+        let client = Client::new(FileStore::open(options(env::var_os(FOLDER).unwrap())).await.unwrap());
+        crash::serve(crash::ledger_worker::<Notes>(&client).start().await.unwrap()).await;
+    }
+}
+
+/// Returns a client on a new folder, and a command that starts worker processes on it. The folder is compacted often.
+async fn fixture() -> (Folder, Client<FileStore>, impl Fn() -> Command + Send) {
+    let folder = Folder::new();
+    let store = FileStore::open(options(folder.path())).await.unwrap();
+    // Otherwise the notes would be due.
+    store.pause(Pause { types: vec![TypeName::new(NOTE).unwrap()], paused: true }).await.unwrap();
+    let path = folder.path();
+    let command = move || {
+        let mut command = this_test("crash::worker_process");
+        command.env(FOLDER, &path);
+        command
+    };
+    (folder, Client::new(store), command)
+}
+
+fn options(path: impl Into<PathBuf>) -> Options {
+    Options::new(path).compact_at_bytes(200_000)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_workers_lose_and_repeat_nothing() {
+    let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
+    let (_folder, client, command) = fixture().await;
+    let mut group = WorkerGroup::start(WORKERS, command).await;
+    let mut workload = Workload::new(&client, Duration::from_millis(20));
+    while group.kills() < kills {
+        workload.start_batch().await;
+        group.kill_one(client.store()).await;
+        workload.wait_for_all_but(2).await;
+        assert!(
+            workload.jobs() < 2 * kills * JOBS_PER_BATCH,
+            "only {} kills found jobs running",
+            group.kills()
+        );
+    }
+    workload.wait_for_all_but(0).await;
+    let log = group.stop().await;
+    println!("{} jobs; {log}", workload.jobs());
+    workload.check(&log, &ledger(client.store()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_worker_does_not_overwrite_the_new_owner() {
+    let (_folder, client, command) = fixture().await;
+    let mut group = WorkerGroup::start(WORKERS, command).await;
+    let mut workload = Workload::new(&client, PAUSED_WORK);
+    workload.overtake(&mut group, 3).await;
+    workload.wait_for_all_but(0).await;
+    let log = group.stop().await;
+    println!("{} jobs; {log}", workload.jobs());
+    workload.check(&log, &ledger(client.store()).await).await;
+}

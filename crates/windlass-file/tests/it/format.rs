@@ -1,0 +1,172 @@
+//! Folders that older versions wrote can be read.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use windlass_core::command::{
+    Beat, Cancel, CancelMode, Create, GetChains, LeaderLock, ListAttempts, ListChains, ListJobs, ListWorkers,
+    LockAction, NewKey, NextJob, Order, Outcome, Page, Pause, Renew, RenewLease, Schedule, Settle,
+    Settlement, Target,
+};
+use windlass_core::{
+    ChainId, Codec, ErrorText, JobId, Key, KeyHold, LockName, Millis, OnBlockerFailure, Payload, RequestId,
+    Store, TraceContext, TypeName, WorkerId, WorkerName,
+};
+use windlass_file::FileStore;
+
+use crate::{Folder, new_chain, start, take};
+
+/// The folders of each version, each with the text of what it contains.
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// Every version that was ever released, and the current one. A folder is never changed after the release of its version.
+/// `WINDLASS_UPDATE=1` creates the one of the current version if it is missing.
+#[tokio::test]
+async fn folders_of_all_versions_can_be_read() {
+    let current = fixtures().join("version-1");
+    if std::env::var_os("WINDLASS_UPDATE").is_some() && !current.exists() {
+        write_fixture(&current).await;
+    }
+    for version in [1] {
+        let path = fixtures().join(format!("version-{version}"));
+        let folder = Folder::new();
+        std::fs::create_dir(folder.path()).unwrap();
+        for name in crate::names(&path).iter().filter(|name| !name.ends_with(".txt")) {
+            std::fs::copy(path.join(name), folder.path().join(name)).unwrap();
+        }
+        let store = folder.open().await;
+        let expected = std::fs::read_to_string(path.join("content.txt")).unwrap();
+        assert_eq!(describe(&store).await, expected, "version {version}");
+        assert_eq!(store.health().await.unwrap(), []);
+        // The store goes on in this version's format.
+        start(&store, vec![new_chain()]).await;
+        store.compact().await.unwrap();
+        assert!(describe(&folder.open().await).await.len() > expected.len());
+    }
+}
+
+async fn write_fixture(path: &Path) {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    fill(&store).await;
+    store.compact().await.unwrap();
+    fill(&store).await;
+    let content = describe(&store).await;
+    store.close().await.unwrap();
+    std::fs::create_dir_all(path).unwrap();
+    for name in crate::names(&folder.path()).iter().filter(|name| name.contains('-') || *name == "head") {
+        std::fs::copy(folder.path().join(name), path.join(name)).unwrap();
+    }
+    std::fs::write(path.join("content.txt"), content).unwrap();
+}
+
+/// Stores rows of every kind, with every optional part.
+async fn fill(store: &FileStore) {
+    let mut plain = new_chain();
+    plain.trace = Some(TraceContext::new("00-trace-01").unwrap());
+    plain.job.trace = plain.trace.clone();
+    plain.job.max_attempts = Some(3);
+    plain.job.priority = -7;
+    let mut keyed = new_chain();
+    keyed.job.input = Payload::new(Codec::new("cbor").unwrap(), vec![0, 159, 146, 150]).unwrap();
+    keyed.key = Some(NewKey {
+        hold: KeyHold::Any,
+        window: Some(Millis::from_secs(90)),
+        ..NewKey::new(Key::new(format!("key {}", ChainId::new())).unwrap())
+    });
+    let mut blocked = new_chain();
+    blocked.job.blockers = vec![plain.id.into(), keyed.id.into()];
+    blocked.job.on_blocker_failure = OnBlockerFailure::Receive;
+    let mut later = new_chain();
+    later.job.schedule = Schedule::After(Millis::from_days(1));
+    let cancelled = later.id;
+    start(store, vec![plain, keyed, blocked, later, new_chain(), new_chain()]).await;
+    let held = take(store, 4).await;
+    let error = ErrorText::new("it failed");
+    let next = NextJob { id: JobId::new(), job: new_chain().job };
+    let output = Payload::json("{\"answer\":42}").unwrap();
+    let outcomes = [
+        Outcome::Retry { schedule: Schedule::Now, error: error.clone() },
+        Outcome::Continue { next, create: vec![new_chain()] },
+        Outcome::Fail { error, retention: Some(Millis::from_days(3)) },
+    ];
+    let settlements = held.iter().zip(outcomes).map(|(held, outcome)| Settlement {
+        job: held.job.id,
+        fence: held.job.fence,
+        outcome,
+    });
+    store.settle(Settle { settlements: settlements.collect() }).await.unwrap();
+    let running = &held[3].job;
+    let lease = RenewLease { job: running.id, fence: running.fence, lease: Millis::from_secs(100) };
+    store.renew(Renew { leases: vec![lease] }).await.unwrap();
+    let chains = vec![Target::Chain(running.chain), Target::Chain(cancelled)];
+    store.cancel(Cancel { chains, mode: CancelMode::Ask }).await.unwrap();
+    let completed = take(store, 1).await.remove(0).job;
+    let outcome = Outcome::Complete { output, retention: None, create: Vec::new() };
+    let settlement = Settlement { job: completed.id, fence: completed.fence, outcome };
+    store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
+    let types = vec![TypeName::new("t").unwrap(), TypeName::new("paused").unwrap()];
+    let name = Some(WorkerName::new("ada").unwrap());
+    let (worker, ttl) = (WorkerId::new(), Millis::from_days(100));
+    store.beat(Beat { worker, name, types: types.clone(), concurrency: 9, running: 2, ttl }).await.unwrap();
+    store.pause(Pause { types: types[1..].to_vec(), paused: true }).await.unwrap();
+    let (token, action) = (RequestId::new(), LockAction::Hold(ttl));
+    let name = LockName::new(format!("lock {token}")).unwrap();
+    store.leader_lock(LeaderLock { name, token, action }).await.unwrap();
+    store.create(Create { chains: Vec::new() }).await.unwrap();
+}
+
+/// Describes everything that a store contains.
+async fn describe(store: &FileStore) -> String {
+    let page = || Page { max: 1_000, order: Order::Oldest, ..Page::default() };
+    let mut text = String::new();
+    for job in store.list_jobs(ListJobs { page: page(), ..ListJobs::default() }).await.unwrap().jobs {
+        writeln!(text, "job {} {} of {} {}", job.id, job.index, job.chain, job.chain_type).unwrap();
+        writeln!(text, "  {} {} priority {}", job.job_type, job.status, job.priority).unwrap();
+        writeln!(text, "  input {:?} output {:?} error {:?}", job.input, job.output, job.error).unwrap();
+        writeln!(text, "  attempt {} of {:?}", job.attempt, job.max_attempts).unwrap();
+        writeln!(text, "  fence {} version {}", job.fence.0, job.version.0).unwrap();
+        writeln!(text, "  due {} created {}", job.due_at, job.created_at).unwrap();
+        writeln!(text, "  started {:?} closed {:?} by {:?}", job.started_at, job.closed_at, job.closed_by)
+            .unwrap();
+        let lease = job.lease.map(|lease| (lease.worker, lease.request, lease.until));
+        writeln!(text, "  lease {lease:?} cancel {} trace {:?}", job.cancel_requested, job.trace).unwrap();
+        for blocker in job.blockers.iter() {
+            writeln!(text, "  blocker {} {} {:?}", blocker.chain, blocker.resolved, blocker.trace).unwrap();
+        }
+        writeln!(text, "  on failure {:?}", job.on_blocker_failure).unwrap();
+        let attempts = store.list_attempts(ListAttempts { job: job.id }).await.unwrap().attempts;
+        for attempt in attempts {
+            let times = (attempt.started_at, attempt.ended_at);
+            writeln!(text, "  attempt {} {} {:?}", attempt.attempt, attempt.fence.0, attempt.end).unwrap();
+            writeln!(text, "    {} {times:?} {:?}", attempt.worker, attempt.error).unwrap();
+        }
+    }
+    for chain in store.list_chains(ListChains { page: page(), ..ListChains::default() }).await.unwrap().chains
+    {
+        writeln!(text, "chain {} {} latest {}", chain.id, chain.chain_type, chain.latest.id).unwrap();
+        let closed = chain.closed.map(|closed| (closed.at, closed.closed_as, closed.retain_until));
+        writeln!(text, "  created {} closed {closed:?} trace {:?}", chain.created_at, chain.trace).unwrap();
+        let kept = chain.retention;
+        writeln!(text, "  kept {:?} {:?} {:?}", kept.completed, kept.failed, kept.cancelled).unwrap();
+        if let Some(key) = chain.key {
+            writeln!(text, "  key {:?} {:?} {:?} {}", key.key, key.hold, key.window, key.held).unwrap();
+            let target = Target::Key(chain.chain_type, key.key);
+            let found = store.get_chains(GetChains { chains: vec![target] }).await.unwrap().chains.remove(0);
+            writeln!(text, "  found {:?}", found.map(|found| found.id)).unwrap();
+        }
+    }
+    for worker in store.list_workers(ListWorkers {}).await.unwrap().workers {
+        writeln!(text, "worker {} {:?} {:?}", worker.worker, worker.name, worker.types).unwrap();
+        let (slots, running) = (worker.concurrency, worker.running);
+        writeln!(text, "  {slots} {running} {} {} {}", worker.started_at, worker.seen_at, worker.expires_at)
+            .unwrap();
+    }
+    let types = windlass_core::command::Types::All;
+    for count in store.count(windlass_core::command::Count { types }).await.unwrap().types {
+        writeln!(text, "type {} paused {}", count.job_type, count.paused).unwrap();
+    }
+    text
+}

@@ -1,0 +1,117 @@
+//! The store returns the same replies as the model, also if the folder is opened again now and then.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use windlass_conformance::{Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Tally, random};
+use windlass_core::command::*;
+use windlass_core::{
+    BoxFuture, Capabilities, Counters, ManualClock, Notifier, Result, Store, for_each_command,
+};
+use windlass_file::{FileStore, Options};
+
+const SEEDS: u64 = 5;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_commands_get_the_replies_of_the_model() {
+    let commands = if std::env::var_os("WINDLASS_FULL").is_some() { 100_000 } else { 10_000 };
+    let (mut tally, fixture) = (Tally::default(), Reopening::default());
+    for seed in 0..SEEDS {
+        tally.add(&random(&fixture, seed, commands / SEEDS as usize).await);
+    }
+    let reopened = fixture.reopened.load(Ordering::Relaxed);
+    println!("{tally}\nopened again {reopened} times");
+    tally.assert_thorough(Capabilities::all());
+    tally.assert_rolled_back();
+    assert!(reopened > commands / 200, "{reopened}");
+}
+
+/// Opens folders with stores that are opened again at random.
+#[derive(Default)]
+struct Reopening {
+    reopened: Arc<AtomicUsize>,
+}
+
+impl Fixture for Reopening {
+    fn name(&self) -> &str {
+        "file"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Subject> {
+        Box::pin(async {
+            let directory = tempfile::tempdir().unwrap();
+            let clock = Arc::new(ManualClock::default());
+            let options = Options::new(directory.path()).clock(clock.clone()).compact_at_bytes(30_000);
+            let open = async || {
+                let store = Mutex::new(Arc::new(FileStore::open(options.clone()).await.unwrap()));
+                Arc::new(Fresh { options: options.clone(), store, reopened: Arc::clone(&self.reopened) })
+            };
+            let store = open().await;
+            let subject = Subject::new(store.clone(), open().await, clock.clone());
+            subject.with_transactions(store).keeping(directory)
+        })
+    }
+}
+
+/// A store that is closed and opened again at random.
+#[derive(Debug)]
+struct Fresh {
+    options: Options,
+    store: Mutex<Arc<FileStore>>,
+    reopened: Arc<AtomicUsize>,
+}
+
+impl Fresh {
+    async fn get(&self) -> Arc<FileStore> {
+        let store = Arc::clone(&self.store.lock().unwrap());
+        if fastrand::u8(..50) != 0 {
+            return store;
+        }
+        store.close().await.unwrap();
+        let fresh = Arc::new(FileStore::open(self.options.clone()).await.unwrap());
+        *self.store.lock().unwrap() = Arc::clone(&fresh);
+        self.reopened.fetch_add(1, Ordering::Relaxed);
+        fresh
+    }
+}
+
+impl ErasedTransactional for Fresh {
+    fn begin(&self) -> BoxFuture<'_, Result<Box<dyn ErasedTx>>> {
+        Box::pin(async { Erased::new(self.get().await).begin().await })
+    }
+}
+
+macro_rules! store {
+    ($($method:ident: $request:ident => $reply:ident,)*) => {
+        impl Store for Fresh {
+            fn capabilities(&self) -> Capabilities {
+                Capabilities::all()
+            }
+
+            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
+                Box::pin(async move { self.get().await.$method(request).await })
+            })*
+
+            fn erase(&self) -> BoxFuture<'_, Result<()>> {
+                Box::pin(async move { self.get().await.erase().await })
+            }
+
+            fn notifier(&self) -> Arc<dyn Notifier> {
+                self.store.lock().unwrap().notifier()
+            }
+
+            fn counters(&self) -> Counters {
+                self.store.lock().unwrap().counters()
+            }
+
+            fn close(&self) -> BoxFuture<'_, Result<()>> {
+                Box::pin(async move { self.get().await.close().await })
+            }
+        }
+    };
+}
+for_each_command!(store);
