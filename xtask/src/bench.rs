@@ -16,6 +16,11 @@ pub(crate) fn memory(flags: &[&str]) -> Result {
     measure("memory", flags, &[])
 }
 
+/// Measures the file store.
+pub(crate) fn file(flags: &[&str]) -> Result {
+    measure("file", flags, &[])
+}
+
 /// Measures a store on a database.
 pub(crate) fn database(store: &str, flags: &[&str]) -> Result {
     measure(store, flags, &prerequisites::provide(true, false)?)

@@ -40,6 +40,9 @@ usage: cargo xtask <command>
         --only WORD     only the workloads whose names contain WORD
         --json          the figures as JSON
         --instructions  only the instructions
+  bench file [--quick] [--only WORD] [--rounds N] [--json]
+        The same workloads on a folder, alternating with the same appends and syncs of a bare file; the cost per job; the
+        ratios; the memory and disk space per stored job, and the longest pause of writers during compactions.
   bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--json]
         The same workloads on a database with durable settings, alternating with bare statements on the same
         database (not on Redis); the cost per job; the ratios; and the round trips of a queue.
@@ -84,6 +87,7 @@ fn run(words: &[&str]) -> Result {
     match words {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
+        ["bench", "file", flags @ ..] => bench::file(flags),
         ["bench", "effectum"] => peers::effectum(),
         ["bench", store @ ("sqlite" | "postgres" | "redis" | "commits"), flags @ ..] => {
             bench::database(store, flags)

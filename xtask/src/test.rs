@@ -117,11 +117,12 @@ pub(crate) fn run(options: Options) -> Result {
 const FAST_SEEDS: &str = "50";
 
 /// The tests of a fast run: those that need no server and take seconds.
-const FAST_TESTS: [(&str, &[&str]); 10] = [
+const FAST_TESTS: [(&str, &[&str]); 11] = [
     ("windlass-macros", &["lib"]),
     ("windlass-core", &["lib", "it", "sim"]),
     ("windlass-conformance", &["memory", "in_process", "behavior", "covered"]),
     ("windlass-sqlite", &["lib", "conformance"]),
+    ("windlass-file", &["lib", "conformance"]),
     ("windlass-postgres", &["lib"]),
     ("windlass-redis", &["lib"]),
     ("windlass-nats", &["lib"]),

@@ -11,17 +11,20 @@ use windlass::sqlite::Synchronous;
 use windlass::{BoxError, Client, MemoryStore};
 use windlass_bench::commits::{Commits, GOAL};
 use windlass_bench::instructions::{BUDGET, Instructions};
-use windlass_bench::subject::{Memory, Postgres, Redis, Sqlite};
+use windlass_bench::subject::{File, Footprint, Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
 use windlass_bench::{Report, channel, workload};
 
 const HELP: &str = "\
 usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
+       windlass-bench file [--quick] [--only WORD] [--rounds N] [--json]
        windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--normal] [--json]
        windlass-bench commits [--quick] [--rounds N]
        windlass-bench drain windlass|bare JOBS SLOTS
 
   memory    Runs all workloads on the memory store, then counts the instructions per job with valgrind.
+  file      Runs all workloads on a folder, compares a drain with the same appends and syncs of a bare file, and
+            measures the memory and disk space of stored jobs.
   sqlite    Runs all workloads on SQLite with synchronous = FULL, then NORMAL, and compares them with bare statements.
   postgres  Runs all workloads on a private PostgreSQL server, and compares them with bare statements.
   redis     Runs all workloads on a private Redis server that syncs each write.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> Result<(), BoxError> {
     match words {
         ["memory", flags @ ..] => measure_memory(&Options::parse(flags)?),
+        ["file", flags @ ..] => measure_file(&Options::parse(flags)?),
         ["sqlite", flags @ ..] => measure_sqlite(&Options::parse(flags)?),
         ["postgres", flags @ ..] => measure_postgres(&Options::parse(flags)?),
         ["redis", flags @ ..] => measure_redis(&Options::parse(flags)?),
@@ -131,6 +135,38 @@ fn measure_redis(options: &Options) -> Result<(), BoxError> {
     let report = runtime.block_on(async { suite::run(&mut Redis::start().await, &options.plan).await })?;
     options.print(&[("Redis, appendfsync always", report)]);
     Ok(())
+}
+
+fn measure_file(options: &Options) -> Result<(), BoxError> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    // Skip the depths of a million jobs: they would only measure the memory.
+    let depths = options.plan.depths.iter().filter(|depth| depth.others + depth.later < 1_000_000).copied();
+    let plan = Plan { slots: vec![10, 64, 100], depths: depths.collect(), ..options.plan.clone() };
+    let (report, footprint) = runtime.block_on(async {
+        // First, while the memory of the process is small.
+        let footprint = match plan.only {
+            None => Some(File::new()?.footprint(10 * plan.drained).await?),
+            Some(_) => None,
+        };
+        Ok::<_, BoxError>((suite::run(&mut File::new()?, &plan).await?, footprint))
+    })?;
+    options.print(&[("File, each batch synced", report)]);
+    if let Some(footprint) = footprint.filter(|_| !options.json) {
+        print_footprint(&footprint);
+    }
+    Ok(())
+}
+
+fn print_footprint(footprint: &Footprint) {
+    let Footprint { jobs, memory, folder, opening, compaction } = footprint;
+    println!(
+        "{jobs} stored jobs: {} bytes of memory and {} bytes in the folder per job; opening takes {opening:.1?}; the \
+         longest pause of writers in {} compactions was {:.1?}",
+        memory / jobs,
+        folder / jobs,
+        compaction.completed,
+        compaction.longest_pause
+    );
 }
 
 fn measure_sqlite(options: &Options) -> Result<(), BoxError> {

@@ -26,8 +26,17 @@ pub(crate) fn reset_peak_memory() {
 
 /// Returns the peak memory of this process in bytes.
 pub(crate) fn peak_memory() -> u64 {
+    status("VmHWM:")
+}
+
+/// Returns the memory of this process in bytes.
+pub(crate) fn memory() -> u64 {
+    status("VmRSS:")
+}
+
+fn status(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kibibytes.unwrap_or_default() * 1_024
 }

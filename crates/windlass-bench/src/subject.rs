@@ -1,5 +1,6 @@
 //! The stores to measure.
 
+mod file;
 mod memory;
 mod postgres;
 mod redis;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use windlass::{BoxError, Client, Store};
 
+pub use file::{File, Footprint};
 pub use memory::Memory;
 pub use postgres::Postgres;
 pub use redis::Redis;

@@ -71,8 +71,8 @@ fn in_one_line(text: &str) -> String {
 /// Options that every command accepts.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Global {
-    /// Store URL: `sqlite:PATH`, `postgres://…`, `redis://…`, or `memory:` (demo and bench only) [default:
-    /// sqlite:windlass.db]
+    /// Store URL: `sqlite:PATH`, `file:FOLDER`, `postgres://…`, `redis://…`, or `memory:` (demo and bench only)
+    /// [default: sqlite:windlass.db]
     ///
     /// To keep a password out of the process list, set the environment variable instead.
     #[arg(long, global = true, env = "WINDLASS_STORE", hide_env_values = true, value_name = "URL")]

@@ -35,6 +35,7 @@ pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
         "windlass_nats",
         "windlass_postgres",
         "windlass_redis",
+        "windlass_file",
         "windlass_sqlite",
     ];
     let filter = Targets::new().with_default(others).with_targets(targets.map(|target| (target, level)));

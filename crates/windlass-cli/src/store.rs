@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use windlass::file::{self, FileStore};
 use windlass::nats::{self, NatsNotifier};
 use windlass::notifier::InProcessNotifier;
 use windlass::observer::NoObserver;
@@ -43,7 +44,7 @@ pub(crate) struct StoreConfig {
 pub(crate) enum OpenMode {
     /// Nothing. A missing file or table is an error.
     Existing,
-    /// Creates a missing SQLite file with its tables.
+    /// Creates a missing SQLite file with its tables, or a missing folder.
     CreateFile,
     /// Creates or migrates the tables.
     Migrate,
@@ -61,6 +62,7 @@ pub(crate) struct Connection {
 pub(crate) enum AnyStore {
     Memory(Client<MemoryStore>),
     Sqlite(Client<SqliteStore>),
+    File(Client<FileStore>),
     Postgres(Client<PostgresStore<postgres::Sqlx>>),
     Redis(Client<RedisStore>),
 }
@@ -81,9 +83,13 @@ impl StoreConfig {
         ]
     }
 
-    /// Whether the store does not exist yet. Checks only SQLite files; other stores would need a connection.
+    /// Whether the store does not exist yet. Checks only SQLite files and folders; other stores would need a connection.
     pub(crate) fn is_missing(&self) -> bool {
-        matches!(&self.store, StoreUrl::Sqlite(path) if !path.exists())
+        match &self.store {
+            StoreUrl::Sqlite(path) => !path.exists(),
+            StoreUrl::File(path) => !self.file_options(path).folder().exists(),
+            StoreUrl::Memory | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => false,
+        }
     }
 
     /// Returns this config with a new, unique namespace.
@@ -108,12 +114,13 @@ impl StoreConfig {
     /// Opens the store and its notifier. The observer receives the client's events.
     pub(crate) async fn open_with(&self, mode: OpenMode, observer: impl Observer) -> Result<Connection> {
         if mode == OpenMode::Existing
-            && let StoreUrl::Sqlite(path) = &self.store
+            && let StoreUrl::Sqlite(path) | StoreUrl::File(path) = &self.store
             && self.is_missing()
         {
+            let kind = if matches!(self.store, StoreUrl::File(_)) { "folder" } else { "file" };
             let path = path.display();
             let text = format!(
-                "the store file `{path}` does not exist: run `windlass start` or `windlass migrate`, or choose another \
+                "the store {kind} `{path}` does not exist: run `windlass start` or `windlass migrate`, or choose another \
                  --store"
             );
             return Err(Failure::store(text));
@@ -131,7 +138,7 @@ impl StoreConfig {
     /// Returns the SQL statements that create the tables.
     pub(crate) fn migrations_sql(&self, from: u32) -> Result<String> {
         match &self.store {
-            StoreUrl::Memory | StoreUrl::Redis(_) => {
+            StoreUrl::Memory | StoreUrl::File(_) | StoreUrl::Redis(_) => {
                 Err(Failure::usage("this store has no tables: --sql applies only to SQLite and PostgreSQL"))
             }
             StoreUrl::Sqlite(path) => Ok(self.sqlite_options(path).migrations_sql_from(from)?),
@@ -157,6 +164,11 @@ impl StoreConfig {
                 let store = SqliteStore::open(self.sqlite_options(path).migrate(migrate)).await?;
                 let notifier = notifier(&store);
                 (AnyStore::Sqlite(client(store, &notifier, observer)), notifier)
+            }
+            StoreUrl::File(path) => {
+                let store = FileStore::open(self.file_options(path)).await?;
+                let notifier = notifier(&store);
+                (AnyStore::File(client(store, &notifier, observer)), notifier)
             }
             StoreUrl::Postgres(url) => {
                 let provider = postgres::Sqlx::connect(url).await?;
@@ -199,6 +211,10 @@ impl StoreConfig {
         }
     }
 
+    fn file_options(&self, path: &Path) -> file::Options {
+        self.namespace.iter().fold(file::Options::new(path), file::Options::namespace)
+    }
+
     fn postgres_options(&self) -> postgres::Options {
         self.namespace.iter().fold(postgres::Options::default(), postgres::Options::schema)
     }
@@ -218,6 +234,7 @@ impl Connection {
         match &self.store {
             AnyStore::Memory(client) => client.clone().into_dyn(),
             AnyStore::Sqlite(client) => client.clone().into_dyn(),
+            AnyStore::File(client) => client.clone().into_dyn(),
             AnyStore::Postgres(client) => client.clone().into_dyn(),
             AnyStore::Redis(client) => client.clone().into_dyn(),
         }
@@ -228,10 +245,14 @@ impl Connection {
         let client = self.client();
         client.store().erase().await?;
         let namespace = config.namespace.as_deref().unwrap_or_default();
+        if let StoreUrl::File(path) = &config.store {
+            client.store().close().await?;
+            return remove_folder(&config.file_options(path).folder(), path);
+        }
         let dropped = match &self.store {
             AnyStore::Postgres(client) => drop_schema(client.store().provider().pool(), namespace).await,
             AnyStore::Sqlite(client) => drop_tables(client.store().provider().pool(), namespace).await,
-            AnyStore::Memory(_) | AnyStore::Redis(_) => Ok(()),
+            AnyStore::Memory(_) | AnyStore::File(_) | AnyStore::Redis(_) => Ok(()),
         };
         dropped.map_err(|error| {
             Failure::store(format!(
@@ -252,6 +273,16 @@ fn client<S: Store>(
     observer: impl Observer,
 ) -> Client<S> {
     Client::builder(store).notifier(Arc::clone(notifier)).observer(observer).build()
+}
+
+/// Removes the folder of a namespace, and the folder that it is in if nothing else is left there.
+fn remove_folder(folder: &Path, parent: &Path) -> Result {
+    std::fs::remove_dir_all(folder).map_err(|error| {
+        let folder = folder.display();
+        Failure::store(format!("the folder `{folder}` could not be removed: {error}; remove it by hand"))
+    })?;
+    let _ = std::fs::remove_dir(parent);
+    Ok(())
 }
 
 async fn drop_schema(pool: &sqlx::PgPool, schema: &str) -> sqlx::Result<()> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use windlass_core::model::{Row, RowKey};
 use windlass_core::{ErrorKind, Result};
 
+use crate::error::closed;
 use crate::folder::{COMPACT, Files, journal_name, snapshot_name};
 use crate::queue::Work;
 use crate::record::Stamp;
@@ -66,6 +67,10 @@ impl Compaction {
         }
     }
 
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
+    }
+
     fn has_failed_lately(&self) -> bool {
         let failed_at = self.failed_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         failed_at.is_some_and(|at| at.elapsed() < RETRY_INTERVAL)
@@ -75,6 +80,11 @@ impl Compaction {
         let mut failed_at = self.failed_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *failed_at = result.is_err().then(Instant::now);
     }
+}
+
+/// A compaction that ends early because the store is closed has not failed: the next one removes what it left.
+fn ignore_closed(error: windlass_core::Error) -> Result<()> {
+    if error.kind() == ErrorKind::Closed { Ok(()) } else { Err(error) }
 }
 
 impl Shared {
@@ -94,7 +104,7 @@ impl Shared {
         let work = move || {
             let compacted = shared.compact();
             shared.compaction.note_end(&compacted);
-            if let Err(error) = compacted {
+            if let Err(error) = compacted.or_else(ignore_closed) {
                 let folder = shared.folder.path().display();
                 tracing::warn!(%folder, %error, "the folder was not compacted; this is tried again later");
             }
@@ -138,7 +148,7 @@ impl Shared {
         Ok(())
     }
 
-    fn write_snapshot(&self, generation: u64, first: u64) -> Result<u64> {
+    pub(crate) fn write_snapshot(&self, generation: u64, first: u64) -> Result<u64> {
         let mut writer = Writer::create(&self.folder, generation, first)?;
         // Jobs that are created from now on are in the new journal.
         let last = self.read(|model| model.last_seq())?;
@@ -172,6 +182,9 @@ impl Shared {
 
     /// Reads committed rows.
     fn read<T>(&self, read: impl FnOnce(&mut windlass_core::model::Model) -> T) -> Result<T> {
+        if self.is_closed() {
+            return Err(closed());
+        }
         let mut state = self.state()?;
         let began = Instant::now();
         let result = state.committed(read);

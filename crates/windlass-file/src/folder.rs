@@ -22,6 +22,7 @@ use crate::error::{bad_header, damaged, from_io, shortened};
 use crate::frame::{
     HEADER_BYTES, Header, Kind, Next, Origin, Reader, VERSION, has_later_record, u32_at, u64_at,
 };
+use crate::options::NAMESPACE;
 use crate::record;
 
 pub(crate) const HEAD: &str = "head";
@@ -92,6 +93,9 @@ impl Files {
                 && (name.starts_with("journal-") || name.starts_with("snapshot-"))
             {
                 files.temporary.push(name);
+            } else if name.starts_with(NAMESPACE) {
+                // The folder of another store.
+                continue;
             } else if ![HEAD, LOCK, TURN, COMPACT, HOLDER].contains(&name.as_str()) {
                 files.foreign.push(name);
                 continue;
@@ -380,7 +384,7 @@ mod tests {
     fn files_are_sorted_by_their_names() {
         let names =
             ["journal-0000000002", "journal-0000000001", "snapshot-0000000002", "journal-3", "notes.txt"];
-        let names = names.into_iter().chain(["lock", "snapshot-0000000003.tmp", "x.tmp"]);
+        let names = names.into_iter().chain(["lock", "snapshot-0000000003.tmp", "x.tmp", "namespace-a"]);
         let files = Files::sort(names.map(str::to_owned).collect());
         assert_eq!((files.journals.as_slice(), files.snapshots.as_slice()), (&[1, 2][..], &[2][..]));
         assert_eq!(files.temporary, ["snapshot-0000000003.tmp"]);

@@ -55,7 +55,8 @@
 //!
 //! # Limits
 //!
-//! The limits of [`windlass_core::limit`] apply. A folder is one namespace.
+//! The limits of [`windlass_core::limit`] apply. A [namespace](Options::namespace) has at most [`NAMESPACE_MAX_BYTES`]
+//! bytes.
 //!
 //! # Files
 //!
@@ -97,6 +98,6 @@ mod tests;
 pub use crate::compact::CompactionStats;
 pub use crate::notifier::FileNotifier;
 pub use crate::open::{Attempt, Client, Done, open};
-pub use crate::options::Options;
+pub use crate::options::{NAMESPACE_MAX_BYTES, Options};
 pub use crate::store::FileStore;
 pub use crate::transaction::FileTx;

@@ -45,10 +45,9 @@ pub type Done<J> = windlass_core::Done<J, FileStore>;
 
 /// Opens or creates the files, and loads the state. Blocks the thread.
 pub(crate) fn open_folder(disk: Arc<dyn Disk>, options: &Options) -> Result<Shared> {
-    let path = options.path.as_path();
-    if path.as_os_str().is_empty() {
-        return Err(Error::new(ErrorKind::Invalid, "a file store needs a folder: set its path"));
-    }
+    options.check()?;
+    let path = disk.path().to_owned();
+    let path = path.as_path();
     disk.create_folder().map_err(|error| from_io("cannot create the folder", path, error))?;
     check_file_system(&*disk, options)?;
     check_foreign(&*disk)?;
@@ -79,7 +78,7 @@ pub(crate) fn open_folder(disk: Arc<dyn Disk>, options: &Options) -> Result<Shar
 /// Refuses a network file system, unless it is allowed.
 fn check_file_system(disk: &dyn Disk, options: &Options) -> Result<()> {
     let Some(kind) = disk.shared_file_system() else { return Ok(()) };
-    let path = options.path.display();
+    let path = disk.path().display();
     if options.allows_network {
         tracing::warn!(folder = %path, kind, "the folder is on a network file system: only one machine may use it");
         return Ok(());

@@ -4,13 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::{Clock, SystemClock};
+use windlass_core::{Clock, Error, ErrorKind, Result, SystemClock};
+
+/// The beginning of the names of folders of namespaces.
+pub(crate) const NAMESPACE: &str = "namespace-";
+
+/// Maximum length of a namespace, in bytes.
+pub const NAMESPACE_MAX_BYTES: usize = 40;
 
 /// Options for opening a [`FileStore`](crate::FileStore).
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing before a store is opened with them"]
 pub struct Options {
     pub(crate) path: PathBuf,
+    namespace: Option<String>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) busy_timeout: Duration,
     pub(crate) compact_at_bytes: u64,
@@ -23,11 +30,43 @@ impl Options {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
+            namespace: None,
             clock: Arc::new(SystemClock),
             busy_timeout: Duration::from_secs(10),
             compact_at_bytes: 16 << 20,
             allows_network: false,
             checks_integrity: true,
+        }
+    }
+
+    /// A store of its own in a folder inside the folder: 1 to 40 characters of `a-z`, `0-9` and `_`. Default: none, the store
+    /// is in the folder itself.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Returns the folder with the files of the store: that of the namespace, if there is one.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        match &self.namespace {
+            Some(namespace) => self.path.join(format!("{NAMESPACE}{namespace}")),
+            None => self.path.clone(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.path.as_os_str().is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "a file store needs a folder: set its path"));
+        }
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        match &self.namespace {
+            Some(name) if name.is_empty() || name.len() > NAMESPACE_MAX_BYTES || !name.bytes().all(plain) => {
+                let text = format!(
+                    "the namespace {name:?} is invalid: use 1 to {NAMESPACE_MAX_BYTES} characters of a-z, 0-9 and _"
+                );
+                Err(Error::new(ErrorKind::Invalid, text))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, Counters, Error, ErrorKind, Finding, InProcessNotifier, Notifier, Result, Store,
@@ -29,6 +29,9 @@ use crate::writer::Writer;
 /// How long closing waits for work that is under way.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How often closing looks whether a compaction has ended.
+const CLOSE_TICK: Duration = Duration::from_millis(2);
+
 /// A store of job chains in a folder. See the [crate docs](crate).
 pub struct FileStore {
     options: Options,
@@ -49,7 +52,7 @@ impl FileStore {
     /// [`ErrorKind::Incompatible`] if a newer version wrote it, or if it is on a network file system.
     /// [`ErrorKind::Busy`] if another process keeps it locked.
     pub async fn open(options: Options) -> Result<Self> {
-        let disk = Arc::new(RealDisk::new(options.path.clone()));
+        let disk = Arc::new(RealDisk::new(options.folder()));
         spawn_blocking(move || Self::open_on(disk, options)).await.map_err(stopped)?
     }
 
@@ -139,6 +142,13 @@ impl FileStore {
         if let Some(ended) = ended {
             let _ = timeout(CLOSE_TIMEOUT, ended).await;
         }
+        // A compaction ends soon too. It must not write to a folder that is removed after this.
+        let _ = timeout(CLOSE_TIMEOUT, async {
+            while self.shared.compaction.is_running() {
+                sleep(CLOSE_TICK).await;
+            }
+        })
+        .await;
     }
 
     fn check_owner(&self, tx: &FileTx) -> Result<()> {

@@ -153,6 +153,13 @@ pub mod memory {
     pub type ItemDone<T> = windlass_core::queue::ItemDone<T, MemoryStore>;
 }
 
+/// File store: a folder, without a server.
+#[cfg(feature = "file")]
+pub mod file {
+    #[doc(inline)]
+    pub use windlass_file::*;
+}
+
 /// Notifier over NATS.
 #[cfg(feature = "nats")]
 pub mod nats {

@@ -8,7 +8,7 @@ use windlass::{Client, MemoryStore};
 use windlass_bench::commits::Commits;
 use windlass_bench::instructions::{Instructions, is_countable};
 use windlass_bench::round_trip::{self, SCENARIOS, Scenario};
-use windlass_bench::subject::{Memory, Postgres, Redis, Sqlite};
+use windlass_bench::subject::{File, Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
 use windlass_bench::{Report, Unit, channel};
 
@@ -83,6 +83,25 @@ async fn sqlite_is_compared_with_bare_statements() {
     assert!(drain.log_bytes.unwrap() > 100.0, "{drain:?}");
     assert_eq!(report.ratios.len(), 4);
     assert!(report.ratios.iter().all(|ratio| ratio.rounds.len() == 2 && ratio.median() > 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_file_store_is_compared_with_bare_appends() {
+    let plan = Plan { slots: vec![64], only: Some("64 slots".to_owned()), ..tiny() };
+    let report = suite::run(&mut File::new().unwrap(), &plan).await.unwrap();
+    assert!(report.ratios.is_empty(), "nothing to compare with was run");
+    let plan = Plan { slots: vec![64], ..tiny() };
+    let report = suite::run(&mut File::new().unwrap(), &plan).await.unwrap();
+    let drain = report.costs.iter().find(|cost| cost.workload == "drain, 64 slots").unwrap();
+    assert!(drain.log_bytes.unwrap() > 50.0 && drain.commits < 0.5, "{drain:?}");
+    assert_eq!(report.ratios.len(), 2);
+    assert!(report.ratios.iter().all(|ratio| ratio.rounds.len() == 2 && ratio.median() > 0.0));
+    let footprint = File::new().unwrap().footprint(2_000).await.unwrap();
+    assert!(
+        footprint.folder > 100 * footprint.jobs && footprint.folder < 1_000 * footprint.jobs,
+        "{footprint:?}"
+    );
+    assert_eq!(footprint.compaction.completed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

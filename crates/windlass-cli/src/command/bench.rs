@@ -63,6 +63,7 @@ async fn measure_any(
     let store = match store {
         StoreUrl::Memory => "memory",
         StoreUrl::Sqlite(_) => "sqlite",
+        StoreUrl::File(_) => "file",
         StoreUrl::Postgres(_) => "postgres",
         StoreUrl::Redis(_) => "redis",
     };
@@ -72,6 +73,7 @@ async fn measure_any(
         figures.drain_tx_per_s = match &connection.store {
             AnyStore::Memory(client) => Some(measure_transactions(client, bench, progress).await?),
             AnyStore::Sqlite(client) => Some(measure_transactions(client, bench, progress).await?),
+            AnyStore::File(client) => Some(measure_transactions(client, bench, progress).await?),
             AnyStore::Postgres(client) => Some(measure_transactions(client, bench, progress).await?),
             AnyStore::Redis(_) => None,
         };

@@ -70,7 +70,7 @@ async fn take_orders(
                 .run(orders)
                 .await
         }
-        AnyStore::Memory(_) | AnyStore::Redis(_) => {
+        AnyStore::Memory(_) | AnyStore::File(_) | AnyStore::Redis(_) => {
             Shop::new(connection.client(), WithoutTransactions, progress).run(orders).await
         }
     };

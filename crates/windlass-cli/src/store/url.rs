@@ -9,6 +9,8 @@ use crate::exit::{Failure, Result};
 pub(crate) enum StoreUrl {
     Memory,
     Sqlite(PathBuf),
+    /// A folder.
+    File(PathBuf),
     Postgres(String),
     Redis(String),
 }
@@ -42,11 +44,15 @@ impl StoreUrl {
                 "" => Err(Failure::usage("`sqlite:` has no path: use a form like `sqlite:windlass.db`")),
                 path => Ok(Self::Sqlite(path.into())),
             },
+            "file" => match rest.strip_prefix("//").unwrap_or(rest) {
+                "" => Err(Failure::usage("`file:` has no path: use a form like `file:./queue`")),
+                path => Ok(Self::File(path.into())),
+            },
             "postgres" | "postgresql" => Ok(Self::Postgres(url.to_owned())),
             "redis" | "rediss" | "valkey" => Ok(Self::Redis(url.to_owned())),
             _ => {
                 let text = format!(
-                    "unknown store scheme `{scheme}:`: use `sqlite:PATH`, `postgres://…`, `redis://…` or `memory:`"
+                    "unknown store scheme `{scheme}:`: use `sqlite:PATH`, `file:FOLDER`, `postgres://…`, `redis://…` or `memory:`"
                 );
                 Err(Failure::usage(text))
             }
@@ -60,6 +66,10 @@ impl StoreUrl {
             Self::Sqlite(path) => {
                 let absolute = std::path::absolute(path);
                 format!("sqlite:{}", absolute.as_ref().unwrap_or(path).display())
+            }
+            Self::File(path) => {
+                let absolute = std::path::absolute(path);
+                format!("file:{}", absolute.as_ref().unwrap_or(path).display())
             }
             Self::Postgres(url) | Self::Redis(url) => url.clone(),
         }
@@ -114,11 +124,14 @@ mod tests {
     fn store_urls_are_parsed_by_scheme() {
         assert_eq!(StoreUrl::parse("sqlite:a/b.db").unwrap(), StoreUrl::Sqlite("a/b.db".into()));
         assert_eq!(StoreUrl::parse("sqlite:///b.db").unwrap(), StoreUrl::Sqlite("/b.db".into()));
+        assert_eq!(StoreUrl::parse("file:./queue").unwrap(), StoreUrl::File("./queue".into()));
+        assert_eq!(StoreUrl::parse("file:///queue").unwrap(), StoreUrl::File("/queue".into()));
         assert_eq!(StoreUrl::parse("memory:").unwrap(), StoreUrl::Memory);
         assert!(matches!(StoreUrl::parse("postgresql://h/d").unwrap(), StoreUrl::Postgres(_)));
         let line = |url| StoreUrl::parse(url).unwrap_err().line().unwrap();
         assert!(line("jobs.db").contains("did you mean `sqlite:jobs.db`?"));
         assert!(line("sqlite:").contains("has no path"));
+        assert!(line("file:").contains("has no path"));
         assert!(!line("mysql://ada:secret@h/d").contains("secret"));
     }
 
@@ -127,6 +140,8 @@ mod tests {
         let directory = std::env::current_dir().unwrap();
         let absolute = StoreUrl::parse("sqlite:a/b.db").unwrap().absolute();
         assert_eq!(absolute, format!("sqlite:{}", directory.join("a/b.db").display()));
+        let absolute = StoreUrl::parse("file:a/b").unwrap().absolute();
+        assert_eq!(absolute, format!("file:{}", directory.join("a/b").display()));
         assert_eq!(StoreUrl::parse("redis://h").unwrap().absolute(), "redis://h");
     }
 

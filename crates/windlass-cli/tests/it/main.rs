@@ -11,6 +11,7 @@ mod default_store;
 mod demo;
 mod errors;
 mod fields;
+mod file;
 mod generate;
 mod interrupt;
 mod list;

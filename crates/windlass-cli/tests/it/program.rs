@@ -35,6 +35,11 @@ impl Program {
         Self { directory: tempfile::tempdir().unwrap(), store: "sqlite:jobs.db".to_owned(), namespace: None }
     }
 
+    /// Uses a folder that does not exist yet.
+    pub(crate) fn on_file() -> Self {
+        Self { store: "file:queue".to_owned(), ..Self::on_sqlite() }
+    }
+
     /// Uses PostgreSQL, with a schema of its own that does not exist yet.
     pub(crate) async fn on_postgres() -> Self {
         let shared = shared_postgres().await;

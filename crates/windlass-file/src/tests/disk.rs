@@ -132,11 +132,6 @@ impl TestDisk {
         self.core().file_system = Some(kind.to_owned());
     }
 
-    /// Returns the number of operations of this process.
-    pub(crate) fn count(&self) -> usize {
-        self.core().counts.get(&self.process).copied().unwrap_or_default()
-    }
-
     pub(crate) fn is_dead(&self) -> bool {
         self.core().dead.contains(&self.process)
     }

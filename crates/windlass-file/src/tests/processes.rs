@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use windlass_core::Store;
+use windlass_core::command::{Created, Reply};
 
 use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, Step, create, open, run};
@@ -77,6 +78,39 @@ async fn a_batch_whose_sync_failed_is_not_taken_over_unsynced() {
         run(&one, &Step::Command(create())).await.unwrap();
         assert_eq!(Dump::of_store(&one), Dump::of_store(&two));
     }
+}
+
+/// A process is killed after it has written a batch, before the sync. The other one finds the batch and replies on the
+/// strength of it, without a write of its own. So it must have synced the batch before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_never_depends_on_a_batch_that_is_not_synced() {
+    for opens_late in [false, true] {
+        let disk = TestDisk::new();
+        let one = open(&disk.process(1)).unwrap();
+        let early = (!opens_late).then(|| open(&disk.process(2)).unwrap());
+        let create = create();
+        // The operations of a batch are: the holder, the record, its sync.
+        disk.plan(Some(Plan { process: 1, from: 2, to: 3, fault: Fault::Killed }));
+        run(&one, &Step::Command(create.clone())).await.unwrap_err();
+        let two = early.unwrap_or_else(|| open(&disk.process(2)).unwrap());
+        let store: &dyn Store = &two;
+        let Reply::Create(reply) = store.execute(create).await.unwrap() else { panic!("a creation") };
+        assert!(matches!(reply.chains[0], Created::New { repeated: true, .. }), "{reply:?}");
+        let again = open(&TestDisk::with_files(power_failure(&disk.log(), Unsynced::Dropped))).unwrap();
+        assert_eq!(Dump::of_store(&again).jobs(), 1);
+    }
+}
+
+/// A process that was stopped while it was next in the queue does not keep the others waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_stopped_before_its_turn_stops_nobody() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    let turn = crate::disk::Disk::open(&disk.process(2), crate::folder::TURN).unwrap();
+    assert!(turn.try_lock().unwrap());
+    let began_at = Instant::now();
+    run(&store, &Step::Command(create())).await.unwrap();
+    assert!(began_at.elapsed() < 5 * PATIENCE, "{:?}", began_at.elapsed());
 }
 
 /// A process that was idle during two compactions finds neither its journal nor the next one.

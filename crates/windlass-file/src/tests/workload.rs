@@ -42,6 +42,10 @@ impl Dump {
         Self::of(&state.model)
     }
 
+    pub(crate) fn chain_ids(&self) -> impl Iterator<Item = ChainId> {
+        self.chains.iter().map(|row| row.id)
+    }
+
     pub(crate) fn jobs(&self) -> usize {
         self.jobs.len()
     }

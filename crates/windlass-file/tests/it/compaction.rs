@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_core::command::{Count, Expire, GetJobs, ListJobs, Page, Types};
+use windlass_core::command::{Count, Expire, ListJobs, Page, Types};
 use windlass_core::command::{Outcome, Settle, Settlement};
 use windlass_core::{Millis, Payload, Store};
 use windlass_file::FileStore;
@@ -101,26 +101,6 @@ async fn the_folder_stays_small() {
     assert_eq!(stored, 0, "all jobs have left");
     // Twice the journal from which it is compacted, what comes while it is compacted, and a snapshot of few rows.
     assert!(largest < 8 * at_bytes.max(1 << 20), "{largest} bytes");
-}
-
-/// A snapshot remembers numbers of jobs that are gone.
-#[tokio::test]
-async fn the_order_of_creation_survives_compaction_and_restart() {
-    let folder = Folder::new();
-    let store = folder.open().await;
-    let chains: Vec<_> = (0..3).map(|_| new_chain()).collect();
-    start(&store, chains.clone()).await;
-    store.erase().await.unwrap();
-    store.compact().await.unwrap();
-    store.close().await.unwrap();
-    let store = folder.open().await;
-    let first = new_chain();
-    start(&store, vec![first.clone(), new_chain()]).await;
-    store.compact().await.unwrap();
-    let before = jobs(&store).await;
-    assert_eq!(jobs(&folder.open().await).await, before);
-    let gone = store.get_jobs(GetJobs { jobs: vec![chains[0].id.first_job()] }).await.unwrap().jobs;
-    assert_eq!(gone, [None]);
 }
 
 /// A file that a killed compaction left behind is removed by the next one.

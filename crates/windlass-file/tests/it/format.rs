@@ -79,6 +79,20 @@ async fn fill(store: &FileStore) {
     let mut blocked = new_chain();
     blocked.job.blockers = vec![plain.id.into(), keyed.id.into()];
     blocked.job.on_blocker_failure = OnBlockerFailure::Receive;
+    let holds = [KeyHold::Open, KeyHold::Completed, KeyHold::CompletedOrFailed].map(|hold| {
+        let mut held = new_chain();
+        let key = Key::new(format!("{hold:?} {}", ChainId::new())).unwrap();
+        held.key = Some(NewKey { hold, ..NewKey::new(key) });
+        held.job.schedule = Schedule::After(Millis::from_secs(9));
+        held
+    });
+    let policies = [OnBlockerFailure::Wait, OnBlockerFailure::Fail].map(|policy| {
+        let mut waiting = new_chain();
+        waiting.job.blockers = vec![holds[0].id.into()];
+        waiting.job.on_blocker_failure = policy;
+        waiting
+    });
+    start(store, holds.into_iter().chain(policies).collect()).await;
     let mut later = new_chain();
     later.job.schedule = Schedule::After(Millis::from_days(1));
     let cancelled = later.id;
@@ -103,6 +117,11 @@ async fn fill(store: &FileStore) {
     store.renew(Renew { leases: vec![lease] }).await.unwrap();
     let chains = vec![Target::Chain(running.chain), Target::Chain(cancelled)];
     store.cancel(Cancel { chains, mode: CancelMode::Ask }).await.unwrap();
+    for outcome in [Outcome::Release, Outcome::Reschedule { schedule: Schedule::Now, error: None }] {
+        let job = take(store, 1).await.remove(0).job;
+        let settlement = Settlement { job: job.id, fence: job.fence, outcome };
+        store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
+    }
     let completed = take(store, 1).await.remove(0).job;
     let outcome = Outcome::Complete { output, retention: None, create: Vec::new() };
     let settlement = Settlement { job: completed.id, fence: completed.fence, outcome };

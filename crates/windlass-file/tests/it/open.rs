@@ -56,6 +56,22 @@ async fn a_failed_open_reports_the_reason() {
 }
 
 #[tokio::test]
+async fn namespaces_are_separate_stores() {
+    let folder = Folder::new();
+    let [one, two] = ["one", "two_2"].map(|name| FileStore::open(folder.options().namespace(name)));
+    let (one, two, own) = (one.await.unwrap(), two.await.unwrap(), folder.open().await);
+    start(&one, vec![new_chain()]).await;
+    start(&two, vec![new_chain()]).await;
+    two.erase().await.unwrap();
+    let counts = (take(&one, 5).await.len(), take(&two, 5).await.len(), take(&own, 5).await.len());
+    assert_eq!(counts, (1, 0, 0));
+    assert_eq!(own.health().await.unwrap(), []);
+    for name in ["", "Upper", "a-b", "..", "a/b", &"x".repeat(41)] {
+        check(folder.options().namespace(name), ErrorKind::Invalid, "namespace").await;
+    }
+}
+
+#[tokio::test]
 async fn foreign_files_beside_a_store_are_left_alone_and_reported() {
     let folder = Folder::new();
     folder.open().await.close().await.unwrap();

@@ -24,6 +24,7 @@ fn page() -> String {
     let stores = [
         ("memory", Capabilities::all()),
         ("SQLite", Capabilities::all()),
+        ("file", Capabilities::all()),
         ("PostgreSQL", Capabilities::all()),
         ("Redis", windlass_redis::CAPABILITIES),
     ];

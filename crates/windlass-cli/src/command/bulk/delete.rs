@@ -73,6 +73,7 @@ async fn delete_unchanged(
         _ if chains.is_empty() => Ok(Ok(Vec::new())),
         AnyStore::Memory(client) => delete_in_tx(client.begin().await?, chains).await,
         AnyStore::Sqlite(client) => delete_in_tx(client.begin().await?, chains).await,
+        AnyStore::File(client) => delete_in_tx(client.begin().await?, chains).await,
         AnyStore::Postgres(client) => {
             let mut tx = client.begin().await?;
             // The server's default may be a level at which the store refuses to delete.

@@ -183,6 +183,7 @@ const fn store_name(store: &StoreUrl) -> &'static str {
     match store {
         StoreUrl::Memory => "the memory store",
         StoreUrl::Sqlite(_) => "SQLite",
+        StoreUrl::File(_) => "a folder",
         StoreUrl::Postgres(_) => "PostgreSQL",
         StoreUrl::Redis(_) => "Redis",
     }

@@ -1,0 +1,145 @@
+use std::fs::{self, File as DiskFile};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use windlass::file::{CompactionStats, FileStore, Options};
+use windlass::{BoxError, Client, Store};
+
+use super::{Bare, Goal, ResourceUsage, Subject};
+use crate::{meter, workload};
+
+/// Slots of the drain that is compared with bare appends.
+const SLOTS: u32 = 64;
+
+/// How many single appends are measured. More would take minutes on a slow disk.
+const SINGLE_APPENDS: u32 = 500;
+
+/// The size of a single append, in bytes.
+const SINGLE_BYTES: usize = 200;
+
+/// Folders in a temporary directory.
+#[derive(Debug)]
+pub struct File {
+    directory: TempDir,
+    folders: u32,
+}
+
+impl File {
+    /// Creates the directory.
+    pub fn new() -> Result<Self, BoxError> {
+        Ok(Self { directory: TempDir::with_prefix("windlass-bench-")?, folders: 0 })
+    }
+
+    fn next_path(&mut self) -> PathBuf {
+        self.folders += 1;
+        self.directory.path().join(self.folders.to_string())
+    }
+
+    /// Stores `jobs` jobs and opens the folder again, to measure what they take.
+    pub async fn footprint(&mut self, jobs: u64) -> Result<Footprint, BoxError> {
+        let path = self.next_path();
+        let before = meter::memory();
+        let client = Client::new(FileStore::open(Options::new(&path)).await?);
+        workload::start_all(&client, jobs, 1_000).await?;
+        let memory = meter::memory().saturating_sub(before);
+        client.store().compact().await?;
+        let (folder, compaction) = (folder_bytes(&path), client.store().compaction());
+        client.store().close().await?;
+        let began = Instant::now();
+        FileStore::open(Options::new(&path)).await?.close().await?;
+        Ok(Footprint { jobs, memory, folder, opening: began.elapsed(), compaction })
+    }
+}
+
+/// What stored jobs take.
+#[derive(Clone, Copy, Debug)]
+pub struct Footprint {
+    /// The number of jobs, each with a small input.
+    pub jobs: u64,
+    /// The memory that they take, in bytes.
+    pub memory: u64,
+    /// The size of the folder after a compaction, in bytes.
+    pub folder: u64,
+    /// How long opening the folder takes.
+    pub opening: Duration,
+    /// The compactions, with the longest pause of writers.
+    pub compaction: CompactionStats,
+}
+
+impl Subject for File {
+    type Store = FileStore;
+
+    async fn open(&mut self) -> Result<Client<FileStore>, BoxError> {
+        let path = self.next_path();
+        Ok(Client::new(FileStore::open(Options::new(path)).await?))
+    }
+
+    async fn drain_in_transactions(
+        &self,
+        client: &Client<FileStore>,
+        jobs: u64,
+        slots: u32,
+    ) -> Result<(), BoxError> {
+        workload::drain_in_transactions(client, jobs, slots).await
+    }
+
+    fn bare(&self) -> Vec<(Bare, &'static str)> {
+        vec![
+            (Bare::ClaimMany, "bare: the same appends and syncs"),
+            (Bare::InsertOne, "bare: one append per sync"),
+        ]
+    }
+
+    async fn run_bare(&mut self, bare: Bare, jobs: u64) -> Result<Duration, BoxError> {
+        let path = self.next_path();
+        if bare == Bare::InsertOne {
+            let took = append(&path, SINGLE_APPENDS.into(), SINGLE_BYTES)?;
+            return Ok(took.mul_f64(to_float(jobs) / f64::from(SINGLE_APPENDS)));
+        }
+        // How many batches does a drain write, and of which size?
+        let client = self.open().await?;
+        workload::start_all(&client, jobs, 1_000).await?;
+        let (commits, written) = (client.store().counters().commits, meter::written_bytes().unwrap_or(0));
+        workload::drain_all(&client, jobs, SLOTS).await?;
+        let commits = client.store().counters().commits - commits;
+        let written = meter::written_bytes().unwrap_or(0) - written;
+        client.store().close().await?;
+        append(&path, commits, usize::try_from(written / commits.max(1))?)
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        vec![
+            Goal { workload: "drain, 64 slots", bare: Bare::ClaimMany, at_least: Some(0.5) },
+            Goal { workload: "start, 16 producers", bare: Bare::InsertOne, at_least: None },
+        ]
+    }
+
+    async fn usage(&self) -> Result<ResourceUsage, BoxError> {
+        // This process writes hardly anything but the journal, and snapshots.
+        Ok(ResourceUsage { log_bytes: meter::written_bytes(), server_cpu: None })
+    }
+}
+
+/// Appends `count` times to a new file, and waits for the disk after each.
+fn append(path: &Path, count: u64, bytes: usize) -> Result<Duration, BoxError> {
+    let mut file = DiskFile::create(path)?;
+    let data = vec![b'x'; bytes];
+    let began = Instant::now();
+    for _ in 0..count {
+        file.write_all(&data)?;
+        file.sync_data()?;
+    }
+    Ok(began.elapsed())
+}
+
+fn folder_bytes(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rounded for display")]
+const fn to_float(count: u64) -> f64 {
+    count as f64
+}
