@@ -100,7 +100,11 @@ impl Disk for RealDisk {
     }
 
     fn create_folder(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)
+        let folder = std::path::absolute(&self.folder)?;
+        let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+        fs::create_dir_all(&folder)?;
+        // Otherwise a power failure could remove the new folders, with all that was synced in them.
+        missing.into_iter().filter_map(Path::parent).try_for_each(sync_names)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -130,15 +134,8 @@ impl Disk for RealDisk {
         fs::remove_file(self.folder.join(name))
     }
 
-    #[cfg(unix)]
     fn sync_folder(&self) -> io::Result<()> {
-        File::open(&self.folder)?.sync_all()
-    }
-
-    /// Other systems cannot open a folder as a file. They write names in order.
-    #[cfg(not(unix))]
-    fn sync_folder(&self) -> io::Result<()> {
-        Ok(())
+        sync_names(&self.folder)
     }
 
     fn shared_file_system(&self) -> Option<String> {
@@ -153,6 +150,18 @@ impl Disk for RealDisk {
             _ => false,
         }
     }
+}
+
+/// Makes the names in a folder durable.
+#[cfg(unix)]
+fn sync_names(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Other systems cannot open a folder as a file. They write names in order.
+#[cfg(not(unix))]
+fn sync_names(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(unix)]

@@ -122,6 +122,9 @@ pub(crate) struct Folder {
     head: Arc<dyn DiskFile>,
 }
 
+/// How often `head` is read if it is invalid, because another process may be writing it.
+const HEAD_TRIES: usize = 20;
+
 const HEAD_BYTES: usize = 64;
 const HEAD_MAGIC: [u8; 8] = *b"windhead";
 
@@ -169,7 +172,7 @@ impl Folder {
     /// Returns the end of the journal that is known to be synced. `None` if it is not known: the file is missing, or
     /// another process is writing it at this moment.
     pub(crate) fn head(&self) -> Option<Position> {
-        for _ in 0..3 {
+        for _ in 0..HEAD_TRIES {
             let mut bytes = [0; HEAD_BYTES];
             self.head.read_exact_at(&mut bytes, 0).ok()??;
             let (body, sum) = bytes.split_at(HEAD_BYTES - 4);

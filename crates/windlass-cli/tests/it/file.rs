@@ -64,7 +64,7 @@ async fn namespaces_are_separate() {
     program.ok(&["start", "other", "--namespace", "shop"]).await;
     assert_eq!(program.json(&["jobs"]).await[0]["type"], "mine");
     assert_eq!(program.json(&["jobs", "--namespace", "shop"]).await[0]["type"], "other");
-    let ran = program.run(&["jobs", "--namespace", "../shop"]).await;
+    let ran = program.run(&["start", "mine", "--namespace", "../shop"]).await;
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.stderr.contains("namespace"), "{ran:?}");
 }

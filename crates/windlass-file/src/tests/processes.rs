@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use windlass_core::Store;
+use tokio::time::timeout;
 use windlass_core::command::{Created, Reply};
+use windlass_core::{ChainId, Hint, Signal, Store, Topic};
 
 use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
-use super::workload::{Dump, Step, create, open, run};
+use super::workload::{Dump, Step, create, open, run, type_name};
 
 const STEPS: usize = 8;
 
@@ -126,4 +127,31 @@ async fn a_process_that_is_far_behind_loads_the_snapshot() {
     assert_eq!(Dump::of_store(&two), Dump::of_store(&one));
     run(&two, &Step::Command(create())).await.unwrap();
     assert_eq!(Dump::of_store(&one).jobs(), 5);
+}
+
+/// The files of this disk are not real, so the system cannot report changes of them. The notifier polls instead. A process
+/// that is far behind notifies everybody who waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::await_holding_lock, reason = "the other store is to be kept waiting")]
+async fn changes_are_noticed_without_reports_of_the_system() {
+    let disk = TestDisk::new();
+    let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+    let (notifier, chain) = (two.notifier(), ChainId::new());
+    let topics = vec![Topic::Scheduled(type_name("t")), Topic::ChainClosed(chain)];
+    let mut subscription = notifier.subscribe(topics).await.unwrap();
+    let mut hint = async || match timeout(Duration::from_secs(60), subscription.next()).await.unwrap() {
+        Some(Signal::Hint(hint)) => hint,
+        other => panic!("no hint: {other:?}"),
+    };
+    run(&one, &Step::Command(create())).await.unwrap();
+    assert!(matches!(hint().await, Hint::Scheduled { count: 1, .. }));
+    // Keep the other store from following, so that it misses two generations.
+    let state = two.shared().state().unwrap();
+    for _ in 0..2 {
+        one.compact().await.unwrap();
+        run(&one, &Step::Command(super::workload::acquire(1))).await.unwrap();
+    }
+    drop(state);
+    assert!(matches!(hint().await, Hint::Scheduled { .. }), "anything may have happened");
+    assert_eq!(hint().await, Hint::ChainClosed(chain), "anything may have happened");
 }

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use windlass_conformance::latency::commit_to_handler;
 use windlass_core::command::{
-    CompleteFromOutside, CompleteFromOutsideReply, Delete, DeleteReply, ListJobs, Step, Target,
+    CompleteFromOutside, CompleteFromOutsideReply, Create, Delete, DeleteReply, ListJobs, Step, Target,
 };
 use windlass_core::queue::{Item, ItemCancelled, QueueEvent};
 use windlass_core::{
-    AbortReason, BoxError, Client, Ctx, Entry, InProcessNotifier, Job, Payload, RequestId, Result, Store,
-    Worker,
+    AbortReason, BoxError, Client, Ctx, Entry, ErrorKind, InProcessNotifier, Job, Payload, RequestId, Result,
+    Store, Transactional, Worker,
 };
 use windlass_file::{FileNotifier, FileStore, Options};
 use windlass_testkit::is_full_run;
@@ -30,6 +30,9 @@ const OTHERS_FOLDER: &str = "WINDLASS_TEST_FOLDER";
 
 /// Environment variable with the folder for the processes that start at the same time.
 const STARTERS_FOLDER: &str = "WINDLASS_TEST_STARTERS_FOLDER";
+
+/// Environment variable with the folder for the process that has the lock.
+const HOLDERS_FOLDER: &str = "WINDLASS_TEST_HOLDERS_FOLDER";
 
 /// Number of consecutive rounds, and how many of them must be fast.
 const ROUNDS: usize = 20;
@@ -229,6 +232,42 @@ fn process(test: &str, variable: &str, folder: &Folder) -> Command {
     other.args(["--exact", test, "--nocapture"]).env(variable, folder.path());
     other.stdout(Stdio::piped()).kill_on_drop(true);
     other
+}
+
+/// A process is stopped while it has the lock, and killed later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_is_named_and_a_killed_one_is_forgotten() {
+    let folder = Folder::new();
+    let options = Options::new(folder.path()).busy_timeout(Duration::from_millis(300));
+    let store = FileStore::open(options).await.unwrap();
+    let mut holder = process("process::holding_process", HOLDERS_FOLDER, &folder).spawn().unwrap();
+    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    while !lines.next_line().await.unwrap().unwrap().contains("holding") {}
+    let id = holder.id().unwrap();
+    let stop = Command::new("sh").args(["-c", &format!("kill -STOP {id}")]).status().await.unwrap();
+    assert!(stop.success());
+    let error = store.create(Create { chains: vec![new_chain()] }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.to_string().contains(&format!("process {id} (")), "{error}");
+    assert!(error.to_string().contains("continue or end it"), "{error}");
+    let jobs = store.list_jobs(ListJobs::default()).await.unwrap().jobs;
+    assert!(jobs.is_empty(), "queries do not wait");
+    holder.kill().await.unwrap();
+    let killed_at = Instant::now();
+    start(&store, vec![new_chain()]).await;
+    assert!(killed_at.elapsed() < Duration::from_secs(1), "{:?}", killed_at.elapsed());
+    assert_eq!(take(&store, 10).await.len(), 1, "the transaction of the killed process left nothing");
+}
+
+/// The body of the process that has the lock. Does nothing without the environment variable.
+#[tokio::test]
+async fn holding_process() {
+    let Some(folder) = std::env::var_os(HOLDERS_FOLDER) else { return };
+    let store = FileStore::open(Options::new(folder)).await.unwrap();
+    let mut tx = store.begin().await.unwrap();
+    tx.execute(&Create { chains: vec![new_chain()] }.into()).unwrap();
+    println!("holding");
+    std::future::pending::<()>().await;
 }
 
 /// Eight processes open a folder that does not exist yet. Each starts jobs and takes as many as it can.
