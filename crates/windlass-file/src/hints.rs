@@ -60,7 +60,7 @@ impl Hints {
             }
         }
         let Some(before) = before.filter(|before| before.job.status == Status::Running) else { return };
-        let Some(lease) = before.job.lease else { return };
+        let Some(lease) = &before.job.lease else { return };
         let is_held = after.is_some_and(|after| {
             after.job.status == Status::Running
                 && after.job.fence == before.job.fence

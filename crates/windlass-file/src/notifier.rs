@@ -94,7 +94,7 @@ impl Notifier for FileNotifier {
         self.listener.inside.is_awaited(chain)
     }
 
-    fn is_watched(&self) -> bool {
+    fn is_watched(&self) -> Option<bool> {
         self.listener.inside.is_watched()
     }
 

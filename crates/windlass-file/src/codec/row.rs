@@ -43,7 +43,8 @@ mod part {
     pub(super) const ERROR_KEPT: u64 = 1 << 11;
     pub(super) const BLOCKERS_KEPT: u64 = 1 << 12;
     pub(super) const HISTORY_KEPT: u64 = 1 << 13;
-    pub(super) const ALL: u64 = (1 << 14) - 1;
+    pub(super) const WORKER_NAME: u64 = 1 << 14;
+    pub(super) const ALL: u64 = (1 << 15) - 1;
 }
 
 /// One applied change of a row.
@@ -218,6 +219,7 @@ fn parts(row: &JobRow) -> u64 {
         (job.closed_by.is_some(), part::CLOSED_BY),
         (row.end.is_some(), part::END),
         (row.worker.is_some(), part::WORKER),
+        (row.worker_name.is_some(), part::WORKER_NAME),
         (row.outside.is_some(), part::OUTSIDE),
     ];
     flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum()
@@ -247,6 +249,7 @@ fn encode_state(to: &mut Encoder, row: &JobRow, parts: u64) {
     job.closed_by.iter().for_each(|worker| to.id(worker.as_uuid()));
     row.end.into_iter().for_each(|end| to.byte(end.code()));
     row.worker.iter().for_each(|worker| to.id(worker.as_uuid()));
+    row.worker_name.iter().for_each(|name| to.text(name.as_str()));
     row.outside.iter().for_each(|request| to.id(request.as_uuid()));
     if parts & part::BLOCKERS_KEPT == 0 {
         to.number(job.blockers.len() as u64);
@@ -268,9 +271,11 @@ fn encode_attempt(to: &mut Encoder, record: &AttemptRecord) {
     to.id(record.worker.as_uuid());
     to.time(record.started_at);
     to.byte(record.end.code());
-    to.byte(u8::from(record.ended_at.is_some()) | u8::from(record.error.is_some()) << 1);
+    let parts = [record.ended_at.is_some(), record.error.is_some(), record.worker_name.is_some()];
+    to.byte(parts.into_iter().rev().fold(0, |byte, part| byte << 1 | u8::from(part)));
     record.ended_at.into_iter().for_each(|at| to.time(at));
     record.error.iter().for_each(|error| to.text(error.as_str()));
+    record.worker_name.iter().for_each(|name| to.text(name.as_str()));
 }
 
 fn decode_job(from: &mut Decoder<'_>) -> Decoded<JobRow> {
@@ -319,7 +324,8 @@ fn decode_job(from: &mut Decoder<'_>) -> Decoded<JobRow> {
         closed_by: None,
         trace,
     };
-    let row = JobRow { job, seq, end: None, worker: None, history: Arc::default(), outside: None };
+    let (end, worker, worker_name, outside) = (None, None, None, None);
+    let row = JobRow { job, seq, end, worker, worker_name, history: Arc::default(), outside };
     decode_state(from, row, parts)
 }
 
@@ -361,6 +367,10 @@ fn decode_state(from: &mut Decoder<'_>, mut row: JobRow, parts: u64) -> Decoded<
     job.closed_by = has(part::CLOSED_BY).then(|| from.id()).transpose()?.map(WorkerId::from_uuid);
     row.end = has(part::END).then(|| AttemptEnd::decode(from)).transpose()?;
     row.worker = has(part::WORKER).then(|| from.id()).transpose()?.map(WorkerId::from_uuid);
+    row.worker_name = has(part::WORKER_NAME).then(|| from.name(WorkerName::new)).transpose()?;
+    if let Some(lease) = &mut job.lease {
+        lease.worker_name.clone_from(&row.worker_name);
+    }
     row.outside = has(part::OUTSIDE).then(|| from.id()).transpose()?.map(RequestId::from_uuid);
     if !has(part::BLOCKERS_KEPT) {
         row.job.blockers = decode_list(from, decode_blocker)?;
@@ -387,6 +397,7 @@ fn skip_state(from: &mut Decoder<'_>, parts: u64) -> Decoded<()> {
     has(part::CLOSED_BY).then(|| from.id()).transpose()?;
     has(part::END).then(|| AttemptEnd::decode(from)).transpose()?;
     has(part::WORKER).then(|| from.id()).transpose()?;
+    has(part::WORKER_NAME).then(|| from.name(WorkerName::new)).transpose()?;
     has(part::OUTSIDE).then(|| from.id()).transpose()?;
     (!has(part::BLOCKERS_KEPT)).then(|| decode_list(from, decode_blocker)).transpose()?;
     (!has(part::HISTORY_KEPT)).then(|| decode_list(from, decode_attempt)).transpose()?;
@@ -414,9 +425,10 @@ fn decode_trace(from: &mut Decoder<'_>) -> Decoded<Option<windlass_core::TraceCo
     from.trace().map(Some)
 }
 
+/// Decodes a lease. The name of its worker is that of the job's latest attempt.
 fn decode_lease(from: &mut Decoder<'_>) -> Decoded<Lease> {
     let (worker, request) = (WorkerId::from_uuid(from.id()?), RequestId::from_uuid(from.id()?));
-    Ok(Lease { worker, request, until: from.time()? })
+    Ok(Lease { worker, worker_name: None, request, until: from.time()? })
 }
 
 fn decode_blocker(from: &mut Decoder<'_>) -> Decoded<Blocker> {
@@ -431,7 +443,8 @@ fn decode_attempt(from: &mut Decoder<'_>) -> Decoded<AttemptRecord> {
     let (end, parts) = (AttemptEnd::decode(from)?, from.byte()?);
     let ended_at = (parts & 1 != 0).then(|| from.time()).transpose()?;
     let error = (parts & 2 != 0).then(|| from.error()).transpose()?;
-    Ok(AttemptRecord { attempt, fence, worker, started_at, ended_at, end, error })
+    let worker_name = (parts & 4 != 0).then(|| from.name(WorkerName::new)).transpose()?;
+    Ok(AttemptRecord { attempt, fence, worker, worker_name, started_at, ended_at, end, error })
 }
 
 fn encode_chain(to: &mut Encoder, row: &ChainRow) {

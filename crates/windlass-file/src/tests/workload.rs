@@ -253,5 +253,6 @@ fn now() -> Timestamp {
 
 pub(crate) fn acquire(max: u32) -> Command {
     let quota = Quota { job_type: type_name("t"), max, lease: Millis::from_secs(60) };
-    Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max }.into()
+    Acquire { request: RequestId::new(), worker: WorkerId::new(), worker_name: None, types: vec![quota], max }
+        .into()
 }

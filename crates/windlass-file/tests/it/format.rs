@@ -150,7 +150,7 @@ async fn describe(store: &FileStore) -> String {
         writeln!(text, "  due {} created {}", job.due_at, job.created_at).unwrap();
         writeln!(text, "  started {:?} closed {:?} by {:?}", job.started_at, job.closed_at, job.closed_by)
             .unwrap();
-        let lease = job.lease.map(|lease| (lease.worker, lease.request, lease.until));
+        let lease = job.lease.map(|lease| (lease.worker, lease.worker_name, lease.request, lease.until));
         writeln!(text, "  lease {lease:?} cancel {} trace {:?}", job.cancel_requested, job.trace).unwrap();
         for blocker in job.blockers.iter() {
             writeln!(text, "  blocker {} {} {:?}", blocker.chain, blocker.resolved, blocker.trace).unwrap();

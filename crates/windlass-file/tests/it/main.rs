@@ -52,7 +52,7 @@ async fn start(store: &dyn Store, chains: Vec<NewChain>) -> Vec<Created> {
 
 fn acquire(max: u32) -> Acquire {
     let quota = Quota { job_type: TypeName::new("t").unwrap(), max, lease: Millis::from_secs(60) };
-    Acquire { request: RequestId::new(), worker: WorkerId::new(), types: vec![quota], max }
+    Acquire { request: RequestId::new(), worker: WorkerId::new(), worker_name: None, types: vec![quota], max }
 }
 
 async fn take(store: &dyn Store, max: u32) -> Vec<Acquired> {
