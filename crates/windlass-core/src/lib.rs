@@ -55,7 +55,8 @@ pub use job::{
 pub use memory::{MemoryStore, MemoryTx};
 pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
 pub use notifier::{
-    Connected, Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal, Subscription, Topic,
+    Connected, EventFiles, Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal,
+    Subscription, Topic,
 };
 pub use observer::{About, AboutWorker, Event, Log, NoObserver, Observer, Traced};
 pub use payload::Payload;

@@ -1,8 +1,10 @@
 //! The [`Notifier`] trait: hints that wake waiting workers and callers.
 
 mod connected;
+mod event_files;
 mod in_process;
 mod lazy;
+mod mailbox;
 mod message;
 mod subscription;
 
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use connected::Connected;
+pub use event_files::EventFiles;
 pub use in_process::InProcessNotifier;
 pub use lazy::LazyNotifier;
 pub use subscription::{Publisher, Signal, Subscription};

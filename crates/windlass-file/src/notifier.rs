@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 
 use windlass_core::{
-    BoxFuture, ChainId, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription, Timestamp, Topic,
-    TypeName,
+    BoxFuture, ChainId, EventFiles, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription,
+    Timestamp, Topic, TypeName,
 };
 
 use crate::hints::Hints;
@@ -22,12 +22,14 @@ use crate::watch;
 /// of this process has lost or was asked to stop. If the system cannot report changes, the thread checks the file every
 /// 10 ms.
 ///
-/// Events stay inside the process.
+/// Events reach other processes through files in the folder `<folder>-events`, which exists while there are subscribers to
+/// events.
 ///
 /// Clients of a [`FileStore`] use it by default. Clones share everything.
 #[derive(Clone)]
 pub struct FileNotifier {
     listener: Arc<Listener>,
+    events: EventFiles,
     shared: Weak<Shared>,
 }
 
@@ -57,20 +59,31 @@ impl FileNotifier {
     }
 
     pub(crate) fn new(inside: InProcessNotifier, shared: &Arc<Shared>) -> Self {
+        let folder = shared.folder.path();
+        let mut events = folder.as_os_str().to_owned();
+        events.push("-events");
+        let events = EventFiles::new(inside.clone(), events.into(), folder.to_owned());
         let listener = Arc::new(Listener { inside, awaited: Mutex::default() });
         shared.watch.add(&listener);
-        Self { listener, shared: Arc::downgrade(shared) }
+        Self { listener, events, shared: Arc::downgrade(shared) }
     }
 }
 
 impl Notifier for FileNotifier {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
-        self.listener.inside.publish(hint)
+        let sent = if let Hint::Event(event) = &hint { self.events.send(event) } else { Ok(()) };
+        Box::pin(async {
+            self.listener.inside.publish(hint).await?;
+            sent
+        })
     }
 
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
         Box::pin(async move {
             let subscription = self.listener.inside.subscribe(topics.clone()).await?;
+            if topics.contains(&Topic::Events) {
+                self.events.receive();
+            }
             self.listener.add(topics);
             if let Some(shared) = self.shared.upgrade() {
                 watch::start(&shared);
@@ -95,10 +108,11 @@ impl Notifier for FileNotifier {
     }
 
     fn is_watched(&self) -> Option<bool> {
-        self.listener.inside.is_watched()
+        Some(self.events.is_watched())
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
+        self.events.close();
         self.listener.inside.close()
     }
 }

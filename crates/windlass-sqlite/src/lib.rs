@@ -67,7 +67,6 @@
 
 pub mod provider;
 
-mod mailbox;
 mod notifier;
 mod open;
 mod options;

@@ -10,12 +10,11 @@ use rusqlite::Connection;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use windlass_core::model::Rows as _;
 use windlass_core::{
-    BoxFuture, ChainId, Error, ErrorKind, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription,
-    Topic, TypeName, WorkerId,
+    BoxFuture, ChainId, EventFiles, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription, Topic,
+    TypeName, WorkerId,
 };
 
 use crate::connection::Readers;
-use crate::mailbox::Mailboxes;
 use crate::provider::Provider;
 use crate::rows::SqliteRows;
 use crate::session::{Attempt, Base, Recording};
@@ -26,9 +25,6 @@ const TICK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Minimum interval between queries for the running jobs of this process.
 const RUNNING_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Delay before the next attempt to create a mailbox.
-const MAILBOX_RETRY: Duration = Duration::from_secs(5);
 
 /// For how many ticks after a change of the log the queries are repeated.
 const QUERY_TICKS_MAX: u32 = 256;
@@ -48,6 +44,7 @@ const QUERY_TICKS_MAX: u32 = 256;
 #[derive(Clone)]
 pub struct SqliteNotifier {
     inside: InProcessNotifier,
+    events: EventFiles,
     watch: Arc<Watch>,
 }
 
@@ -59,7 +56,6 @@ struct Watch {
     namespace: (PathBuf, String),
     /// The write-ahead log.
     log: PathBuf,
-    mailboxes: Mailboxes,
     awaited: Mutex<Awaited>,
 }
 
@@ -70,10 +66,6 @@ struct Awaited {
     types: BTreeSet<TypeName>,
     chains: HashSet<ChainId>,
     workers: HashSet<WorkerId>,
-    /// Whether there are subscribers to events.
-    events: bool,
-    /// When to try again to create a mailbox, after it failed.
-    mailbox_retry_at: Option<Instant>,
     /// Attempts whose worker was notified of a stop request.
     stopping: HashSet<Attempt>,
     /// The first job of each type at the last query, so that each is announced once.
@@ -120,18 +112,12 @@ impl SqliteNotifier {
     ) -> Self {
         let mut log = file.clone().into_os_string();
         log.push("-wal");
-        let mailboxes = Mailboxes::new(&file, &prefix, inside.id());
+        let mut folder = file.clone().into_os_string();
+        folder.push(format!("-{prefix}events"));
+        let events = EventFiles::new(inside.clone(), folder.into(), file.clone());
         let (log, awaited) = (log.into(), Mutex::default());
-        let watch = Watch {
-            inside: inside.clone(),
-            base,
-            readers,
-            namespace: (file, prefix),
-            log,
-            mailboxes,
-            awaited,
-        };
-        Self { inside, watch: Arc::new(watch) }
+        let watch = Watch { inside: inside.clone(), base, readers, namespace: (file, prefix), log, awaited };
+        Self { inside, events, watch: Arc::new(watch) }
     }
 
     /// Returns a notifier for the same file, on top of another one.
@@ -147,8 +133,7 @@ impl Notifier for SqliteNotifier {
         match &hint {
             // Record this first: the watch task may already see the job in the file, and would announce it again.
             Hint::Scheduled { job_type, .. } => self.watch.awaited().record_hint(job_type),
-            // A small write to the system's cache: not worth another thread.
-            Hint::Event(event) => sent = self.watch.send_event(event),
+            Hint::Event(event) => sent = self.events.send(event),
             _ => {}
         }
         Box::pin(async {
@@ -162,13 +147,14 @@ impl Notifier for SqliteNotifier {
             // Subscribe before adding the topics: the watch task drops chains and workers without a subscriber, and
             // would drop these if it ran in between.
             let subscription = self.inside.subscribe(topics.clone()).await?;
+            if topics.contains(&Topic::Events) {
+                self.events.receive();
+            }
             let begins = self.watch.awaited().add(topics, &self.watch.base);
             if begins {
                 let weak = Arc::downgrade(&self.watch);
                 tokio::spawn(watch(weak.clone(), Watching(weak)));
             }
-            // Now, so that other processes find the mailbox when this returns. The watch task tries again.
-            self.watch.tend_mailbox(&mut self.watch.awaited());
             Ok(subscription)
         })
     }
@@ -186,12 +172,12 @@ impl Notifier for SqliteNotifier {
     }
 
     fn is_watched(&self) -> Option<bool> {
-        Some(self.inside.is_watched() == Some(true) || self.watch.mailboxes.has_others())
+        Some(self.events.is_watched())
     }
 
     fn close(&self) -> BoxFuture<'_, Result<()>> {
         *self.watch.awaited() = Awaited::default();
-        self.watch.mailboxes.close();
+        self.events.close();
         self.inside.close()
     }
 }
@@ -210,7 +196,6 @@ impl Awaited {
                 Topic::OwnershipLost(worker) => {
                     self.workers.insert(worker);
                 }
-                Topic::Events => self.events = true,
                 _ => {}
             }
         }
@@ -223,7 +208,7 @@ impl Awaited {
 
     /// Whether any topic has a subscriber.
     fn is_needed(&self) -> bool {
-        !self.types.is_empty() || !self.chains.is_empty() || !self.workers.is_empty() || self.events
+        !self.types.is_empty() || !self.chains.is_empty() || !self.workers.is_empty()
     }
 
     /// Records that this process has published a hint for jobs of this type.
@@ -259,10 +244,7 @@ struct Watching(Weak<Watch>);
 impl Drop for Watching {
     fn drop(&mut self) {
         if let Some(watch) = self.0.upgrade() {
-            let mut awaited = watch.awaited();
-            awaited.watching = None;
-            // Nothing reads the mailbox until the next subscription starts another task.
-            watch.mailboxes.close();
+            watch.awaited().watching = None;
         }
     }
 }
@@ -281,7 +263,6 @@ async fn watch(watch: Weak<Watch>, watching: Watching) {
             std::mem::forget(watching);
             return;
         }
-        watch.receive_events().await;
         let found = state(&watch.log);
         quiet_ticks = if found == seen { quiet_ticks.saturating_add(1) } else { 0 };
         seen = found;
@@ -321,50 +302,10 @@ impl Watch {
         let mut awaited = self.awaited();
         awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
         awaited.workers.retain(|worker| self.inside.is_subscribed(&Topic::OwnershipLost(*worker)));
-        self.tend_mailbox(&mut awaited);
         if !awaited.is_needed() {
             awaited.watching = None;
         }
         awaited.watching.is_some()
-    }
-
-    /// Creates the mailbox for events of other processes, or removes it if there are no subscribers left.
-    fn tend_mailbox(&self, awaited: &mut Awaited) {
-        if !awaited.events {
-            return;
-        }
-        if !self.inside.is_subscribed(&Topic::Events) {
-            awaited.events = false;
-            self.mailboxes.close();
-        } else if awaited.mailbox_retry_at.is_none_or(|at| Instant::now() >= at) {
-            awaited.mailbox_retry_at = self.mailboxes.open().err().map(|error| {
-                let folder = self.mailboxes.folder().display();
-                tracing::warn!(
-                    %error,
-                    "events of other processes do not arrive: allow this process to create `{folder}`"
-                );
-                Instant::now() + MAILBOX_RETRY
-            });
-        }
-    }
-
-    /// Sends an event to other processes.
-    fn send_event(&self, event: &[u8]) -> Result<()> {
-        self.mailboxes.send(event).map_err(|error| {
-            let text = format!("an event did not reach another process: {error}");
-            Error::new(ErrorKind::Unavailable, text)
-        })
-    }
-
-    /// Delivers the events of other processes.
-    async fn receive_events(&self) {
-        let received = self.mailboxes.receive();
-        if received.has_gap {
-            self.inside.gap(&Topic::Events);
-        }
-        for event in received.events {
-            let _ = self.inside.publish(Hint::Event(event)).await;
-        }
     }
 
     async fn read<T: Send + 'static>(

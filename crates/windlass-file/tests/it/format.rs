@@ -160,7 +160,8 @@ async fn describe(store: &FileStore) -> String {
         for attempt in attempts {
             let times = (attempt.started_at, attempt.ended_at);
             writeln!(text, "  attempt {} {} {:?}", attempt.attempt, attempt.fence.0, attempt.end).unwrap();
-            writeln!(text, "    {} {times:?} {:?}", attempt.worker, attempt.error).unwrap();
+            let worker = (attempt.worker, attempt.worker_name);
+            writeln!(text, "    {worker:?} {times:?} {:?}", attempt.error).unwrap();
         }
     }
     for chain in store.list_chains(ListChains { page: page(), ..ListChains::default() }).await.unwrap().chains

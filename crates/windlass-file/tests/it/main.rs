@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_core::command::{Acquire, Acquired, Create, Created, NewChain, NewJob, Quota};
-use windlass_core::{ChainId, ManualClock, Millis, Payload, RequestId, Store, TypeName, WorkerId};
+use windlass_core::{
+    ChainId, ManualClock, Millis, Payload, RequestId, Store, TypeName, WorkerId, WorkerName,
+};
 use windlass_file::{FileStore, Options};
 
 /// A folder in its own directory, with a manual clock.
@@ -52,7 +54,13 @@ async fn start(store: &dyn Store, chains: Vec<NewChain>) -> Vec<Created> {
 
 fn acquire(max: u32) -> Acquire {
     let quota = Quota { job_type: TypeName::new("t").unwrap(), max, lease: Millis::from_secs(60) };
-    Acquire { request: RequestId::new(), worker: WorkerId::new(), worker_name: None, types: vec![quota], max }
+    Acquire {
+        request: RequestId::new(),
+        worker: WorkerId::new(),
+        worker_name: WorkerName::new("host-7").ok(),
+        types: vec![quota],
+        max,
+    }
 }
 
 async fn take(store: &dyn Store, max: u32) -> Vec<Acquired> {

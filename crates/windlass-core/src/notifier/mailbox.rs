@@ -1,10 +1,10 @@
-//! Carries events between processes that share a database file.
+//! Carries events between processes through files.
 //!
-//! A process with subscribers to events has a mailbox: a file in the folder `<database>-<prefix>events`, which the process
-//! keeps locked. Other processes append their events to it. If there is no folder, there are no subscribers.
+//! A process with subscribers to events has a mailbox: a file in a folder that the processes share. The process keeps the
+//! file locked. Other processes append their events to it. If there is no folder, there are no subscribers.
 //!
 //! A file is named after its owner and a number. The owner is the in-process notifier that the events are for: several
-//! SQLite notifiers may share it. Of the mailboxes of one owner, only the latest receives events.
+//! notifiers may share it. Of the mailboxes of one owner, only the latest receives events.
 //!
 //! A mailbox that is not locked belongs to a process that was killed, and other processes remove it. Nothing is synced:
 //! events are lossy, and a mailbox is useless after a crash.
@@ -41,10 +41,11 @@ const CREATE_TRIES: u32 = 5;
 /// The number of the next mailbox of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The mailboxes of a database file.
-pub(crate) struct Mailboxes {
-    database: PathBuf,
+/// The mailboxes in a folder.
+pub(super) struct Mailboxes {
     folder: PathBuf,
+    /// The file or folder of the store. Who may write to it may write to the mailboxes.
+    store: PathBuf,
     owner: Uuid,
     others: Mutex<Others>,
     own: Mutex<Option<Own>>,
@@ -76,32 +77,29 @@ struct Mailbox {
 
 /// What a mailbox contained.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Received {
-    pub(crate) events: Vec<Bytes>,
+pub(super) struct Received {
+    pub(super) events: Vec<Bytes>,
     /// Whether events were lost, because the mailbox was damaged.
-    pub(crate) has_gap: bool,
+    pub(super) has_gap: bool,
 }
 
 impl Mailboxes {
-    /// Creates the mailboxes for a namespace of a database file. Does not access files.
-    pub(crate) fn new(database: &Path, prefix: &str, owner: Uuid) -> Self {
-        let mut folder = database.as_os_str().to_owned();
-        folder.push(format!("-{prefix}events"));
-        let (database, folder) = (database.to_owned(), folder.into());
-        Self { database, folder, owner, others: Mutex::default(), own: Mutex::default() }
+    /// Does not access files.
+    pub(super) fn new(folder: PathBuf, store: PathBuf, owner: Uuid) -> Self {
+        Self { folder, store, owner, others: Mutex::default(), own: Mutex::default() }
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Whether another process may have subscribers to events.
-    pub(crate) fn has_others(&self) -> bool {
+    pub(super) fn has_others(&self) -> bool {
         !self.others().files.is_empty()
     }
 
     /// Appends an event to the mailboxes of the other owners. Returns an error if one of them did not take it.
-    pub(crate) fn send(&self, event: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&self, event: &[u8]) -> io::Result<()> {
         let too_large = || io::Error::new(ErrorKind::FileTooLarge, "the event is too large");
         let length = u32::try_from(event.len()).ok().filter(|_| event.len() <= EVENT_MAX_BYTES);
         // One write per event: the system appends it as a whole, also if other processes append at the same time.
@@ -119,7 +117,7 @@ impl Mailboxes {
     }
 
     /// Creates the owner's mailbox, unless it exists.
-    pub(crate) fn open(&self) -> io::Result<()> {
+    pub(super) fn open(&self) -> io::Result<()> {
         let mut own = self.own();
         if own.is_none() {
             *own = Some(Own { current: self.create()?, replaced: None });
@@ -128,7 +126,7 @@ impl Mailboxes {
     }
 
     /// Removes the owner's mailbox.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         if self.own().take().is_some() {
             // Fails if there is another mailbox.
             let _ = fs::remove_dir(&self.folder);
@@ -136,7 +134,7 @@ impl Mailboxes {
     }
 
     /// Returns the events that have arrived since the last call.
-    pub(crate) fn receive(&self) -> Received {
+    pub(super) fn receive(&self) -> Received {
         let mut received = Received::default();
         let mut own = self.own();
         let Some(Own { current, replaced }) = own.as_mut() else { return received };
@@ -172,8 +170,7 @@ impl Mailboxes {
     fn try_create(&self) -> io::Result<Mailbox> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(format!("{}-{number}", self.owner));
-        // Whoever may write to the database may write to the mailbox.
-        let permissions = fs::metadata(&self.database).map(|found| found.permissions());
+        let permissions = fs::metadata(&self.store).map(|found| writable(found.permissions()));
         if !self.folder.exists() {
             fs::create_dir_all(&self.folder)?;
             if let Ok(permissions) = &permissions {
@@ -251,6 +248,18 @@ fn append(file: &mut File, message: &[u8]) -> io::Result<()> {
     file.write_all(message)
 }
 
+/// Removes the permission to search, which a folder has.
+#[cfg(unix)]
+fn writable(permissions: Permissions) -> Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    Permissions::from_mode(permissions.mode() & 0o666)
+}
+
+#[cfg(not(unix))]
+fn writable(permissions: Permissions) -> Permissions {
+    permissions
+}
+
 /// Adds the permission to search a folder for everyone who may read it.
 #[cfg(unix)]
 fn searchable(permissions: Permissions) -> Permissions {
@@ -301,10 +310,12 @@ mod tests {
 
     fn pair() -> (tempfile::TempDir, Mailboxes, Mailboxes) {
         let folder = tempfile::tempdir().unwrap();
-        let database = folder.path().join("jobs.db");
-        let mailboxes = || Mailboxes::new(&database, "windlass_", Uuid::now_v7());
-        let (one, other) = (mailboxes(), mailboxes());
+        let (one, other) = (mailboxes(&folder, Uuid::now_v7()), mailboxes(&folder, Uuid::now_v7()));
         (folder, one, other)
+    }
+
+    fn mailboxes(folder: &tempfile::TempDir, owner: Uuid) -> Mailboxes {
+        Mailboxes::new(folder.path().join("events"), folder.path().join("jobs.db"), owner)
     }
 
     /// Makes the next call look for mailboxes.
@@ -339,7 +350,7 @@ mod tests {
         other.open().unwrap();
         one.open().unwrap();
         other.close();
-        assert!(folder.path().join("jobs.db-windlass_events").exists());
+        assert!(folder.path().join("events").exists());
         drop(one);
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
@@ -347,7 +358,7 @@ mod tests {
     #[test]
     fn the_mailbox_of_a_dead_process_is_removed() {
         let (folder, one, _other) = pair();
-        let left = folder.path().join("jobs.db-windlass_events").join(format!("{}-0", Uuid::now_v7()));
+        let left = folder.path().join("events").join(format!("{}-0", Uuid::now_v7()));
         fs::create_dir(left.parent().unwrap()).unwrap();
         fs::write(&left, b"").unwrap();
         assert!(!one.has_others());
@@ -357,8 +368,8 @@ mod tests {
     #[test]
     fn owners_with_several_mailboxes_receive_an_event_once() {
         let (folder, one, _) = pair();
-        let (database, owner) = (folder.path().join("jobs.db"), Uuid::now_v7());
-        let [first, second] = [(), ()].map(|()| Mailboxes::new(&database, "windlass_", owner));
+        let owner = Uuid::now_v7();
+        let [first, second] = [(), ()].map(|()| mailboxes(&folder, owner));
         first.open().unwrap();
         second.open().unwrap();
         one.send(b"a").unwrap();
@@ -368,14 +379,6 @@ mod tests {
         refresh(&one);
         one.send(b"b").unwrap();
         assert_eq!(events(&first), [&b"b"[..]]);
-    }
-
-    #[test]
-    fn namespaces_have_their_own_mailboxes() {
-        let (folder, one, _) = pair();
-        let other = Mailboxes::new(&folder.path().join("jobs.db"), "other_", Uuid::now_v7());
-        other.open().unwrap();
-        assert!(!one.has_others());
     }
 
     #[test]
@@ -429,7 +432,7 @@ mod tests {
         refresh(&one);
         one.send(b"next").unwrap();
         assert_eq!(events(&other), [&b"next"[..]]);
-        let files = || folder.path().join("jobs.db-windlass_events").read_dir().unwrap().count();
+        let files = || folder.path().join("events").read_dir().unwrap().count();
         assert_eq!(files(), 2, "the replaced one is still read");
         other.own.lock().unwrap().as_mut().unwrap().replaced.as_mut().unwrap().1 = Instant::now();
         assert_eq!(events(&other), [&b""[..]; 0]);
