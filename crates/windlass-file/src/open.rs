@@ -44,27 +44,27 @@ pub type Attempt<J> = windlass_core::Attempt<J, FileStore>;
 pub type Done<J> = windlass_core::Done<J, FileStore>;
 
 /// Opens or creates the files, and loads the state. Blocks the thread.
-pub(crate) fn open_folder(disk: Arc<dyn Disk>, options: &Options) -> Result<Shared> {
+pub(crate) fn open_folder(disk: &Arc<dyn Disk>, options: &Options) -> Result<Shared> {
     options.check()?;
     let path = disk.path().to_owned();
     let path = path.as_path();
     disk.create_folder().map_err(|error| from_io("cannot create the folder", path, error))?;
-    check_file_system(&*disk, options)?;
-    check_foreign(&*disk)?;
-    let lock = Lock::open(Arc::clone(&disk))?;
+    check_file_system(&**disk, options)?;
+    check_foreign(&**disk)?;
+    let lock = Lock::open(Arc::clone(disk))?;
     let head = disk.open_or_create(HEAD).map_err(|error| from_io("cannot open `head`", path, error))?;
     let began_at = Instant::now();
     let Some(held) = lock.acquire(|| began_at.elapsed() < options.busy_timeout)? else {
         return Err(lock_timed_out(path, options.busy_timeout, &lock.holder()));
     };
-    let files = Files::list(&*disk)?;
+    let files = Files::list(&**disk)?;
     let is_new = files.journals.is_empty() && files.snapshots.is_empty();
     let (folder, end) = if is_new {
-        let folder = Folder::create(Arc::clone(&disk), head)?;
-        let end = folder.recover(&Files::list(&*disk)?)?;
+        let folder = Folder::create(Arc::clone(disk), head)?;
+        let end = folder.recover(&Files::list(&**disk)?)?;
         (folder, end)
     } else {
-        let folder = Folder::existing(Arc::clone(&disk), head, &files)?;
+        let folder = Folder::existing(Arc::clone(disk), head, &files)?;
         let end = folder.recover(&files)?;
         (folder, end)
     };

@@ -52,12 +52,12 @@ impl FileStore {
     /// [`ErrorKind::Incompatible`] if a newer version wrote it, or if it is on a network file system.
     /// [`ErrorKind::Busy`] if another process keeps it locked.
     pub async fn open(options: Options) -> Result<Self> {
-        let disk = Arc::new(RealDisk::new(options.folder()));
-        spawn_blocking(move || Self::open_on(disk, options)).await.map_err(stopped)?
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(options.folder()));
+        spawn_blocking(move || Self::open_on(&disk, options)).await.map_err(stopped)?
     }
 
     /// Opens the store on a disk. Blocks the thread.
-    pub(crate) fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+    pub(crate) fn open_on(disk: &Arc<dyn Disk>, options: Options) -> Result<Self> {
         let shared = Arc::new(open_folder(disk, &options)?);
         let (alive, ended) = oneshot::channel();
         let writer = Writer::new(Arc::clone(&shared));

@@ -1,8 +1,11 @@
 //! Operations on the disk that fail while the store goes on.
 
 use std::io::ErrorKind as Io;
+use std::sync::Arc;
 
 use windlass_core::{ErrorKind, Store};
+
+use crate::disk::Disk;
 
 use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, Step, Workload, create, open, run};
@@ -100,6 +103,10 @@ async fn a_full_disk_fails_commands_until_there_is_room() {
     assert_eq!(Dump::of_store(&again).jobs(), acknowledged + 2);
 }
 
+fn on(disk: &TestDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
 /// Leases could not be renewed while the disk was full. Afterwards, their owners get time to renew them.
 #[tokio::test]
 async fn no_job_is_reaped_right_after_the_disk_was_full() {
@@ -107,7 +114,7 @@ async fn no_job_is_reaped_right_after_the_disk_was_full() {
     use windlass_core::{Clock, Millis};
     let (disk, clock) = (TestDisk::new(), super::workload::clock());
     let options = super::workload::options().clock(clock.clone());
-    let store = crate::FileStore::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+    let store = crate::FileStore::open_on(&on(&disk), options).unwrap();
     run(&store, &Step::Command(create())).await.unwrap();
     run(&store, &Step::Command(super::workload::acquire(1))).await.unwrap();
     disk.limit(Some(0));
@@ -135,7 +142,7 @@ async fn errors_of_the_folder_name_their_cure() {
     disk.set_file_system("nfs4");
     check(&disk, ErrorKind::Incompatible, "(nfs4)");
     let allowed = super::workload::options().allow_network_file_system(true);
-    let store = crate::FileStore::open_on(std::sync::Arc::new(disk), allowed).unwrap();
+    let store = crate::FileStore::open_on(&on(&disk), allowed).unwrap();
     let findings = store.health().await.unwrap();
     assert!(findings.iter().any(|finding| finding.problem.contains("nfs4")), "{findings:?}");
 

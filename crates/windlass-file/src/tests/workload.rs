@@ -79,7 +79,7 @@ pub(crate) fn options() -> Options {
 }
 
 pub(crate) fn open(disk: &(impl Disk + Clone + 'static)) -> windlass_core::Result<FileStore> {
-    FileStore::open_on(Arc::new(disk.clone()), options())
+    FileStore::open_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), options())
 }
 
 pub(crate) fn type_name(name: &str) -> TypeName {

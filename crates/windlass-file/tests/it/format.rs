@@ -126,6 +126,11 @@ async fn fill(store: &FileStore) {
     let outcome = Outcome::Complete { output, retention: None, create: Vec::new() };
     let settlement = Settlement { job: completed.id, fence: completed.fence, outcome };
     store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
+    fill_registry(store).await;
+}
+
+/// Stores a worker, a leader lock and a paused type.
+async fn fill_registry(store: &FileStore) {
     let types = vec![TypeName::new("t").unwrap(), TypeName::new("paused").unwrap()];
     let name = Some(WorkerName::new("ada").unwrap());
     let (worker, ttl) = (WorkerId::new(), Millis::from_days(100));
