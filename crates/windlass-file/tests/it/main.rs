@@ -3,6 +3,7 @@
 
 mod compaction;
 mod crash;
+mod events;
 mod fixture;
 mod format;
 mod open;
