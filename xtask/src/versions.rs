@@ -123,7 +123,13 @@ pub(crate) fn run_on(workspace: &Workspace, programs: &[Program], name: &str) ->
     }
     let mut failed = Vec::new();
     for server in servers {
-        let unpacked = server.unpack(&server.download(workspace)?)?;
+        let unpacked = match server.download(workspace).and_then(|archive| server.unpack(&archive)) {
+            Ok(unpacked) => unpacked,
+            Err(error) => {
+                failed.push(format!("{}: {error}", server.name));
+                continue;
+            }
+        };
         let selected = unpacked.path().join(server.suite.selected);
         println!("\n    {} in {}", server.name, selected.display());
         for program in server.suite.programs(programs)? {

@@ -2,7 +2,8 @@
 //!
 //! When the journals have grown larger than the last snapshot, a thread starts a new generation and writes a new
 //! snapshot. Writers go on meanwhile. They wait only for the seal of the old journal, which is a batch of its own, and
-//! while a group of rows is read.
+//! while a group of rows is read. A compaction that has begun is finished before the store is closed: otherwise a folder
+//! that only short-lived programs use would never be compacted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,12 +13,12 @@ use std::time::{Duration, Instant};
 use windlass_core::model::{Row, RowKey};
 use windlass_core::{ErrorKind, Result};
 
-use crate::error::closed;
-use crate::folder::{COMPACT, Files, journal_name, snapshot_name};
+use crate::folder::{COMPACT, Files, journal_name, snapshot_name, temporary};
 use crate::queue::Work;
 use crate::record::Stamp;
 use crate::shared::Shared;
 use crate::snapshot::Writer;
+use crate::state::State;
 
 /// How many rows are read at once, while writers wait.
 const ROWS_AT_ONCE: usize = 512;
@@ -67,6 +68,10 @@ impl Compaction {
         }
     }
 
+    fn is_needed(&self, state: &State) -> bool {
+        state.journal_bytes >= self.at_bytes.max(state.snapshot_bytes)
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Acquire)
     }
@@ -82,18 +87,10 @@ impl Compaction {
     }
 }
 
-/// A compaction that ends early because the store is closed has not failed: the next one removes what it left.
-fn ignore_closed(error: windlass_core::Error) -> Result<()> {
-    if error.kind() == ErrorKind::Closed { Ok(()) } else { Err(error) }
-}
-
 impl Shared {
     /// Starts a compaction in a thread of its own if the journals have grown enough.
     pub(crate) fn compact_if_needed(self: Arc<Self>) {
-        let is_needed = match self.state() {
-            Ok(state) => state.journal_bytes >= self.compaction.at_bytes.max(state.snapshot_bytes),
-            Err(_) => false,
-        };
+        let is_needed = self.state().is_ok_and(|state| self.compaction.is_needed(&state));
         if !is_needed || self.is_closed() || self.compaction.has_failed_lately() {
             return;
         }
@@ -102,9 +99,9 @@ impl Shared {
         }
         let shared = Arc::clone(&self);
         let work = move || {
-            let compacted = shared.compact();
+            let compacted = shared.compact(false);
             shared.compaction.note_end(&compacted);
-            if let Err(error) = compacted.or_else(ignore_closed) {
+            if let Err(error) = compacted {
                 let folder = shared.folder.path().display();
                 tracing::warn!(%folder, %error, "the folder was not compacted; this is tried again later");
             }
@@ -115,16 +112,21 @@ impl Shared {
         }
     }
 
-    /// Starts a new generation with a snapshot, and removes the older ones. Does nothing if another process does so.
-    pub(crate) fn compact(&self) -> Result<()> {
+    /// Starts a new generation with a snapshot, and removes the older ones. Does nothing if another process does so, or,
+    /// unless it is `forced`, if another process has done so.
+    pub(crate) fn compact(&self, forced: bool) -> Result<()> {
         let io = |error| self.folder.io("cannot compact the folder", error);
         let only_one = self.folder.disk.open_or_create(COMPACT).map_err(io)?;
         // Released when the file is dropped.
         if !only_one.try_lock().map_err(io)? {
             return Ok(());
         }
-        for name in Files::list(&*self.folder.disk)?.temporary {
-            self.folder.disk.remove(&name).map_err(io)?;
+        let files = Files::list(&*self.folder.disk)?;
+        for name in &files.temporary {
+            self.folder.disk.remove(name).map_err(io)?;
+        }
+        if !self.note_snapshot(&files).map_err(io)? && !forced {
+            return Ok(());
         }
         let generation = self.state()?.position.generation + 1;
         self.folder.prepare_journal(generation)?;
@@ -139,13 +141,49 @@ impl Shared {
             // The store was closed.
             Err(_) => return Ok(()),
         };
-        let bytes = self.write_snapshot(generation, first)?;
-        self.folder.install(&snapshot_name(generation))?;
-        self.state()?.snapshot_bytes = bytes;
+        let written = self.write_snapshot(generation, first);
+        let written =
+            written.and_then(|bytes| self.folder.install(&snapshot_name(generation)).map(|()| bytes));
+        if written.is_err() {
+            // The disk may be full because of this file.
+            let _ = self.folder.disk.remove(&temporary(&snapshot_name(generation)));
+        }
+        let bytes = written?;
+        {
+            let mut state = self.state()?;
+            (state.snapshot, state.snapshot_bytes) = (generation, bytes);
+            state.journal_bytes = if state.position.generation == generation {
+                state.position.offset
+            } else {
+                // Another process has started the next generation.
+                self.journal_bytes(&Files::list(&*self.folder.disk)?, generation).map_err(io)?
+            };
+        }
         self.remove_before(generation).map_err(io)?;
         self.compaction.completed.fetch_add(1, Ordering::Relaxed);
         let _ = only_one.unlock();
         Ok(())
+    }
+
+    /// Notes the last snapshot, which may be that of another process. Returns whether the journals have grown enough since.
+    fn note_snapshot(&self, files: &Files) -> std::io::Result<bool> {
+        let latest = files.base();
+        let known = self.state().map_or(latest, |state| state.snapshot);
+        if latest > known {
+            let snapshot_bytes = self.folder.disk.open(&snapshot_name(latest))?.size()?;
+            let journal_bytes = self.journal_bytes(files, latest)?;
+            if let Ok(mut state) = self.state() {
+                (state.snapshot, state.snapshot_bytes) = (latest, snapshot_bytes);
+                state.journal_bytes = journal_bytes;
+            }
+        }
+        Ok(self.state().is_ok_and(|state| self.compaction.is_needed(&state)))
+    }
+
+    /// Returns the size of the journals from a generation on.
+    fn journal_bytes(&self, files: &Files, from: u64) -> std::io::Result<u64> {
+        let journals = files.journals.iter().filter(|generation| **generation >= from);
+        journals.map(|generation| self.folder.disk.open(&journal_name(*generation))?.size()).sum()
     }
 
     pub(crate) fn write_snapshot(&self, generation: u64, first: u64) -> Result<u64> {
@@ -182,9 +220,6 @@ impl Shared {
 
     /// Reads committed rows.
     fn read<T>(&self, read: impl FnOnce(&mut windlass_core::model::Model) -> T) -> Result<T> {
-        if self.is_closed() {
-            return Err(closed());
-        }
         let mut state = self.state()?;
         let began = Instant::now();
         let result = state.committed(read);

@@ -1,5 +1,6 @@
 //! Access to the disk, as a trait: tests replace it by a disk that fails, and that forgets what was not synced.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -103,8 +104,10 @@ impl Disk for RealDisk {
         let folder = std::path::absolute(&self.folder)?;
         let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
         fs::create_dir_all(&folder)?;
-        // Otherwise a power failure could remove the new folders, with all that was synced in them.
-        missing.into_iter().filter_map(Path::parent).try_for_each(sync_names)
+        // Otherwise a power failure could remove the new folders, with all that was synced in them. The folder itself may
+        // have been created by a process that was killed before it could sync its name.
+        let new = missing.into_iter().filter_map(Path::parent).chain(folder.parent());
+        new.collect::<BTreeSet<_>>().into_iter().try_for_each(sync_names)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

@@ -141,6 +141,12 @@ impl Folder {
         Ok(folder)
     }
 
+    /// Whether `head` says that there was a journal, of any folder.
+    pub(crate) fn was_published(head: &dyn DiskFile) -> bool {
+        let mut bytes = [0; HEAD_BYTES];
+        matches!(head.read_exact_at(&mut bytes, 0), Ok(Some(()))) && is_head(&bytes)
+    }
+
     /// Opens an existing folder. The caller has the lock.
     pub(crate) fn existing(disk: Arc<dyn Disk>, head: Arc<dyn DiskFile>, files: &Files) -> Result<Self> {
         let path = disk.path().to_owned();
@@ -175,8 +181,7 @@ impl Folder {
         for _ in 0..HEAD_TRIES {
             let mut bytes = [0; HEAD_BYTES];
             self.head.read_exact_at(&mut bytes, 0).ok()??;
-            let (body, sum) = bytes.split_at(HEAD_BYTES - 4);
-            if bytes.starts_with(&HEAD_MAGIC) && crc32fast::hash(body).to_le_bytes() == *sum {
+            if is_head(&bytes) {
                 let is_ours = u32_at(&bytes, 8) == VERSION && bytes.get(12..28) == Some(self.id.as_bytes());
                 let [generation, offset, number] = [28, 36, 44].map(|at| u64_at(&bytes, at));
                 return is_ours.then_some(Position { generation, offset, number });
@@ -313,7 +318,8 @@ impl Folder {
             let length = usize::try_from(to - from).unwrap_or(usize::MAX);
             let mut bytes = vec![0; length];
             let read = file.read_exact_at(&mut bytes, from);
-            read.map_err(|error| self.io("cannot read the journal", error))?;
+            let read = read.map_err(|error| self.io("cannot read the journal", error))?;
+            read.ok_or_else(|| shortened(self.path(), &name, from, to))?;
             Ok(bytes)
         };
         if let Some(reason) = invalid {
@@ -345,6 +351,12 @@ impl Folder {
         file.set_size(end)?;
         file.sync()
     }
+}
+
+/// Whether the content of `head` is complete.
+fn is_head(bytes: &[u8; HEAD_BYTES]) -> bool {
+    let (body, sum) = bytes.split_at(HEAD_BYTES - 4);
+    bytes.starts_with(&HEAD_MAGIC) && crc32fast::hash(body).to_le_bytes() == *sum
 }
 
 fn open_file(disk: &dyn Disk, name: &str) -> Result<Arc<dyn DiskFile>> {

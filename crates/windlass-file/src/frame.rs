@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use uuid::Uuid;
+use windlass_core::{Error, ErrorKind, Result};
 
 use crate::disk::DiskFile;
 
@@ -21,6 +22,18 @@ pub(crate) const FRAME_BYTES: usize = 20;
 
 /// The maximum size of a record, in bytes. A single command has at most 16 MiB of payloads.
 pub(crate) const RECORD_MAX_BYTES: usize = 1 << 30;
+
+/// Fails if a record is too large to be read again. Only a transaction can be.
+pub(crate) fn check_size(record: &[u8]) -> Result<()> {
+    if record.len() <= RECORD_MAX_BYTES {
+        return Ok(());
+    }
+    let text = format!(
+        "the transaction has {} bytes, and at most {RECORD_MAX_BYTES} are allowed: use several transactions",
+        record.len()
+    );
+    Err(Error::new(ErrorKind::Invalid, text))
+}
 
 /// The first bytes of every file.
 const MAGIC: [u8; 8] = *b"windlass";

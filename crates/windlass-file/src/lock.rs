@@ -76,11 +76,14 @@ impl Lock {
             let _ = self.turn.unlock();
         }
         let Some(held) = held else { return Ok(None) };
-        if !self.disk.is_current(LOCK, &*self.lock) {
-            return Err(replaced(self.disk.path()));
-        }
+        self.check_current()?;
         self.write_holder();
         Ok(Some(held))
+    }
+
+    /// Fails if the lock file was replaced or removed: another process could have the lock of the new one.
+    pub(crate) fn check_current(&self) -> Result<()> {
+        if self.disk.is_current(LOCK, &*self.lock) { Ok(()) } else { Err(replaced(self.disk.path())) }
     }
 
     /// Returns who has the lock, for messages.

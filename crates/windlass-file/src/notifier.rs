@@ -59,10 +59,12 @@ impl FileNotifier {
     }
 
     pub(crate) fn new(inside: InProcessNotifier, shared: &Arc<Shared>) -> Self {
+        // The path may be relative, or end with a slash.
         let folder = shared.folder.path();
-        let mut events = folder.as_os_str().to_owned();
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let mut events = folder.clone().into_os_string();
         events.push("-events");
-        let events = EventFiles::new(inside.clone(), events.into(), folder.to_owned());
+        let events = EventFiles::new(inside.clone(), events.into(), folder);
         let listener = Arc::new(Listener { inside, awaited: Mutex::default() });
         shared.watch.add(&listener);
         Self { listener, events, shared: Arc::downgrade(shared) }

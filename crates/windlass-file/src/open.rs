@@ -6,14 +6,17 @@ use std::time::Instant;
 
 use windlass_core::{Error, ErrorKind, Result};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::error::{from_io, lock_timed_out};
-use crate::folder::{Files, Folder, HEAD};
+use crate::folder::{Files, Folder, HEAD, Position};
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::store::FileStore;
+
+/// How often the files are listed again if one of them is missing.
+const FIND_TRIES: usize = 10;
 
 /// How many names an error lists.
 const NAMES_SHOWN: usize = 3;
@@ -57,22 +60,47 @@ pub(crate) fn open_folder(disk: &Arc<dyn Disk>, options: &Options) -> Result<Sha
     let Some(held) = lock.acquire(|| began_at.elapsed() < options.busy_timeout)? else {
         return Err(lock_timed_out(path, options.busy_timeout, &lock.holder()));
     };
-    let files = Files::list(&**disk)?;
-    let is_new = files.journals.is_empty() && files.snapshots.is_empty();
-    let (folder, end) = if is_new {
-        let folder = Folder::create(Arc::clone(disk), head)?;
-        let end = folder.recover(&Files::list(&**disk)?)?;
-        (folder, end)
-    } else {
-        let folder = Folder::existing(Arc::clone(disk), head, &files)?;
-        let end = folder.recover(&files)?;
-        (folder, end)
+    // A process may have been killed after it created files, and before their names were synced.
+    disk.sync_folder().map_err(|error| from_io("cannot sync the folder", path, error))?;
+    let mut tries = 1;
+    let (folder, end) = loop {
+        match find_end(disk, &head) {
+            // A file is missing. A compaction of another process may have removed it since it was listed.
+            Err(error)
+                if error.kind() == ErrorKind::Corrupt && error.inner().is_some() && tries < FIND_TRIES =>
+            {
+                tries += 1;
+            }
+            found => break found?,
+        }
     };
     // Loading may take seconds. Other processes may write meanwhile: the files that are read here do not change.
     drop(held);
     let state = State::load(&folder, end)?;
     let (clock, timeout) = (Arc::clone(&options.clock), options.busy_timeout);
     Ok(Shared::new(folder, lock, state, clock, timeout, options.compact_at_bytes))
+}
+
+/// Finds the end of the journal, or creates the first journal. The caller has the lock.
+fn find_end(disk: &Arc<dyn Disk>, head: &Arc<dyn DiskFile>) -> Result<(Folder, Position)> {
+    let files = Files::list(&**disk)?;
+    let is_new = files.journals.is_empty() && files.snapshots.is_empty();
+    if !is_new {
+        let folder = Folder::existing(Arc::clone(disk), Arc::clone(head), &files)?;
+        let end = folder.recover(&files)?;
+        return Ok((folder, end));
+    }
+    if Folder::was_published(&**head) {
+        let text = format!(
+            "the journals of `{}` are missing: restore the folder from a backup; or, to begin with an empty store, remove \
+             the file `head`",
+            disk.path().display()
+        );
+        return Err(Error::new(ErrorKind::Corrupt, text));
+    }
+    let folder = Folder::create(Arc::clone(disk), Arc::clone(head))?;
+    let end = folder.recover(&Files::list(&**disk)?)?;
+    Ok((folder, end))
 }
 
 /// Refuses a network file system, unless it is allowed.

@@ -30,10 +30,11 @@ pub(crate) struct State {
     pub(crate) uncommitted: Vec<Effect>,
     /// Whether bytes may follow the position because a write failed.
     pub(crate) is_uncertain: bool,
-    /// The size of the journals since the last snapshot.
-    pub(crate) journal_bytes: u64,
-    /// The size of the last snapshot.
+    /// The generation of the last snapshot that is known here, and its size.
+    pub(crate) snapshot: u64,
     pub(crate) snapshot_bytes: u64,
+    /// The size of the journals since that snapshot.
+    pub(crate) journal_bytes: u64,
     names: Names,
     /// Up to here, the model may contain later changes of the journal.
     partial_until: Position,
@@ -77,8 +78,9 @@ impl State {
             time: loaded.time,
             uncommitted: Vec::new(),
             is_uncertain: false,
-            journal_bytes: 0,
+            snapshot: base,
             snapshot_bytes: loaded.bytes,
+            journal_bytes: 0,
             names,
             partial_until: Position { generation: base, offset: loaded.consistent_at, number: 0 },
             broken: None,
@@ -103,8 +105,7 @@ impl State {
     /// snapshot instead.
     pub(crate) fn advance(&mut self, folder: &Folder, to: Position, hints: &mut Hints) -> Result<()> {
         while self.position < to {
-            if let Some(next) = self.replay_file(folder, to, hints)? {
-                let number = self.position.number;
+            if let Some((next, number)) = self.replay_file(folder, to, hints)? {
                 match folder.open_journal(next) {
                     Ok(journal) => self.journal = journal,
                     Err(error) if error.inner().is_some() => {
@@ -114,15 +115,21 @@ impl State {
                     }
                     Err(error) => return Err(error),
                 }
+                // Together with the journal: after an error, the seal is replayed again.
                 self.position = Position::start(next, number);
-                self.journal_bytes = 0;
             }
         }
         Ok(())
     }
 
-    /// Replays the rest of the current journal. Returns the next generation if the journal is sealed.
-    fn replay_file(&mut self, folder: &Folder, to: Position, hints: &mut Hints) -> Result<Option<u64>> {
+    /// Replays the rest of the current journal. If the journal is sealed, stops before the seal, and returns the next
+    /// generation and the number of its first record.
+    fn replay_file(
+        &mut self,
+        folder: &Folder,
+        to: Position,
+        hints: &mut Hints,
+    ) -> Result<Option<(u64, u64)>> {
         let Position { generation, offset, number } = self.position;
         let name = journal_name(generation);
         let size = self.journal.size().map_err(|error| folder.io("cannot read the journal", error))?;
@@ -149,13 +156,13 @@ impl State {
                 self.broken = Some(error.clone());
                 error
             })?;
-            self.position = Position { generation, offset: end, number: reader.number() };
-            self.journal_bytes += end - start;
             match replayed {
                 Replayed::Changes(stamp) | Replayed::Erased(stamp) => self.time = self.time.max(stamp.time),
-                Replayed::Sealed(next) => return Ok(Some(next)),
+                Replayed::Sealed(next) => return Ok(Some((next, reader.number()))),
                 Replayed::SnapshotEnd(_) => {}
             }
+            self.position = Position { generation, offset: end, number: reader.number() };
+            self.journal_bytes += end - start;
         }
     }
 

@@ -86,7 +86,7 @@ impl FileStore {
     /// An error of the disk.
     pub async fn compact(&self) -> Result<()> {
         self.check_open()?;
-        self.blocking(Shared::compact).await
+        self.blocking(|shared| shared.compact(true)).await
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
@@ -142,13 +142,10 @@ impl FileStore {
         if let Some(ended) = ended {
             let _ = timeout(CLOSE_TIMEOUT, ended).await;
         }
-        // A compaction ends soon too. It must not write to a folder that is removed after this.
-        let _ = timeout(CLOSE_TIMEOUT, async {
-            while self.shared.compaction.is_running() {
-                sleep(CLOSE_TICK).await;
-            }
-        })
-        .await;
+        // It must not write to a folder that is removed after this.
+        while self.shared.compaction.is_running() {
+            sleep(CLOSE_TICK).await;
+        }
     }
 
     fn check_owner(&self, tx: &FileTx) -> Result<()> {

@@ -163,7 +163,7 @@ impl Writer {
         frame::begin(&mut self.buffer.0);
         record::encode_changes(&mut self.buffer, state.stamp(now));
         self.buffer.0.append(&mut self.changes.0);
-        let appended = self.append(shared, state);
+        let appended = frame::check_size(&self.buffer.0).and_then(|()| self.append(shared, state));
         match &appended {
             Ok(()) => state.time = now,
             Err(_) => state.model.undo(effects),
@@ -251,7 +251,6 @@ impl Writer {
         self.append(shared, &mut state)?;
         state.journal = journal;
         state.position = Position::start(generation, state.position.number);
-        state.journal_bytes = 0;
         shared.publish(state.position);
         Ok(state.position.number)
     }
@@ -294,6 +293,11 @@ impl Writer {
     fn commit_transaction(&mut self, shared: &Shared) -> Result<()> {
         let mut state = shared.state()?;
         let effects = std::mem::take(&mut state.uncommitted);
+        // The transaction may have been open for long.
+        if let Err(error) = shared.lock.check_current() {
+            state.model.undo(&effects);
+            return Err(error);
+        }
         self.changes.0.clear();
         record::encode_effects(&mut self.changes, &effects);
         let now = state.now(shared.now());
@@ -362,9 +366,6 @@ impl Shared {
     /// folder's lock.
     fn prepare(&self, state: &mut State) -> Result<()> {
         let head = self.folder.head();
-        if state.is_uncertain && head.is_some_and(|head| head <= state.position) {
-            self.truncate(state)?;
-        }
         if let Some(head) = head.filter(|head| *head > state.position) {
             self.advance(state, head)?;
         }
@@ -375,7 +376,8 @@ impl Shared {
             return Err(shortened(self.folder.path(), &name, size, state.position.offset));
         }
         if size > state.position.offset {
-            // Another process ended before it could publish what it wrote.
+            // Another process ended before it could publish what it wrote, or a write of this process failed. Since then,
+            // others may have settled that write and gone on, so it must not be cut off.
             let end = self.folder.settle_tail(state.position)?;
             self.advance(state, end)?;
         }

@@ -143,7 +143,8 @@ impl Shared {
     /// Handles announcements and questions until the subscription ends.
     async fn listen(&self, mut subscription: Subscription) {
         self.ask().await;
-        let mut announce_at = Instant::now() + ANNOUNCE_INTERVAL;
+        // Questions before this subscription were missed.
+        let mut announce_at = Instant::now() + ANSWER_DELAY;
         loop {
             let signal = tokio::select! {
                 signal = subscription.next() => signal,

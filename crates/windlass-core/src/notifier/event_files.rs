@@ -33,8 +33,8 @@ struct Shared {
 }
 
 impl EventFiles {
-    /// Creates the files for the subscribers of `inside`, in `folder`. Who may write to `store` may write to them. Does
-    /// not access files.
+    /// Creates the files for the subscribers of `inside`, in `folder`. They get the permissions and the group of `store`.
+    /// Does not access files.
     #[must_use]
     pub fn new(inside: InProcessNotifier, folder: PathBuf, store: PathBuf) -> Self {
         let mailboxes = Mailboxes::new(folder, store, inside.id());
@@ -61,7 +61,8 @@ impl EventFiles {
     }
 
     /// Delivers the events of other processes, while there are subscribers. Call this after a subscription to
-    /// [`Topic::Events`], within a runtime.
+    /// [`Topic::Events`], within a runtime. If that runtime ends, subscribers in other runtimes receive a gap and no
+    /// further events of other processes, until the next subscription.
     pub fn receive(&self) {
         let mut task = self.shared.task();
         self.shared.open();
@@ -139,26 +140,30 @@ impl Drop for Shared {
 }
 
 /// Closes the mailbox if the task ends with its runtime: nothing reads it any more.
-struct Reading(Weak<Shared>);
+struct Reading {
+    shared: Weak<Shared>,
+    is_over: bool,
+}
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
+        if let Some(shared) = self.shared.upgrade().filter(|_| !self.is_over) {
             shared.mailboxes.close();
+            shared.inside.gap(&Topic::Events);
         }
     }
 }
 
 /// Delivers the events of other processes until there are no subscribers left.
 async fn read(shared: Weak<Shared>) {
-    let reading = Reading(shared);
+    let mut reading = Reading { shared, is_over: false };
     let mut retry_at = Instant::now();
     loop {
         sleep(READ_INTERVAL).await;
-        let Some(shared) = reading.0.upgrade() else { return };
+        let Some(shared) = reading.shared.upgrade() else { return };
         if shared.is_over() {
-            // A new subscriber may have opened the mailbox again.
-            std::mem::forget(reading);
+            // A new subscriber may have opened the mailbox again: it stays open.
+            reading.is_over = true;
             return;
         }
         if Instant::now() >= retry_at && !shared.open() {

@@ -10,7 +10,9 @@
 //! events are lossy, and a mailbox is useless after a crash.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+#[cfg(unix)]
+use std::fs::Permissions;
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +46,8 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// The mailboxes in a folder.
 pub(super) struct Mailboxes {
     folder: PathBuf,
-    /// The file or folder of the store. Who may write to it may write to the mailboxes.
+    /// The file or folder of the store. The mailboxes get its permissions and its group, so that the same users can
+    /// write to both.
     store: PathBuf,
     owner: Uuid,
     others: Mutex<Others>,
@@ -102,7 +105,7 @@ impl Mailboxes {
     pub(super) fn send(&self, event: &[u8]) -> io::Result<()> {
         let too_large = || io::Error::new(ErrorKind::FileTooLarge, "the event is too large");
         let length = u32::try_from(event.len()).ok().filter(|_| event.len() <= EVENT_MAX_BYTES);
-        // One write per event: the system appends it as a whole, also if other processes append at the same time.
+        // One write per event: the system does not mix it with what other processes append at the same time.
         let message = [&length.ok_or_else(too_large)?.to_le_bytes(), event].concat();
         let mut sent = Ok(());
         self.others().files.retain_mut(|file| match append(file, &message) {
@@ -170,18 +173,18 @@ impl Mailboxes {
     fn try_create(&self) -> io::Result<Mailbox> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(format!("{}-{number}", self.owner));
-        let permissions = fs::metadata(&self.store).map(|found| writable(found.permissions()));
+        let store = fs::metadata(&self.store).ok();
         if !self.folder.exists() {
             fs::create_dir_all(&self.folder)?;
-            if let Ok(permissions) = &permissions {
-                fs::set_permissions(&self.folder, searchable(permissions.clone()))?;
+            if let Some(store) = &store {
+                share(&self.folder, store, true)?;
             }
         }
         let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path)?;
         file.lock()?;
         let mailbox = Mailbox { path, file, read: 0, partial: Vec::new(), is_damaged: false };
-        if let Ok(permissions) = permissions {
-            fs::set_permissions(&mailbox.path, permissions)?;
+        if let Some(store) = &store {
+            share(&mailbox.path, store, false)?;
         }
         fs::metadata(&mailbox.path)?;
         Ok(mailbox)
@@ -248,29 +251,22 @@ fn append(file: &mut File, message: &[u8]) -> io::Result<()> {
     file.write_all(message)
 }
 
-/// Removes the permission to search, which a folder has.
+/// Gives a file or folder the group of the store, and its permissions to read and write.
 #[cfg(unix)]
-fn writable(permissions: Permissions) -> Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    Permissions::from_mode(permissions.mode() & 0o666)
+fn share(path: &Path, store: &Metadata, is_folder: bool) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    // Fails if the user is not a member of the group. Then at least the permissions are right.
+    let _ = chown(path, None, Some(store.gid()));
+    let mode = store.mode() & 0o666;
+    // A folder can be searched by everyone who may read it. It keeps its special bits, such as an inherited group.
+    let special = fs::metadata(path)?.mode() & 0o7000;
+    let mode = if is_folder { special | mode | (mode & 0o444) >> 2 } else { mode };
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 #[cfg(not(unix))]
-fn writable(permissions: Permissions) -> Permissions {
-    permissions
-}
-
-/// Adds the permission to search a folder for everyone who may read it.
-#[cfg(unix)]
-fn searchable(permissions: Permissions) -> Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = permissions.mode();
-    Permissions::from_mode(mode | (mode & 0o444) >> 2)
-}
-
-#[cfg(not(unix))]
-fn searchable(permissions: Permissions) -> Permissions {
-    permissions
+fn share(_: &Path, _: &Metadata, _: bool) -> io::Result<()> {
+    Ok(())
 }
 
 impl Mailbox {

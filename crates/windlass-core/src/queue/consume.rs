@@ -235,7 +235,7 @@ impl Consume {
     ///
     /// # Errors
     ///
-    /// Those of [`Worker::start`].
+    /// Those of [`Worker::run_until`].
     pub async fn run_until(self, signal: impl Future, deadline: Duration) -> Result<()> {
         self.worker.run_until(signal, deadline).await
     }

@@ -50,9 +50,9 @@ pub(super) type Hook<P, O> =
 /// The job then ends as if there were no hook, and the observers receive an event. A handler that succeeded
 /// is never run again because of its hook.
 ///
-/// A job fails without its hook in two cases. If its payload could not be decoded in its last attempt, there is
-/// no value to pass to the hook. If its worker crashed in its last attempt, the reaper fails it, which may not
-/// know this queue.
+/// A job fails without its hook in three cases, all in its last attempt. If its payload could not be decoded, there
+/// is no value to pass to the hook. If its worker crashed, the reaper fails it, which may not know this queue. If the
+/// handler ends the job in a transaction and the commit fails, the hook has run with the result of the handler.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Executed<P, O> {

@@ -96,5 +96,5 @@ pub(super) trait Pipeline: Send + Sync {
     fn run_layer(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended>;
 
     /// Settles the attempt with this outcome, without running it.
-    fn settle<'a>(&'a self, outcome: Outcome) -> BoxFuture<'a, Ended>;
+    fn settle(self: Arc<Self>, outcome: Outcome) -> BoxFuture<'static, Ended>;
 }

@@ -1,12 +1,14 @@
 //! An attempt, from its acquisition to its settlement.
 
 use std::any::Any;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::future::{Future, pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::sync::watch;
+use tokio::task::JoinError;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
@@ -53,6 +55,7 @@ pub(super) fn start<S: Store + ?Sized>(
         lease,
         abort: attempt.abort.clone(),
         ended: OnceLock::new(),
+        settling: OnceLock::new(),
     });
     // Occupy the slot before spawning the task. The task frees the slot when it ends; if it ended first, the
     // slot would stay occupied forever.
@@ -109,6 +112,8 @@ struct AttemptTask<S: Store + ?Sized> {
     abort: Abort,
     /// How the attempt ended, once that is stored.
     ended: OnceLock<Ended>,
+    /// Closed when the settlement on a task of its own is over.
+    settling: OnceLock<watch::Receiver<()>>,
 }
 
 impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
@@ -127,7 +132,9 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
             let pipeline: Arc<dyn Pipeline> = Arc::<Self>::clone(&self);
             let inner = Inner { pipeline, layer: layer + 1 };
             let around = async { middleware.middleware.around(attempt, inner).await };
-            let failure = match (catch_panic("middleware", around).await, self.ended.get()) {
+            let result = catch_panic("middleware", around).await;
+            self.wait_for_settlement().await;
+            let failure = match (result, self.ended.get()) {
                 (Ok(Ok(_)), Some(ended)) => return ended.clone(),
                 (Ok(Ok(_)), None) => Failure::retried(ErrorText::new("a middleware did not run the attempt")),
                 (Ok(Err(error)), _) => Failure::new(&error),
@@ -139,22 +146,62 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
                     self.slot.engine.dispatcher().observe(&event);
                     ended.clone()
                 }
-                None => self.end(self.failure(failure)).await,
+                None => {
+                    let outcome = self.failure(failure);
+                    self.settle(outcome).await
+                }
             }
         })
     }
 
-    fn settle<'a>(&'a self, outcome: Outcome) -> BoxFuture<'a, Ended> {
-        Box::pin(self.end(outcome))
+    fn settle(self: Arc<Self>, outcome: Outcome) -> BoxFuture<'static, Ended> {
+        Box::pin(async move {
+            let task = Arc::clone(&self);
+            self.apart(async move { task.end(outcome).await }).await
+        })
     }
 }
 
 impl<S: Store + ?Sized> AttemptTask<S> {
     /// Runs the handler and settles its outcome.
-    async fn handle(&self, attempt: AnyAttempt) -> Ended {
+    async fn handle(self: Arc<Self>, attempt: AnyAttempt) -> Ended {
         let (client, hooks) = (self.slot.engine.client.clone(), Arc::clone(&self.handler.hooks));
         let run = Run { attempt, scope: Scope { client, lease: self.lease, hooks } };
         let ending = catch_panic("handler", async { (self.handler.call)(run).await }).await;
+        if self.handler.layers.is_empty() {
+            return self.conclude(ending).await;
+        }
+        let task = Arc::clone(&self);
+        self.apart(async move { task.conclude(ending).await }).await
+    }
+
+    /// Settles the attempt on a task of its own. A middleware may drop the future of the attempt, as a timeout does, but
+    /// must not interrupt a settlement: it could not know what was committed.
+    async fn apart(&self, settle: impl Future<Output = Ended> + Send + 'static) -> Ended {
+        let (sender, receiver) = watch::channel(());
+        let _ = self.settling.set(receiver);
+        let settle = async move {
+            // Dropped when the settlement is over, also by a panic.
+            let _settling = sender;
+            settle.await
+        };
+        match tokio::spawn(settle.in_current_span()).await.map_err(JoinError::try_into_panic) {
+            Ok(ended) => ended,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime is shutting down.
+            Err(Err(_)) => pending().await,
+        }
+    }
+
+    /// Waits for the settlement that has begun on a task of its own, if there is one.
+    async fn wait_for_settlement(&self) {
+        if let Some(settling) = self.settling.get() {
+            let _ = settling.clone().changed().await;
+        }
+    }
+
+    /// Settles the outcome of the handler.
+    async fn conclude(&self, ending: Result<HandlerResult, ErrorText>) -> Ended {
         let outcome = match ending {
             Ok(HandlerResult::Plain(outcome)) => *outcome,
             Ok(HandlerResult::InTx(finish)) => match self.finish(finish).await {

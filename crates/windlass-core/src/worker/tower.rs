@@ -58,8 +58,7 @@ use crate::store::BoxFuture;
 /// changes nothing; observers receive an event.
 ///
 /// If a layer drops the future of the inner service, as a timeout does, the handler is dropped at its next `await`, and
-/// its open transaction is rolled back. If the outcome was being stored at that moment, the store decides which of both
-/// counts: each is written with the fence of the attempt, and only the first is applied.
+/// its open transaction is rolled back. Once the handler has returned, its outcome is stored nevertheless, and counts.
 ///
 /// A request cannot be cloned, so layers that send one twice, such as `tower::retry`, do not work: the worker retries.
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]

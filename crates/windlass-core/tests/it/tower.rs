@@ -9,9 +9,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceBuilder};
+use windlass_core::command::{Command, Reply};
 use windlass_core::{
-    AbortReason, AttemptRequest, Backoff, BoxError, BoxFuture, Client, Ctx, Data, Ended, Entry, ErrorKind,
-    Event, Fatal, Job, JobOptions, MemoryStore, Observer, Running, Status, TowerLayer, Worker,
+    AbortReason, AttemptRequest, Backoff, BoxError, BoxFuture, Client, Ctx, Data, Decorator, Ended, Entry,
+    ErrorKind, Event, Fatal, Job, JobOptions, MemoryStore, Observer, Running, Status, TowerLayer, Worker,
 };
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
@@ -152,7 +153,7 @@ impl Drop for NotesDrop {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_timeout_drops_the_handler_and_the_job_is_retried() {
     async fn hangs_first(job: Ctx<Echo>, Data(lines): Data<Lines>) -> Result<String> {
         if job.attempt() == 1 {
@@ -170,6 +171,61 @@ async fn a_timeout_drops_the_handler_and_the_job_is_retried() {
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 2 after request timed out");
     assert_eq!(lines.all(), ["dropped"]);
     worker.stop(TIMEOUT).await;
+}
+
+/// A store whose settlements wait for a permit.
+#[derive(Debug)]
+struct SlowToSettle {
+    store: MemoryStore,
+    go: Semaphore,
+}
+
+impl Decorator for SlowToSettle {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, windlass_core::Result<Reply>> {
+        let settles = match &command {
+            Command::Settle(_) => true,
+            Command::Exchange(exchange) => !exchange.settle.settlements.is_empty(),
+            _ => false,
+        };
+        Box::pin(async move {
+            if settles {
+                self.go.acquire().await.unwrap().forget();
+            }
+            self.forward(command).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_does_not_interrupt_a_settlement() {
+    async fn answer(_: Ctx<Echo>) -> Result<String> {
+        Ok("done".to_owned())
+    }
+    let (store, lines) =
+        (SlowToSettle { store: MemoryStore::new(), go: Semaphore::new(0) }, Lines::default());
+    let client = Client::builder(store).observer(lines.clone()).build();
+    let stack = ServiceBuilder::new().timeout(Duration::from_millis(50));
+    let worker =
+        Worker::new(&client).middleware(TowerLayer::new(stack)).handle(answer).start().await.unwrap();
+    let chain = client.start(echo("")).await.unwrap();
+    // The handler has returned, and the timeout has passed.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    client.store().go.add_permits(10);
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "done");
+    lines.sees(1, |event| matches!(event, Event::MiddlewareFailed(..))).await;
+    worker.stop(TIMEOUT).await;
+    let is_end = |event: &&Event| {
+        matches!(event, Event::JobCompleted(..) | Event::AttemptFailed(..) | Event::AttemptLost(..))
+    };
+    let events = lines.1.lock().unwrap().clone();
+    let ends: Vec<_> = events.iter().filter(is_end).collect();
+    assert!(matches!(ends[..], [Event::JobCompleted(..)]), "{ends:?}");
 }
 
 /// A layer of an application: refuses some texts, passes a value to the handler, and notes how attempts end.

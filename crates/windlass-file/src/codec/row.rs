@@ -441,6 +441,9 @@ fn decode_attempt(from: &mut Decoder<'_>) -> Decoded<AttemptRecord> {
     let (attempt, fence) = (from.small()?, Fence(from.number()?));
     let (worker, started_at) = (WorkerId::from_uuid(from.id()?), from.time()?);
     let (end, parts) = (AttemptEnd::decode(from)?, from.byte()?);
+    if parts > 7 {
+        return Err(Malformed("an attempt has unknown parts"));
+    }
     let ended_at = (parts & 1 != 0).then(|| from.time()).transpose()?;
     let error = (parts & 2 != 0).then(|| from.error()).transpose()?;
     let worker_name = (parts & 4 != 0).then(|| from.name(WorkerName::new)).transpose()?;

@@ -94,6 +94,7 @@ async fn a_full_disk_fails_commands_until_there_is_room() {
     assert_eq!(Dump::of_store(&store).jobs(), acknowledged);
     assert!(run(&store, &Step::Command(create())).await.is_err(), "the disk is still full");
     assert!(store.compact().await.is_err(), "there is no room for a snapshot");
+    assert!(disk.files().keys().all(|name| !name.starts_with("snapshot")), "the incomplete one is removed");
     disk.limit(None);
     run(&store, &Step::Command(create())).await.unwrap();
     store.compact().await.unwrap();

@@ -44,6 +44,21 @@ async fn complete(store: &FileStore, max: u32) -> usize {
     held.len()
 }
 
+/// A program like the command line opens the folder, writes a little and closes it.
+#[tokio::test]
+async fn short_lived_programs_compact_the_folder() {
+    let folder = Folder::new();
+    for _ in 0..60 {
+        let store = FileStore::open(folder.options().compact_at_bytes(20_000)).await.unwrap();
+        start(&store, (0..10).map(|_| new_chain()).collect()).await;
+        complete(&store, 10).await;
+        folder.clock.advance(Millis::from_days(8));
+        store.expire(Expire { max: 100 }).await.unwrap();
+        store.close().await.unwrap();
+    }
+    assert!(size(&folder.path()) < 100_000, "{} bytes", size(&folder.path()));
+}
+
 /// Two stores write and remove jobs while both compact the folder again and again. Both, and one that is opened
 /// afterwards, have the same jobs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -85,6 +85,18 @@ async fn foreign_files_beside_a_store_are_left_alone_and_reported() {
 }
 
 #[tokio::test]
+async fn missing_journals_are_not_replaced_by_an_empty_store() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    start(&store, vec![new_chain()]).await;
+    store.close().await.unwrap();
+    std::fs::remove_file(folder.path().join("journal-0000000001")).unwrap();
+    check(folder.options(), ErrorKind::Corrupt, "restore the folder from a backup").await;
+    std::fs::remove_file(folder.path().join("head")).unwrap();
+    assert_eq!(take(&folder.open().await, 5).await.len(), 0);
+}
+
+#[tokio::test]
 async fn a_newer_format_is_refused() {
     let folder = Folder::new();
     folder.open().await.close().await.unwrap();
