@@ -87,7 +87,7 @@ impl Subject for File {
 
     fn bare(&self) -> Vec<(Bare, &'static str)> {
         vec![
-            (Bare::ClaimMany, "bare: the same appends and syncs"),
+            (Bare::ClaimMany, "bare: appends and syncs of a drain, 64 slots"),
             (Bare::InsertOne, "bare: one append per sync"),
         ]
     }
