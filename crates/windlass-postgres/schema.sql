@@ -3,6 +3,7 @@ table attempt (
   fence bigint not null,
   attempt bigint not null,
   worker uuid not null,
+  worker_name text,
   started_at bigint not null,
   ended_at bigint,
   ended text not null,
@@ -56,6 +57,7 @@ table job (
   closed_at bigint,
   lease_until bigint,
   worker uuid,
+  worker_name text,
   request uuid,
   closed_by uuid,
   outside uuid,
@@ -230,14 +232,15 @@ view attempts as
     to_timestamp((((a.started_at)::numeric / 1000.0))::double precision) AS started_at,
     to_timestamp((((a.ended_at)::numeric / 1000.0))::double precision) AS ended_at,
     a.worker,
-    w.name AS worker_name,
+    a.worker_name,
     a.error
-   FROM ((( SELECT a_1.job,
+   FROM (( SELECT a_1.job,
             a_1.attempt,
             a_1.ended,
             a_1.started_at,
             a_1.ended_at,
             a_1.worker,
+            a_1.worker_name,
             a_1.error
            FROM attempt a_1
         UNION ALL
@@ -253,14 +256,14 @@ view attempts as
                     ELSE NULL::bigint
                 END AS "case",
             j_1.worker,
+            j_1.worker_name,
                 CASE
                     WHEN (j_1.status = ANY (ARRAY['failed'::text, 'cancelled'::text])) THEN j_1.error
                     ELSE NULL::text
                 END AS "case"
            FROM job j_1
           WHERE ((j_1.worker IS NOT NULL) AND (j_1.started_at IS NOT NULL) AND ((j_1.status = 'running'::text) OR (j_1.ended IS NOT NULL)))) a
-     LEFT JOIN job j ON ((j.id = a.job)))
-     LEFT JOIN worker w ON ((w.id = a.worker)));
+     LEFT JOIN job j ON ((j.id = a.job)));
 
 view chain_reply_v1 as
  SELECT c.id,
@@ -309,7 +312,7 @@ view job_reply_v1 as
     j.status,
     j.created_at,
     (ARRAY[j.id, j.chain, j.worker, j.request, j.closed_by] || b.chains) AS ids,
-    (ARRAY[j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error, j.on_blocker_failure, j.trace] || b.traces) AS words,
+    (ARRAY[j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error, j.on_blocker_failure, j.trace, j.worker_name] || b.traces) AS words,
     (ARRAY[(j."position")::bigint, (j.priority)::bigint, j.due_at, j.attempt, j.max_attempts, j.fence, j.version, j.lease_until, ((j.cancel_requested)::integer)::bigint, j.created_at, j.started_at, j.closed_at] || b.resolved) AS numbers,
     ARRAY[j.input, j.output] AS bytes
    FROM (job j
@@ -336,7 +339,7 @@ view jobs as
     to_timestamp((((j.closed_at)::numeric / 1000.0))::double precision) AS closed_at,
     to_timestamp((((j.lease_until)::numeric / 1000.0))::double precision) AS leased_until,
     j.worker,
-    w.name AS worker_name,
+    j.worker_name,
     j.cancel_requested,
     j.error,
         CASE
@@ -359,13 +362,12 @@ view jobs as
     json_v1(j.output_codec, j.output) AS output,
     j.output_codec AS output_encoding,
     octet_length(j.output) AS output_bytes
-   FROM ((job j
-     LEFT JOIN chain c ON ((c.id = j.chain)))
-     LEFT JOIN worker w ON ((w.id = j.worker)));
+   FROM (job j
+     LEFT JOIN chain c ON ((c.id = j.chain)));
 
-function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer)
+function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer)
 
-function acquire_v1(given bigint, by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function acquire_v1(given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=1s set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function apply_outcome_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
 
@@ -405,9 +407,9 @@ function due_v1(now bigint, due_at bigint, due_after bigint)
 
 function earliest_due_v1(of_type text)
 
-function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function exchange_v1(given bigint, items settlement_v1[], new_jobs new_v1[], by_request uuid, by_worker uuid, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function exchange_v1(given bigint, items settlement_v1[], new_jobs new_v1[], by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer) set lock_timeout=20ms set enable_seqscan=off set enable_mergejoin=off set enable_hashjoin=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function existing_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 

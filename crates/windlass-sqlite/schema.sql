@@ -8,15 +8,15 @@ select
   strftime('%Y-%m-%dT%H:%M:%fZ', a.started_at / 1000.0, 'unixepoch') as started_at,
   strftime('%Y-%m-%dT%H:%M:%fZ', a.ended_at / 1000.0, 'unixepoch') as ended_at,
   case when a.worker is not null then lower(substr(hex(a.worker), 1, 8) || '-' || substr(hex(a.worker), 9, 4) || '-' || substr(hex(a.worker), 13, 4) || '-' || substr(hex(a.worker), 17, 4) || '-' || substr(hex(a.worker), 21)) end as worker,
-  (select w.name from windlass_worker w where w.id = a.worker) as worker_name,
+  a.worker_name,
   a.error
 from (
-  select job, attempt, ended, started_at, ended_at, worker, error
+  select job, attempt, ended, started_at, ended_at, worker, worker_name, error
   from windlass_attempt
   union all
   select
     seq, attempt, case status when 'running' then 'running' else ended end, started_at,
-    case when status <> 'running' then closed_at end, worker,
+    case when status <> 'running' then closed_at end, worker, worker_name,
     case when status in ('failed', 'cancelled') then error end
   from windlass_job
   where worker is not null and started_at is not null and (status = 'running' or ended is not null)
@@ -66,7 +66,7 @@ select
   strftime('%Y-%m-%dT%H:%M:%fZ', j.closed_at / 1000.0, 'unixepoch') as closed_at,
   strftime('%Y-%m-%dT%H:%M:%fZ', j.lease_until / 1000.0, 'unixepoch') as leased_until,
   case when j.worker is not null then lower(substr(hex(j.worker), 1, 8) || '-' || substr(hex(j.worker), 9, 4) || '-' || substr(hex(j.worker), 13, 4) || '-' || substr(hex(j.worker), 17, 4) || '-' || substr(hex(j.worker), 21)) end as worker,                  -- of the latest attempt
-  (select w.name from windlass_worker w where w.id = j.worker) as worker_name, -- while the worker is registered
+  j.worker_name,
   j.cancel_requested,
   j.error,
   case when j.blockers > 0 then (
@@ -92,6 +92,7 @@ CREATE TABLE windlass_attempt (
   fence integer not null,
   attempt integer not null,
   worker blob not null,
+  worker_name text,
   started_at integer not null,
   ended_at integer not null,
   ended text not null,
@@ -125,6 +126,7 @@ CREATE TABLE windlass_job (
   fence integer not null,
   version integer not null,
   worker blob,                                -- who made the latest attempt
+  worker_name text,                           -- its name, if it has one
   request blob,                               -- the acquire that leased it, while it runs
   lease_until integer,                        -- while it runs
   cancel_requested integer not null,

@@ -28,8 +28,8 @@ pub(crate) struct State {
     pub(crate) time: Timestamp,
     /// The effects of the open transaction so far.
     pub(crate) uncommitted: Vec<Effect>,
-    /// Whether bytes may follow the position because a write failed.
-    pub(crate) is_uncertain: bool,
+    /// A record after the position whose write or sync failed.
+    pub(crate) failed: Option<FailedRecord>,
     /// The generation of the last snapshot that is known here, and its size.
     pub(crate) snapshot: u64,
     pub(crate) snapshot_bytes: u64,
@@ -40,6 +40,15 @@ pub(crate) struct State {
     partial_until: Position,
     /// Why the state cannot be used any more.
     broken: Option<Error>,
+}
+
+/// A record that may or may not be on the disk.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedRecord {
+    /// Its first bytes, which identify it.
+    pub(crate) header: Vec<u8>,
+    /// The offset after it.
+    pub(crate) end: u64,
 }
 
 impl State {
@@ -77,7 +86,7 @@ impl State {
             journal: folder.open_journal(base)?,
             time: loaded.time,
             uncommitted: Vec::new(),
-            is_uncertain: false,
+            failed: None,
             snapshot: base,
             snapshot_bytes: loaded.bytes,
             journal_bytes: 0,

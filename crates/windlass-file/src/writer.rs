@@ -27,7 +27,7 @@ use crate::lock::Held;
 use crate::queue::{End, Turn, Waiting, Work};
 use crate::record;
 use crate::shared::{Shared, durable};
-use crate::state::State;
+use crate::state::{FailedRecord, State};
 
 /// The size of a batch from which the rest of the commands is left to the next one, in bytes.
 const BATCH_BYTES: usize = 8 << 20;
@@ -181,7 +181,8 @@ impl Writer {
             let error = shared.folder.io("cannot write the journal", error);
             // What is on the disk now is not known. Never sync it again: the next sync may report a success for data
             // that the failed one has lost.
-            state.is_uncertain = true;
+            let header = self.buffer.0.iter().take(frame::FRAME_BYTES).copied().collect();
+            state.failed = Some(FailedRecord { header, end: offset + self.buffer.0.len() as u64 });
             let _ = shared.truncate(state);
             return Err(error);
         }
@@ -366,6 +367,9 @@ impl Shared {
     /// folder's lock.
     fn prepare(&self, state: &mut State) -> Result<()> {
         let head = self.folder.head();
+        if self.has_failed_tail(state)? {
+            self.truncate(state)?;
+        }
         if let Some(head) = head.filter(|head| *head > state.position) {
             self.advance(state, head)?;
         }
@@ -376,12 +380,11 @@ impl Shared {
             return Err(shortened(self.folder.path(), &name, size, state.position.offset));
         }
         if size > state.position.offset {
-            // Another process ended before it could publish what it wrote, or a write of this process failed. Since then,
-            // others may have settled that write and gone on, so it must not be cut off.
+            // Another process ended before it could publish what it wrote.
             let end = self.folder.settle_tail(state.position)?;
             self.advance(state, end)?;
         }
-        state.is_uncertain = false;
+        state.failed = None;
         if head != Some(state.position) {
             self.publish(state.position);
         }
@@ -392,8 +395,18 @@ impl Shared {
     fn truncate(&self, state: &mut State) -> Result<()> {
         let truncated = state.journal.set_size(state.position.offset).and_then(|()| state.journal.sync());
         truncated.map_err(|error| self.folder.io("cannot repair the journal", error))?;
-        state.is_uncertain = false;
+        state.failed = None;
         Ok(())
+    }
+
+    /// Whether the journal ends with a record of this process whose write failed. Since then, other processes may have
+    /// settled that record and gone on, or replaced it: what they wrote must not be cut off.
+    fn has_failed_tail(&self, state: &State) -> Result<bool> {
+        let Some(FailedRecord { header, end }) = &state.failed else { return Ok(false) };
+        let io = |error| self.folder.io("cannot read the journal", error);
+        let mut found = vec![0; header.len()];
+        let read = state.journal.read_exact_at(&mut found, state.position.offset).map_err(io)?;
+        Ok(read.is_some() && found == *header && state.journal.size().map_err(io)? <= *end)
     }
 
     /// Makes the end of the journal known to other processes. The batch is durable, so an error is no reason to fail it:
