@@ -167,6 +167,12 @@ async fn a_job_built_by_another_queue_is_refused() {
     assert!(queue.status("b").await.unwrap().is_none() && other.status("b").await.unwrap().is_none());
 }
 
+/// Lets time pass in a test with paused time.
+async fn pass(time: Duration) {
+    // tidy: time is paused
+    sleep(time).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn events_are_published_while_there_may_be_subscribers() {
     let is_event = |hint: &Hint| matches!(hint, Hint::Event(_));
@@ -185,16 +191,16 @@ async fn events_are_published_while_there_may_be_subscribers() {
     check(1).await;
     notifier.until(|hint| *hint == Hint::FindEventSubscribers, 1).await;
     // There was no answer.
-    sleep(Duration::from_secs(1)).await;
+    pass(Duration::from_secs(1)).await;
     check(1).await;
     // A subscriber announces itself. That counts for 15 seconds, also after a gap.
     notifier.deliver(&Hint::EventSubscriber);
-    sleep(Duration::from_millis(1)).await;
+    pass(Duration::from_millis(1)).await;
     check(2).await;
     notifier.gap();
-    sleep(Duration::from_secs(14)).await;
+    pass(Duration::from_secs(14)).await;
     check(3).await;
-    sleep(Duration::from_secs(2)).await;
+    pass(Duration::from_secs(2)).await;
     check(3).await;
     // This client subscribes: it announces itself at once, when it is asked, and every 5 seconds.
     let events = queue.events().await.unwrap();
@@ -203,15 +209,15 @@ async fn events_are_published_while_there_may_be_subscribers() {
     // One answer serves all who ask at the same time.
     notifier.deliver(&Hint::FindEventSubscribers);
     notifier.deliver(&Hint::FindEventSubscribers);
-    sleep(Duration::from_secs(1)).await;
+    pass(Duration::from_secs(1)).await;
     notifier.until(is_announcement, 2).await;
-    sleep(Duration::from_secs(5)).await;
+    pass(Duration::from_secs(5)).await;
     notifier.until(is_announcement, 3).await;
     notifier.gap();
-    sleep(Duration::from_secs(1)).await;
+    pass(Duration::from_secs(1)).await;
     notifier.until(is_announcement, 4).await;
     drop(events);
-    sleep(Duration::from_secs(60)).await;
+    pass(Duration::from_secs(60)).await;
     notifier.until(is_announcement, 4).await;
     check(4).await;
 }
