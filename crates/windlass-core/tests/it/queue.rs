@@ -169,8 +169,7 @@ async fn a_job_built_by_another_queue_is_refused() {
 
 /// Lets time pass in a test with paused time.
 async fn pass(time: Duration) {
-    // tidy: time is paused
-    sleep(time).await;
+    sleep(time).await; // tidy: time is paused
 }
 
 #[tokio::test(start_paused = true)]

@@ -214,8 +214,8 @@ async fn a_timeout_does_not_interrupt_a_settlement() {
     let worker =
         Worker::new(&client).middleware(TowerLayer::new(stack)).handle(answer).start().await.unwrap();
     let chain = client.start(echo("")).await.unwrap();
-    // tidy: time is paused; the handler returns, and the timeout passes
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The handler returns, and the timeout passes.
+    tokio::time::sleep(Duration::from_secs(1)).await; // tidy: time is paused
     client.store().go.add_permits(10);
     assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "done");
     lines.sees(1, |event| matches!(event, Event::MiddlewareFailed(..))).await;
