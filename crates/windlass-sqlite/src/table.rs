@@ -170,12 +170,7 @@ pub(crate) fn read(row: &SqlRow<'_>) -> Result<Stored> {
     let worker_name = columns.maybe_name(WorkerName::new)?;
     let request = columns.maybe_id()?.map(RequestId::from_uuid);
     let until = columns.maybe_time()?;
-    let lease = match (worker, request, until) {
-        (Some(worker), Some(request), Some(until)) => {
-            Some(Lease { worker, worker_name: worker_name.clone(), request, until })
-        }
-        _ => None,
-    };
+    let lease = lease(worker.zip(request).zip(until), worker_name.as_ref());
     let cancel_requested = columns.flag()?;
     let blockers = columns.number()?;
     let attempts = columns.number()?;
@@ -221,6 +216,14 @@ pub(crate) fn read(row: &SqlRow<'_>) -> Result<Stored> {
     let needed_by = SqlRow::get(row, ALL).map_err(|error| from_sqlite(&error))?;
     let job = JobRow { job, seq, end, worker, worker_name, history: Arc::default(), outside };
     Ok(Stored { job, chain, blockers, attempts, needed_by })
+}
+
+fn lease(
+    held: Option<((WorkerId, RequestId), Timestamp)>,
+    worker_name: Option<&WorkerName>,
+) -> Option<Lease> {
+    let ((worker, request), until) = held?;
+    Some(Lease { worker, worker_name: worker_name.cloned(), request, until })
 }
 
 fn read_chain(

@@ -285,8 +285,11 @@ async fn events_that_the_notifier_cannot_take_are_counted() {
 struct Listening {
     published: Arc<Mutex<Vec<Hint>>>,
     is_free: Arc<tokio::sync::RwLock<()>>,
-    subscribers: Arc<Mutex<Vec<(Vec<Topic>, Publisher)>>>,
+    subscribers: Arc<Mutex<Vec<Subscriber>>>,
 }
+
+/// The topics and the sending half of a subscription.
+type Subscriber = (Vec<Topic>, Publisher);
 
 impl Listening {
     fn count(&self, is: impl Fn(&Hint) -> bool) -> usize {
