@@ -163,6 +163,7 @@ impl Writer {
         frame::begin(&mut self.buffer.0);
         record::encode_changes(&mut self.buffer, state.stamp(now));
         self.buffer.0.append(&mut self.changes.0);
+        shared.counted.round_trip();
         let appended = frame::check_size(&self.buffer.0).and_then(|()| self.append(shared, state));
         match &appended {
             Ok(()) => state.time = now,
@@ -176,7 +177,6 @@ impl Writer {
         let Position { generation, offset, number } = state.position;
         frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
         let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| state.journal.sync());
-        shared.counted.round_trip();
         if let Err(error) = written {
             let error = shared.folder.io("cannot write the journal", error);
             // What is on the disk now is not known. Never sync it again: the next sync may report a success for data
@@ -230,6 +230,7 @@ impl Writer {
         let stamp = state.stamp(now);
         frame::begin(&mut self.buffer.0);
         record::encode_erased(&mut self.buffer, stamp);
+        shared.counted.round_trip();
         self.append(shared, &mut state)?;
         state.time = now;
         state.model = windlass_core::model::Model::new();

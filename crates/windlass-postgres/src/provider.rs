@@ -188,22 +188,53 @@ pub(crate) const SET_TIMEOUTS: &str =
 pub(crate) struct PoolerCheck {
     /// Marks the connection's own queries.
     marker: Uuid,
+    /// The server's time before the connection was opened.
+    opened_after: String,
     own: Option<String>,
+    rounds: u32,
+    /// Whether the server process is older than the connection, which only a pooler can cause. It may be one that lends
+    /// processes for whole sessions, which is fine.
+    is_older: bool,
 }
 
 impl PoolerCheck {
-    /// The number of rounds. Each of them may miss the pooler in a busy pool.
-    pub(crate) const ROUNDS: usize = 8;
+    /// The query for the server's time, to run before the connection is opened.
+    pub(crate) const TIME_QUERY: &str = "select extract(epoch from clock_timestamp())::text";
+    /// The number of rounds, and the number if there is a pooler. Each of them may miss that it shares the process, if
+    /// other clients are slow.
+    const ROUNDS: u32 = 8;
+    const ROUNDS_IF_OLDER: u32 = 64;
     /// The pause between two rounds. Without it, clients that repeat one transaction may stay in step with the rounds.
     pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-    pub(crate) fn new() -> Self {
-        Self { marker: Uuid::now_v7(), own: None }
+    /// Creates a check of a connection that was opened after this reply to [`TIME_QUERY`](Self::TIME_QUERY).
+    pub(crate) fn new(opened_after: String) -> Self {
+        Self { marker: Uuid::now_v7(), opened_after, own: None, rounds: 0, is_older: false }
+    }
+
+    /// Whether another round is needed.
+    pub(crate) const fn goes_on(&self) -> bool {
+        self.rounds < if self.is_older { Self::ROUNDS_IF_OLDER } else { Self::ROUNDS }
     }
 
     /// The query for the listening connection's server process, to run on that connection.
     pub(crate) fn own_query(&self) -> String {
-        format!("select pg_backend_pid()::text /* {} */", self.marker)
+        format!(
+            "select concat(pid, case when extract(epoch from backend_start) < {} then ' older' end) \
+             from pg_stat_activity where pid = pg_backend_pid() /* {} */",
+            self.opened_after, self.marker
+        )
+    }
+
+    /// Returns the server process in the reply to [`own_query`](Self::own_query).
+    pub(crate) fn own(&mut self, reply: String) -> String {
+        match reply.split_once(' ') {
+            Some((pid, _)) => {
+                self.is_older = true;
+                pid.to_owned()
+            }
+            None => reply,
+        }
     }
 
     /// The query for the number of signs that another client uses the server process `own`, to run on another
@@ -228,6 +259,7 @@ impl PoolerCheck {
             return Err(pooled());
         }
         self.own = Some(own);
+        self.rounds += 1;
         Ok(())
     }
 }

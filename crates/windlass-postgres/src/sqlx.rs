@@ -229,14 +229,17 @@ impl Provider for Sqlx {
 
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
         Box::pin(async move {
+            let mut other = self.begin().await?;
+            let opened_after = ask(&mut *other, PoolerCheck::TIME_QUERY.to_owned()).await?;
+            self.rollback(other).await?;
             let options = (*self.pool.connect_options()).clone();
             let own = PgPoolOptions::new().max_connections(1).connect_with(options);
             let own = own.await.map_err(from_driver)?;
             let mut listener = PgListener::connect_with(&own).await.map_err(from_driver)?;
             listener.eager_reconnect(false);
-            let mut check = PoolerCheck::new();
-            for _ in 0..PoolerCheck::ROUNDS {
-                let own = ask(&mut listener, check.own_query()).await?;
+            let mut check = PoolerCheck::new(opened_after);
+            while check.goes_on() {
+                let own = check.own(ask(&mut listener, check.own_query()).await?);
                 let mut other = self.begin().await?;
                 let signs = ask(&mut *other, check.others_query(&own)).await?;
                 self.rollback(other).await?;

@@ -275,10 +275,13 @@ impl Provider for TokioPostgres {
 
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
         Box::pin(async move {
+            let other = self.begin().await?;
+            let opened_after = ask(&other, PoolerCheck::TIME_QUERY).await?;
+            self.rollback(other).await?;
             let listening = (self.listen)().await?;
-            let mut check = PoolerCheck::new();
-            for _ in 0..PoolerCheck::ROUNDS {
-                let own = ask(&listening.client, &check.own_query()).await?;
+            let mut check = PoolerCheck::new(opened_after);
+            while check.goes_on() {
+                let own = check.own(ask(&listening.client, &check.own_query()).await?);
                 let other = self.begin().await?;
                 let signs = ask(&other, &check.others_query(&own)).await?;
                 self.rollback(other).await?;

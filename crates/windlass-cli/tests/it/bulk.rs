@@ -203,7 +203,8 @@ async fn a_needed_chain_is_skipped() {
 async fn a_running_chain_is_skipped_without_running() {
     let program = Program::on_sqlite();
     let running = program.ok(&["start", "slow"]).await;
-    let command = "touch begun; until [ -e never ]; do sleep 0.02; done";
+    // It ignores the request to stop, so that the chain is still running when it is deleted.
+    let command = "trap '' TERM; touch begun; until [ -e never ]; do sleep 0.02; done";
     let worker = program.command(&["work", "slow", "--exec", command, "--lease", "10s"]).spawn().unwrap();
     wait_until("the command runs", Duration::from_secs(60), async || {
         program.directory().join("begun").exists()
