@@ -74,6 +74,11 @@ const REFUSED_PARAMETER: &str = "the pooler refuses it; connect without it (sqlx
 const CREATE_DATABASE: &str = "create the database, or correct its name in the URL";
 const GRANT: &str = "grant the privilege to the connection's role";
 
+/// Whether the server ended a transaction because it was idle for too long.
+pub(crate) fn is_idle_timeout(error: &Error) -> bool {
+    error.to_string().contains("(25P03)")
+}
+
 /// Replaces the unnamed role in the error of a missing privilege. PostgreSQL's message names only the object.
 pub(crate) fn name_role(error: Error, role: &str) -> Error {
     if error.kind() != ErrorKind::AccessDenied {

@@ -13,14 +13,18 @@ use windlass_core::{
     Store, Transactional, TxEnd, TxId, for_each_command,
 };
 
-use crate::error::name_role;
+use crate::error::{is_idle_timeout, name_role};
 use crate::health;
 use crate::migrate::{MIGRATIONS, migrate};
 use crate::notifier::PostgresNotifier;
 use crate::options::Options;
 use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement};
-use crate::settings::{self, TABLES};
+use crate::settings::{self, Defaults, TABLES};
 use crate::statement::{Names, Statements};
+
+/// Maximum number of attempts to open a store while the server ends its transactions because they are idle. If the role's
+/// timeout is short, a busy machine may take longer between two statements.
+const IDLE_TRIES: usize = 10;
 
 /// Maximum number of attempts for a command that conflicts with a concurrent transaction.
 const CONFLICT_TRIES: usize = 3;
@@ -54,15 +58,27 @@ pub struct PostgresStore<#[cfg(feature = "sqlx")] P = crate::Sqlx, #[cfg(not(fea
     commits: AtomicU64,
 }
 
+/// Checks the server and brings the schema to the current version. Can be repeated.
+async fn prepare<P: Provider>(provider: &P, names: &Names, migrates: bool) -> Result<Defaults> {
+    let defaults = settings::check(provider).await?;
+    let denied = |error| name_role(error, &defaults.role);
+    migrate(provider, names, MIGRATIONS, migrates).await.map_err(denied)?;
+    settings::check_access(provider, names).await.map_err(denied)?;
+    Ok(defaults)
+}
+
 impl<P: Provider> PostgresStore<P> {
     /// Opens the store and, by default, creates or migrates its schema. Any number of programs may do so at the same
     /// time.
     pub async fn open(provider: P, mut options: Options) -> Result<Self> {
         let names = options.names()?;
-        let defaults = settings::check(&provider).await?;
-        let denied = |error| name_role(error, &defaults.role);
-        migrate(&provider, &names, MIGRATIONS, options.migrate).await.map_err(denied)?;
-        settings::check_access(&provider, &names).await.map_err(denied)?;
+        let mut tries = 1;
+        let defaults = loop {
+            match prepare(&provider, &names, options.migrate).await {
+                Err(error) if is_idle_timeout(&error) && tries < IDLE_TRIES => tries += 1,
+                prepared => break prepared?,
+            }
+        };
         let cached = match options.cached_statements {
             Some(chosen) => chosen,
             None => provider.may_cache_statements().await,
