@@ -180,7 +180,7 @@ struct Ended {
 impl Drop for Ended {
     fn drop(&mut self) {
         self.shared.close();
-        // Dropping the work tells those who wait for it.
+        // Callers that wait for this work receive an error when it is dropped.
         drop(self.shared.queue().take_all());
     }
 }

@@ -25,8 +25,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     listeners: Mutex<Vec<Weak<Listener>>>,
-    /// The workers that acquire jobs through this store. Only they are told that they have lost one: those of other stores
-    /// in this process may have settled it themselves.
+    /// The workers that acquire jobs through this store. Only these are notified of lost jobs: workers of other stores in
+    /// this process may have settled the jobs themselves.
     workers: Mutex<HashSet<WorkerId>>,
     /// Whether the thread runs.
     is_running: AtomicBool,

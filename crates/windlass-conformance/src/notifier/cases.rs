@@ -72,7 +72,7 @@ pub(super) const CASES: &[NotifierCase] = &[
     ),
     case!(
         "event_subscribers.delivered",
-        "Subscribers to events and those who look for them find each other.",
+        "Announcements of event subscribers, and requests for them, are delivered.",
         ["issue: events across processes, without a flag"],
         event_subscribers
     ),

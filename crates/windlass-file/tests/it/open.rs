@@ -50,7 +50,7 @@ async fn a_failed_open_reports_the_reason() {
     check(Options::new(""), ErrorKind::Invalid, "needs a folder").await;
     std::fs::write(base.join("file"), "text").unwrap();
     check(Options::new(base.join("file")), ErrorKind::Invalid, "choose a folder").await;
-    // Somebody's home directory, for example.
+    // For example, a home directory.
     check(Options::new(base), ErrorKind::Invalid, "contains other files (`file`)").await;
     assert_eq!(names(base), ["file"], "nothing was created");
 }
